@@ -1,0 +1,26 @@
+"""ALBERT in TensorFlow 2 and Keras 3: the model, its pre-training and what both share with the data."""
+
+import os
+import sys
+
+
+def _import_tensorflow_quietly() -> None:
+    """Imports TensorFlow without its C++ start-up notices, which would bury the one line a user has to read.
+
+    `TF_CPP_MIN_LOG_LEVEL` silences only what comes after logging is set up; the notices come before. A failing
+    import raises as ever.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+if "tensorflow" not in sys.modules:
+    _import_tensorflow_quietly()

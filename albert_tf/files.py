@@ -1,0 +1,72 @@
+"""Paths, patterns and writing so that no half-written file ever bears its final name. Local or remote (gs://...)."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+
+def expand(patterns: Sequence[str], what: str) -> list[str]:
+    """Returns the files that match glob `patterns`: sorted within a pattern, each once.
+
+    Args:
+        patterns: paths or globs.
+        what: the flag's name, for the error message.
+
+    Raises:
+        UserError: a pattern matches nothing.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = sorted(path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path))
+        if not matches:
+            raise UserError(f"{what}: no file matches {pattern!r}.")
+        found.update(dict.fromkeys(matches))
+    if not found:
+        raise UserError(f"{what}: name at least one file.")
+    return list(found)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Yields a temporary name beside `path`; renames it to `path` on success, removes it on failure."""
+    temporary = f"{path}.tmp"
+    try:
+        yield temporary
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(temporary)
+        raise
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    with replacing(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+        file.write(content)
+
+
+def write_json(path: str, value: Any) -> None:
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_bytes(path: str, what: str) -> bytes:
+    """Returns the content of a file; `what` says in an error which thing is missing."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except tf.errors.NotFoundError:
+        raise UserError(f"{what}: there is no file {path!r}.") from None
+    except tf.errors.FailedPreconditionError:
+        raise UserError(f"{what}: {path!r} is a folder, not a file.") from None
+
+
+def read_json(path: str, what: str) -> Any:
+    content = read_bytes(path, what)
+    try:
+        return json.loads(content.decode())
+    except ValueError as error:
+        raise UserError(f"{what}: {path!r} is not JSON: {error}.") from None

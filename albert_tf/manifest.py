@@ -1,0 +1,74 @@
+"""`manifest.json`: what a folder of records holds. `data_prep` writes it, training refuses data that disagree with it.
+
+    {"format": 1,
+     "settings": {"sentence_task": "sop", "max_seq_length": 512, "max_predictions_per_seq": 20, ...},
+     "vocabulary": {"size": 30000, "sha256": "..."},
+     "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
+     "statistics": {...}}
+
+The vocabulary itself lies beside it, in `vocabulary/`.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+NAME = "manifest.json"
+VOCABULARY = "vocabulary"
+FORMAT = 1
+
+
+def write(directory: str, manifest: Mapping[str, Any]) -> None:
+    files.write_json(os.path.join(directory, NAME), {"format": FORMAT, **manifest})
+
+
+def read(directory: str) -> dict[str, Any]:
+    """Reads the manifest of one folder of records.
+
+    Raises:
+        UserError: there is none (the data are not finished), or it is of another format.
+    """
+    path = os.path.join(directory, NAME)
+    manifest = files.read_json(path, "records without a manifest (is create_pretraining_data finished?)")
+    if manifest.get("format") != FORMAT:
+        raise UserError(f"{path}: format {manifest.get('format')!r} is not {FORMAT}. Create the records anew.")
+    return manifest
+
+
+def read_for(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The manifests of the folders in which `paths` lie, by folder."""
+    return {folder: read(folder) for folder in sorted({os.path.dirname(path) for path in paths})}
+
+
+def num_examples(paths: Sequence[str]) -> list[int]:
+    """The number of examples in each of `paths`.
+
+    Raises:
+        UserError: a file is not named in the manifest beside it.
+    """
+    manifests = read_for(paths)
+    counts = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if name not in manifests[folder]["files"]:
+            raise UserError(f"{path} is not in {os.path.join(folder, NAME)}. Remove it or create the records anew.")
+        counts.append(manifests[folder]["files"][name])
+    return counts
+
+
+def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Compares settings and `vocab_size` with what the model is configured for.
+
+    Raises:
+        UserError: names the first field that disagrees, both values and the remedy.
+    """
+    actual = {**manifest["settings"], "vocab_size": manifest["vocabulary"]["size"]}
+    for field, value in expected.items():
+        if actual.get(field) != value:
+            raise UserError(
+                f"{os.path.join(directory, NAME)}: the records have {field}={actual.get(field)!r}, the config has "
+                f"{value!r}. Create the records anew or change the config (--set)."
+            )
