@@ -1,6 +1,6 @@
-"""All tests see two CPUs, so that two replicas can be had anywhere. Must come before TensorFlow counts its devices."""
+"""All tests see two CPUs: two replicas anywhere. It must be said before TensorFlow starts."""
 
-import albert_tf  # noqa: F401  (first: imports TensorFlow without its start-up notices)
+import albert_tf  # noqa: F401, I001  (first: it imports TensorFlow quietly)
 import tensorflow as tf
 
 tf.config.set_logical_device_configuration(
