@@ -1,0 +1,186 @@
+"""LAMB and AdamW as ALBERT was trained with them.
+
+Source: You et al., "Large Batch Optimization for Deep Learning", algorithm 2, and the code
+published with ALBERT. They differ in one point: that code does not correct the bias of Adam's
+moments. `keras.optimizers.Lamb` cannot stand in: it decays outside the trust ratio and adapts
+biases and LayerNorm too.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# Weights whose path matches are neither decayed nor layer-adapted.
+EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+
+
+def lamb_update(
+    w: tf.Tensor,
+    g: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    *,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    weight_decay_rate: float,
+    adapt: bool,
+    t: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """One update of one weight, in the paper's letters; tensors of one shape and float type.
+
+    Args:
+        w: the weight.
+        g: its gradient.
+        m: first moment.
+        v: second moment.
+        beta_1: decay of `m`.
+        beta_2: decay of `v`.
+        epsilon: added to the root of `v`, not under it.
+        weight_decay_rate: times `w` is added to the update, within the trust ratio.
+        adapt: whether to scale by the trust ratio. Without it this is AdamW.
+        t: number of this update, from 1, to correct the bias of the moments; None leaves it.
+
+    Returns:
+        What the learning rate multiplies and `w` loses; the new `m`; the new `v`.
+    """
+    # Rounded before 1 - beta is taken, so that the bias correction cancels exactly at t = 1.
+    beta_1, beta_2 = tf.constant(beta_1, w.dtype), tf.constant(beta_2, w.dtype)
+    m = beta_1 * m + (1 - beta_1) * g
+    v = beta_2 * v + (1 - beta_2) * tf.square(g)
+    m_hat, v_hat = m, v
+    if t is not None:
+        t = tf.cast(t, w.dtype)
+        m_hat, v_hat = m / (1 - beta_1**t), v / (1 - beta_2**t)
+    update = m_hat / (tf.sqrt(v_hat) + epsilon) + weight_decay_rate * w
+    if adapt:
+        update *= trust_ratio(w, update)
+    return update, m, v
+
+
+def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
+    """|w| / |update|, or 1 if either is 0: a weight that starts at zero must be able to move."""
+    w_norm, update_norm = tf.norm(w), tf.norm(update)
+    ratio = tf.math.divide_no_nan(w_norm, update_norm)
+    return tf.where((w_norm > 0) & (update_norm > 0), ratio, tf.ones_like(ratio))
+
+
+class Lamb(keras.optimizers.Optimizer):
+    """Holds the moments of `lamb_update`; as published unless told otherwise.
+
+    Update number k, from 0, takes the learning rate schedule(k).
+
+    Args:
+        learning_rate: a float or a `keras.optimizers.schedules.LearningRateSchedule`.
+        beta_1, beta_2, epsilon, weight_decay_rate: see `lamb_update`.
+        bias_correction: True is the paper's algorithm, False the published code.
+        name: of the optimizer.
+    """
+
+    layer_adaptation = True
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        *,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.01,
+        bias_correction: bool = False,
+        name: str | None = None,
+    ):
+        # The base class is not given `weight_decay`: it would decay outside the trust ratio.
+        super().__init__(learning_rate=learning_rate, name=name)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.weight_decay_rate = weight_decay_rate
+        self.bias_correction = bias_correction
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the moments of the trainable `variables`; call it in the strategy's scope."""
+        if self.built:
+            return
+        super().build(variables)
+        self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one `tf.Variable` and its moments; `gradient` may be `tf.IndexedSlices`."""
+        index = self._get_variable_index(variable)
+        m, v, excluded = self._m[index], self._v[index], self._excluded[index]
+        update, new_m, new_v = lamb_update(
+            tf.convert_to_tensor(variable),
+            tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+            tf.convert_to_tensor(m),
+            tf.convert_to_tensor(v),
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            weight_decay_rate=0.0 if excluded else self.weight_decay_rate,
+            adapt=self.layer_adaptation and not excluded,
+            t=tf.convert_to_tensor(self.iterations) + 1 if self.bias_correction else None,
+        )
+        self.assign(m, new_m)
+        self.assign(v, new_v)
+        self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
+
+    def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
+        """Applies gradients already summed over the replicas; `apply` would sum them once more.
+
+        So the caller can clip what was summed: Keras clips before it sums. To be called in a
+        replica context.
+
+        Args:
+            gradients: one for each variable, in the order of `build`; none may be None.
+        """
+
+        def update_all(strategy, gradients, learning_rate):
+            for variable, gradient in zip(self._trainable_variables, gradients, strict=True):
+                strategy.extended.update(
+                    variable.value,
+                    lambda variable, *args: self.update_step(args[0], variable, args[1]),
+                    args=(gradient, learning_rate),
+                    group=False,
+                )
+
+        tf.__internal__.distribute.interim.maybe_merge_call(
+            update_all,
+            tf.distribute.get_strategy(),
+            gradients,
+            tf.convert_to_tensor(self.learning_rate),
+        )
+        self.iterations.assign_add(1)
+
+    def slots(self) -> dict[str, tf.Variable]:
+        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`.
+
+        With `iterations.value` they are the whole state.
+        """
+        moments = {"adam_m": self._m, "adam_v": self._v}
+        slots = {
+            f"{variable.path}/{name}": slot.value
+            for name, slots in moments.items()
+            for variable, slot in zip(self._trainable_variables, slots, strict=True)
+        }
+        assert len(slots) == 2 * len(self._m), "two weights have the same path"
+        return slots
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        own = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "bias_correction")
+        return {
+            "name": config["name"],
+            "learning_rate": config["learning_rate"],
+            **{field: getattr(self, field) for field in own},
+        }
+
+
+class AdamW(Lamb):
+    """The published AdamW: LAMB with the trust ratio 1 everywhere."""
+
+    layer_adaptation = False
