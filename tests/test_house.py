@@ -1,0 +1,112 @@
+"""Rules of the whole tree: pinned requirements, short files, programs that explain themselves."""
+
+import ast
+import importlib.metadata
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("albert_tf", "bin", "data_prep", "export", "tests")
+SOURCES = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).iterdir()
+    if path.is_file() and (path.suffix == ".py" or folder == "bin")
+)
+PROGRAMS = [path for path in SOURCES if path.read_bytes().startswith(b"#!/usr/bin/env py")]
+
+
+def pins(file):
+    """Returns the exact requirements that hold here of a requirements file, by name."""
+    found = {}
+    for line in (ROOT / file).read_text().splitlines():
+        if line.startswith("-r "):
+            found |= pins(line.removeprefix("-r "))
+        elif line and not line.startswith("#"):
+            requirement = Requirement(line)
+            assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), f"{file}: {line}"
+            if requirement.marker is None or requirement.marker.evaluate():
+                found[requirement.name] = str(requirement.specifier).removeprefix("==")
+    return found
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-tf220.txt"])
+def test_every_dependency_of_the_package_is_pinned_in_its_range(file):
+    dependencies = [Requirement(text) for text in importlib.metadata.requires("albert-tf")]
+    pinned = pins(file)
+    for dependency in dependencies:
+        if dependency.marker is None:  # not of an extra
+            assert dependency.specifier.contains(pinned[dependency.name])
+    assert len(dependencies) > 5
+
+
+@pytest.mark.parametrize("file", ["requirements-dev.txt", "requirements-tpu.txt"])
+def test_other_requirements_are_pinned(file):
+    assert len(pins(file)) > 3
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_files_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def definitions_of_flags(path):
+    """Returns {name: is required} for the flags that a program defines."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("flags.DEFINE_")
+    ]
+    return {
+        call.args[0].value: any(keyword.arg == "required" for keyword in call.keywords)
+        for call in calls
+    }
+
+
+@pytest.fixture
+def run_program(monkeypatch):
+    """Runs a program here, as starting TensorFlow takes seconds; returns what it exits with."""
+    before = set(flags.FLAGS)
+
+    def run(path, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(path), run_name="__main__")
+        return stop.value.code
+
+    yield run
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_help_shows_a_command_and_every_flag(path, run_program, capsys):
+    assert run_program(path, "--help") in (0, 1)  # 1 is absl's
+    shown = capsys.readouterr().out
+    assert f"bin/{path.name} --" in shown
+    for name in definitions_of_flags(path):
+        assert re.search(rf"^  --(\[no\])?{name}:", shown, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_stray_arguments_are_refused_in_one_line(path, run_program):
+    required = [name for name, needed in definitions_of_flags(path).items() if needed]
+    message = run_program(path, *(f"--{name}=1" for name in required), "stray")
+    assert message.startswith(f"{path.name}: not flags: stray")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["quickstart", "test"])
+def test_shell_programs_refuse_stray_arguments_in_one_line(name):
+    done = subprocess.run([ROOT / "bin" / name, "stray"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
