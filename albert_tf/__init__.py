@@ -1,14 +1,14 @@
-"""ALBERT in TensorFlow 2 and Keras 3: the model, its pre-training and what both share with the data."""
+"""ALBERT in TensorFlow 2 and Keras 3: the model, its training, what they share with the data."""
 
 import os
 import sys
 
 
 def _import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its C++ start-up notices, which would bury the one line a user has to read.
+    """Imports TensorFlow without its C++ start-up notices; they would bury what a user has to read.
 
-    `TF_CPP_MIN_LOG_LEVEL` silences only what comes after logging is set up; the notices come before. A failing
-    import raises as ever.
+    `TF_CPP_MIN_LOG_LEVEL` silences only what comes after logging is set up; the notices come
+    before, and with the first look for a GPU. A failing import raises as ever.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
@@ -16,7 +16,9 @@ def _import_tensorflow_quietly() -> None:
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
-        import tensorflow  # noqa: F401
+        import tensorflow
+
+        tensorflow.config.list_physical_devices("GPU")
     finally:
         os.dup2(kept, 2)
         os.close(kept)

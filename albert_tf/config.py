@@ -18,7 +18,9 @@ ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SENTENCE_TASKS = ("sop", "nsp", "none")
 DTYPES = ("float32", "mixed_bfloat16")
 # Keys of published files that nothing ever read.
-DEAD_KEYS = frozenset({"down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks", "layers_to_keep"})
+DEAD_KEYS = frozenset(
+    {"down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks", "layers_to_keep"}
+)
 
 T = TypeVar("T")
 
@@ -43,7 +45,8 @@ class AlbertConfig:
         num_hidden_layers: steps through the encoder.
         num_hidden_groups: sets of weights that the steps share; 1 in every published model.
         inner_group_num: blocks a step runs, one after the other.
-        cross_layer_sharing: what the layers of a group share: `all` (ALBERT), `attention`, `ffn`, or `none` (BERT).
+        cross_layer_sharing: what the layers of a group share: `all` (ALBERT), `attention`, `ffn`,
+            or `none` (BERT).
         num_attention_heads: N.
         intermediate_size: I.
         hidden_act: `gelu` is the tanh approximation, as published.
@@ -107,7 +110,7 @@ def _bert(hidden: int, layers: int, heads: int) -> AlbertConfig:
 
 
 # The paper's models (v1: dropout 0.1 except xxlarge; v2: none), its BERT baselines, and two small ones.
-# xlarge has 16 heads in the files published beside the weights, 32 in the paper's rule "hidden size / 64".
+# xlarge has 16 heads in most published files, 32 by the paper's rule "hidden size / 64".
 PRESETS: dict[str, AlbertConfig] = {
     "albert_tiny": _albert(312, 4, 12, 0.0),
     "albert_small": _albert(384, 6, 12, 0.0),
@@ -136,24 +139,27 @@ class PretrainConfig:
         max_predictions_per_seq: P.
         train_batch_size: sequences of one update, over all replicas and micro-batches.
         eval_batch_size: sequences of one evaluation step, over all replicas.
-        num_micro_batches: parts into which a replica cuts its share of a batch, one after the other, to save memory.
+        num_micro_batches: parts into which a replica cuts its share of a batch, to save memory.
         optimizer: `lamb` or `adamw`.
-        bias_correction: the correction of Adam's moments in the paper's algorithm; the published code has none.
+        bias_correction: of the moments, as in LAMB's paper; the published code has none.
         learning_rate: at the top of the warm-up.
         poly_power: of the decay to 0 at `num_train_steps`.
         weight_decay_rate: applied to all but biases and LayerNorm.
         max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
-        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and losses are float32.
-        rematerialize: compute activations again in the backward pass: less memory, about a quarter more time.
-        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs; a TPU always compiles.
+        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and losses
+            are float32.
+        rematerialize: compute activations again in the backward pass: less memory, more time.
+        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs; a TPU always
+            compiles.
         seed: of weights, dropout and the order of the data.
         shuffle_buffer_size: records.
         steps_per_loop: updates that run on the device between two visits of the host.
         save_checkpoints_steps: updates between two checkpoints.
         eval_steps: updates between two evaluations; 0 evaluates at the end alone.
-        max_eval_examples: the first so many examples are evaluated during training; 0 takes all.
+        max_eval_examples: how many are evaluated during training; 0 takes all.
         keep_checkpoint_max: newest checkpoints kept, beside the best.
-        max_rollbacks: how often a non-finite loss returns to the last checkpoint, skipping the data since; then it stops.
+        max_rollbacks: how often a loss that is not finite returns to the last checkpoint, skipping
+            the data since; then it stops.
     """
 
     albert: AlbertConfig = AlbertConfig()
@@ -186,11 +192,19 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         _check_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
         _check_choice("dtype", self.dtype, DTYPES)
-        may_be_zero = {"num_warmup_steps", "eval_steps", "max_eval_examples", "max_rollbacks", "seed"}
+        may_be_zero = {
+            "num_warmup_steps",
+            "eval_steps",
+            "max_eval_examples",
+            "max_rollbacks",
+            "seed",
+        }
         for field in dataclasses.fields(self):
             if field.type is int:
                 lowest = 0 if field.name in may_be_zero else 1
-                _require(getattr(self, field.name) >= lowest, f"{field.name} must be at least {lowest}.")
+                _require(
+                    getattr(self, field.name) >= lowest, f"{field.name} must be at least {lowest}."
+                )
         _require(self.max_grad_norm > 0, "max_grad_norm must be positive.")
         _require(
             self.max_seq_length <= self.albert.max_position_embeddings,
@@ -200,7 +214,7 @@ class PretrainConfig:
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
-    """Builds a config from JSON values; a nested config may be an object or the name of a preset.
+    """Builds a config from JSON values; a nested one may be an object or the name of a preset.
 
     Raises:
         UserError: an unknown key, or a value of the wrong type; names the key and lists the known ones.
@@ -210,7 +224,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
     dead = DEAD_KEYS if cls is AlbertConfig else frozenset()
     if unknown := sorted(set(values) - known - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
-    return cls(**{k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in known})
+    return cls(
+        **{k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in known}
+    )
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
@@ -224,7 +240,9 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:
-        raise UserError(f"{where} must be of type {' or '.join(k.__name__ for k in kinds)}, not {value!r}.")
+        raise UserError(
+            f"{where} must be of type {' or '.join(k.__name__ for k in kinds)}, not {value!r}."
+        )
     return value
 
 

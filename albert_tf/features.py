@@ -25,8 +25,8 @@ Features = dict[str, tf.io.FixedLenFeature]
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
     """The features of one pre-training example, by name.
 
-    `next_sentence_labels` is [1] and bears its published name whatever the sentence task: 0 is "as in the text",
-    1 is "swapped" (sop) or "from another document" (nsp).
+    `next_sentence_labels` is [1] and bears its published name whatever the sentence task: 0 is "as
+    in the text", 1 is "swapped" (sop) or "from another document" (nsp).
     """
     tokens = tf.io.FixedLenFeature([max_seq_length], tf.int64)
     predictions = tf.io.FixedLenFeature([max_predictions_per_seq], tf.int64)
@@ -50,10 +50,12 @@ def to_example(values: Mapping[str, Sequence[int] | Sequence[float] | np.ndarray
         else tf.train.Feature(int64_list=tf.train.Int64List(value=value))
         for name, value in values.items()
     }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
+        deterministic=True
+    )
 
 
 def parse(serialized: tf.Tensor, features: Features) -> dict[str, tf.Tensor]:
-    """Parses a batch: [B] strings -> {name: [B, ...]}, int64 narrowed to int32 (TPUs have no fast int64)."""
+    """Parses a batch: [B] strings -> {name: [B, ...]}, int64 narrowed to int32, as TPUs like it."""
     batch = tf.io.parse_example(serialized, features)
     return {name: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for name, v in batch.items()}

@@ -1,4 +1,4 @@
-"""Paths, patterns and writing so that no half-written file ever bears its final name. Local or remote (gs://...)."""
+"""Files, local or remote (gs://...). No half-written file ever bears its final name."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def expand(patterns: Sequence[str], what: str) -> list[str]:
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-    """Yields a temporary name beside `path`; renames it to `path` on success, removes it on failure."""
+    """Yields a temporary name beside `path`; renames it on success, removes it on failure."""
     temporary = f"{path}.tmp"
     try:
         yield temporary

@@ -1,7 +1,9 @@
-"""`manifest.json`: what a folder of records holds. `data_prep` writes it, training refuses data that disagree with it.
+"""`manifest.json`: what a folder of records holds.
+
+`data_prep` writes it, training refuses data that disagree with it.
 
     {"format": 1,
-     "settings": {"sentence_task": "sop", "max_seq_length": 512, "max_predictions_per_seq": 20, ...},
+     "settings": {"sentence_task": "sop", "max_seq_length": 512, ...},
      "vocabulary": {"size": 30000, "sha256": "..."},
      "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
      "statistics": {...}}
@@ -32,9 +34,13 @@ def read(directory: str) -> dict[str, Any]:
         UserError: there is none (the data are not finished), or it is of another format.
     """
     path = os.path.join(directory, NAME)
-    manifest = files.read_json(path, "records without a manifest (is create_pretraining_data finished?)")
+    manifest = files.read_json(
+        path, "records without a manifest (is create_pretraining_data finished?)"
+    )
     if manifest.get("format") != FORMAT:
-        raise UserError(f"{path}: format {manifest.get('format')!r} is not {FORMAT}. Create the records anew.")
+        raise UserError(
+            f"{path}: format {manifest.get('format')!r} is not {FORMAT}. Create the records anew."
+        )
     return manifest
 
 
@@ -54,7 +60,10 @@ def num_examples(paths: Sequence[str]) -> list[int]:
     for path in paths:
         folder, name = os.path.split(path)
         if name not in manifests[folder]["files"]:
-            raise UserError(f"{path} is not in {os.path.join(folder, NAME)}. Remove it or create the records anew.")
+            raise UserError(
+                f"{path} is not in {os.path.join(folder, NAME)}. "
+                "Remove it or create the records anew."
+            )
         counts.append(manifests[folder]["files"][name])
     return counts
 
@@ -69,6 +78,6 @@ def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, An
     for field, value in expected.items():
         if actual.get(field) != value:
             raise UserError(
-                f"{os.path.join(directory, NAME)}: the records have {field}={actual.get(field)!r}, the config has "
-                f"{value!r}. Create the records anew or change the config (--set)."
+                f"{os.path.join(directory, NAME)}: the records have {field}={actual.get(field)!r}, "
+                f"the config has {value!r}. Create the records anew or change the config (--set)."
             )

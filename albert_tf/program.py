@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 
 
 def run(main: Callable[[list[str]], None]) -> None:
-    """Parses the flags, calls `main`, and turns a user's mistake into one line on stderr and exit status 1."""
+    """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
     app.run(lambda argv: _report_mistakes(main, argv))
 
 
@@ -21,8 +21,8 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
     try:
         if len(argv) > 1:
             raise UserError(
-                f"not flags: {' '.join(argv[1:])}. Join several files with commas and quote patterns: "
-                "--input_files='a.txt,b/*.txt'."
+                f"not flags: {' '.join(argv[1:])}. "
+                "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
             )
         main(argv)
     except UserError as error:
@@ -30,7 +30,10 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        sys.exit(f"{name}: the disk is full ({error.filename or 'while writing'}). Free some space and run it again.")
+        sys.exit(
+            f"{name}: the disk is full ({error.filename or 'while writing'}). "
+            "Free some space and run it again."
+        )
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

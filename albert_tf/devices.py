@@ -1,0 +1,65 @@
+"""What a run computes on."""
+
+import os
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+
+def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
+    """A TPU if asked for, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
+
+    Args:
+        tpu: name or address of a TPU, or `local` on a TPU VM.
+
+    Raises:
+        UserError: there is no such TPU.
+    """
+    if tpu is not None:
+        return _tpu(tpu)
+    if os.environ.get("TF_CONFIG"):
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if len(tf.config.list_physical_devices("GPU")) > 1:
+        return tf.distribute.MirroredStrategy()
+    return tf.distribute.get_strategy()
+
+
+def _tpu(name: str) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"--tpu: no TPU {name!r} ({reason}). Run on a TPU VM with requirements-tpu.txt "
+            "installed, or name the TPU with --tpu_name."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def compiles(strategy: tf.distribute.Strategy, jit_compile: bool | None) -> bool:
+    """Whether to compile the step with XLA: as asked, else for exactly one GPU.
+
+    Strategies of several replicas cannot compile a step that applies gradients, and TPUStrategy
+    compiles without being told. A CPU's products are faster outside XLA (docs/results.md).
+
+    Raises:
+        UserError: asked for on several replicas.
+    """
+    alone = strategy.num_replicas_in_sync == 1 and not isinstance(
+        strategy, tf.distribute.TPUStrategy | tf.distribute.MultiWorkerMirroredStrategy
+    )
+    if jit_compile and not alone:
+        raise UserError("jit_compile works on one device only. Leave it unset.")
+    if jit_compile is None:
+        return alone and bool(tf.config.list_physical_devices("GPU"))
+    return jit_compile
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files: all but the further workers of several do."""
+    resolver = strategy.cluster_resolver
+    return resolver is None or not resolver.task_type or resolver.task_id in (None, 0)

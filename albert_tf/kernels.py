@@ -1,0 +1,137 @@
+"""What is computed in an unusual way because it is fast that way, and why.
+
+Products are cheap and everything around them is dear: on a CPU, TensorFlow's own GELU and LayerNorm
+with their gradients take as long as half the layer's products, because each elementary operation
+walks through memory again. Compiled by XLA into one loop each they take a fifth (docs/results.md).
+A GPU or TPU compiles the whole step, so there `fused` changes nothing but the rounding.
+
+Every function here has its plain formula beside it in tests/test_kernels.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+LAYER_NORM_EPSILON = 1e-12
+# tanh-approximated GELU is x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
+_GELU_SLOPE = 1.5957691216057308
+_GELU_CUBIC = 0.044715
+
+
+def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles `function` by itself, except for TPUStrategy, which compiles everything anyway."""
+    compiled = tf.function(function, jit_compile=True)
+
+    def call(*args: Any) -> Any:
+        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+        return function(*args) if on_tpu else compiled(*args)
+
+    return call
+
+
+@_one_loop
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    y = tf.cast(x, tf.float32)
+    return tf.cast(y * tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y)), x.dtype)
+
+
+@_one_loop
+def _gelu_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    y, dy = tf.cast(x, tf.float32), tf.cast(upstream, tf.float32)
+    s = tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y))
+    slope = s + y * s * (1.0 - s) * _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * y * y)
+    return tf.cast(dy * slope, x.dtype)
+
+
+@tf.custom_gradient
+def _fused_gelu(x: tf.Tensor) -> Any:
+    return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
+
+
+def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """The tanh approximation of GELU, as published.
+
+    Args:
+        x: any shape.
+        fused: as one loop, for training. Without it, inference graphs keep the operation that
+            TensorFlow merges into the product before it.
+    """
+    return _fused_gelu(x) if fused else tf.nn.gelu(x, approximate=True)
+
+
+def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[T, D] -> rows of mean 0 and variance 1 in float32, and 1 / standard deviation [T, 1]."""
+    y = tf.cast(x, tf.float32)
+    centred = y - tf.reduce_mean(y, -1, keepdims=True)
+    variance = tf.reduce_mean(centred * centred, -1, keepdims=True)
+    scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+    return centred * scale, scale
+
+
+def _plain_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    return tf.cast(_normalized(x)[0] * gamma + beta, x.dtype)
+
+
+_layer_norm = _one_loop(_plain_layer_norm)
+
+
+@_one_loop
+def _layer_norm_gradient(
+    x: tf.Tensor, gamma: tf.Tensor, upstream: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    normalized, scale = _normalized(x)
+    dy = tf.cast(upstream, tf.float32)
+    dn = dy * gamma
+    mean = tf.reduce_mean(dn, -1, keepdims=True)
+    correlation = tf.reduce_mean(dn * normalized, -1, keepdims=True)
+    dx = scale * (dn - mean - normalized * correlation)
+    return tf.cast(dx, x.dtype), tf.reduce_sum(dy * normalized, 0), tf.reduce_sum(dy, 0)
+
+
+@tf.custom_gradient
+def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+    return _layer_norm(x, gamma, beta), lambda upstream: _layer_norm_gradient(x, gamma, upstream)
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """LayerNorm over the last axis with epsilon 1e-12, in float32 whatever the type of `x`.
+
+    Args:
+        x: [T, D].
+        gamma, beta: [D], float32.
+        fused: as one loop, for training.
+    """
+    return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
+
+
+@tf.custom_gradient
+def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
+    """Rows of `table` [V, E] float32 for `ids` [T] -> [T, E].
+
+    The gradient is a dense sum in float32. TensorFlow's own is a list of rows; added to the dense
+    gradient of the tied output layer it would first copy the whole table into such a list.
+    """
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.math.unsorted_segment_sum(upstream, ids, table.shape[0]), None
+
+    return tf.gather(table, ids), gradient
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
+    """Dropout without state: the same `seed` and `site` give the same mask.
+
+    So masks differ between steps, places and replicas, are the same when activations are
+    recomputed, and a run that is resumed draws what the unbroken run would have drawn.
+
+    Args:
+        x: any shape.
+        rate: share of elements set to 0.
+        seed: [2] int32, or None for no dropout.
+        site: number of the place in the model.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    key = tf.random.fold_in(seed, site, alg="philox")
+    return tf.nn.experimental.stateless_dropout(x, rate, seed=key, rng_alg="philox")

@@ -1,0 +1,267 @@
+"""The layers of ALBERT (paper, section 3.1).
+
+Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
+H size of a head, I intermediate, P predictions, V vocabulary, C classes or choices.
+
+Activations travel as [T, D] because two-dimensional products are what every device does fastest.
+Variables bear the names of the published checkpoints. Every layer reads its weights once a call
+(`read`), so that the steps that share them add up their gradients in float32, and so that a step
+can be recomputed from explicit arguments.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf import kernels
+from albert_tf.config import AlbertConfig
+
+ACTIVATIONS: dict[str, Callable[..., tf.Tensor]] = {
+    "gelu": kernels.gelu,
+    "relu": lambda x, fused: tf.nn.relu(x),
+    "tanh": lambda x, fused: tf.tanh(x),
+    "linear": lambda x, fused: x,
+}
+
+
+@contextlib.contextmanager
+def scope(path: str) -> Iterator[None]:
+    """Variables made inside are named `path/...`."""
+    with contextlib.ExitStack() as stack:
+        for part in path.split("/"):
+            stack.enter_context(keras.name_scope(part))
+        yield
+
+
+class AlbertLayer(keras.layers.Layer):
+    """Makes float32 weights in the constructor, from `rng`; casts nothing by itself."""
+
+    def __init__(self, config: AlbertConfig, rng: random.Random, **kwargs: Any):
+        super().__init__(autocast=False, **kwargs)
+        self.config = config
+        self.rng = rng
+        self.built = True
+
+    def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
+        """A float32 variable: truncated normal of the config's range, `zeros` or `ones`."""
+        if initializer == "truncated_normal":
+            initializer = keras.initializers.TruncatedNormal(
+                stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
+            )
+        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+
+def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """[T, in], [in, out], [out] -> [T, out], in the type of x."""
+    product = tf.matmul(x, tf.cast(kernel, x.dtype))
+    return tf.nn.bias_add(product, tf.cast(bias, x.dtype))
+
+
+class Dense(AlbertLayer):
+    """x @ kernel + bias."""
+
+    def __init__(self, size_in: int, size_out: int, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        self.kernel = self.weight("kernel", (size_in, size_out))
+        self.bias = self.weight("bias", (size_out,), "zeros")
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.kernel.value), tf.convert_to_tensor(self.bias.value)
+
+    def call(self, x):  # [T, in] -> [T, out]
+        return affine(x, *self.read())
+
+
+class LayerNorm(AlbertLayer):
+    """LayerNorm with the published epsilon, 1e-12, in float32."""
+
+    def __init__(self, size: int, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        self.gamma = self.weight("gamma", (size,), "ones")
+        self.beta = self.weight("beta", (size,), "zeros")
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.gamma.value), tf.convert_to_tensor(self.beta.value)
+
+    def call(self, x, training=False):  # [T, D] -> [T, D]
+        return kernels.layer_norm(x, *self.read(), fused=training)
+
+
+class Embeddings(AlbertLayer):
+    """Word + segment + position, all of size E, then LayerNorm and dropout (site 0)."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, name="embeddings", **kwargs)
+        size = config.embedding_size
+        self.word_embeddings = self.weight("word_embeddings", (config.vocab_size, size))
+        self.token_type_embeddings = self.weight(
+            "token_type_embeddings", (config.type_vocab_size, size)
+        )
+        self.position_embeddings = self.weight(
+            "position_embeddings", (config.max_position_embeddings, size)
+        )
+        with scope("embeddings"):
+            self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
+
+    def call(self, input_ids, segment_ids, training=False, seed=None):  # [B, S], [B, S] -> [T, E]
+        batch, length = tf.shape(input_ids)[0], tf.shape(input_ids)[1]
+        size = self.config.embedding_size
+        table = tf.convert_to_tensor(self.word_embeddings.value)
+        x = kernels.lookup(table, tf.reshape(input_ids, [-1]))  # [T, E]
+        # A product with one-hot rows: its gradient is a product too, not a scatter.
+        segments = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size)
+        x += tf.matmul(segments, self.token_type_embeddings.value)
+        x = tf.reshape(x, [batch, length, size]) + self.position_embeddings.value[:length]
+        x = tf.cast(tf.reshape(x, [-1, size]), self.compute_dtype)
+        x = self.layer_norm(x, training=training)
+        return kernels.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
+
+
+class SelfAttention(AlbertLayer):
+    """x -> LayerNorm(x + dropout(output(heads of softmax(q k / sqrt(H)) v)))."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        size = config.hidden_size
+        with scope("attention_1/self"):
+            self.query, self.key, self.value = (
+                Dense(size, size, config, rng, name=name, **kwargs)
+                for name in ("query", "key", "value")
+            )
+        with scope("attention_1/output"):
+            self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
+        self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
+
+    def read(self) -> tuple[tf.Tensor, ...]:
+        """The weights; query, key and value side by side, for one product instead of three."""
+        kernels_, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
+        return (
+            tf.concat(kernels_, 1),
+            tf.concat(biases, 0),
+            *self.output_dense.read(),
+            *self.layer_norm.read(),
+        )
+
+    def call(self, x, adder, weights, *, seed, site, training):  # [T, D], [B, 1, 1, S] -> [T, D]
+        qkv_kernel, qkv_bias, kernel, bias, gamma, beta = weights
+        context = self.attend(affine(x, qkv_kernel, qkv_bias), adder, seed=seed, site=site)
+        y = affine(context, kernel, bias)
+        y = kernels.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
+        return kernels.layer_norm(x + y, gamma, beta, fused=training)
+
+    def attend(self, qkv, adder, *, seed, site):  # [T, 3 D], [B, 1, 1, S] -> [T, D]
+        heads = self.config.num_attention_heads
+        head_size = self.config.hidden_size // heads
+        batch, length = tf.shape(adder)[0], tf.shape(adder)[3]
+        qkv = tf.reshape(qkv, [batch, length, 3, heads, head_size])
+        query, key, value = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # 3 * [B, N, S, H]
+        query *= tf.cast(head_size**-0.5, query.dtype)
+        scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
+        probs = tf.nn.softmax(tf.cast(scores, tf.float32) + adder)
+        probs = tf.cast(probs, value.dtype)
+        probs = kernels.dropout(probs, self.config.attention_probs_dropout_prob, seed, site)
+        context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, S, N, H]
+        return tf.reshape(context, [-1, self.config.hidden_size])
+
+
+class FeedForward(AlbertLayer):
+    """x -> LayerNorm(x + dropout(output(act(intermediate(x)))))."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        hidden, intermediate = config.hidden_size, config.intermediate_size
+        with scope("ffn_1/intermediate"):
+            self.intermediate = Dense(hidden, intermediate, config, rng, name="dense", **kwargs)
+            with scope("output"):
+                self.output_dense = Dense(intermediate, hidden, config, rng, name="dense", **kwargs)
+        self.layer_norm = LayerNorm(hidden, config, rng, name="LayerNorm_1", **kwargs)
+
+    def read(self) -> tuple[tf.Tensor, ...]:
+        return (*self.intermediate.read(), *self.output_dense.read(), *self.layer_norm.read())
+
+    def call(self, x, weights, *, seed, site, training):  # [T, D] -> [T, D]
+        kernel_in, bias_in, kernel_out, bias_out, gamma, beta = weights
+        y = ACTIVATIONS[self.config.hidden_act](affine(x, kernel_in, bias_in), fused=training)
+        y = affine(y, kernel_out, bias_out)
+        y = kernels.dropout(y, self.config.hidden_dropout_prob, seed, site)
+        return kernels.layer_norm(x + y, gamma, beta, fused=training)
+
+
+class SharedEncoder(AlbertLayer):
+    """`num_hidden_layers` steps through `num_hidden_groups` sets of weights.
+
+    ALBERT's cross-layer sharing (paper, section 3.1). With one group, as in every published model,
+    all the steps run the same blocks. Attention and feed-forward may be shared one without the
+    other (paper, section 4.5): what is not shared has a set of weights for every step.
+    """
+
+    def __init__(self, config: AlbertConfig, rng, *, rematerialize: bool = False, **kwargs):
+        super().__init__(config, rng, name="encoder", **kwargs)
+        self.rematerialize = rematerialize
+        steps, groups = config.num_hidden_layers, config.num_hidden_groups
+        # Whole numbers: the published int(step / steps * groups) is off by one for some sizes.
+        in_groups = tuple(step * groups // steps for step in range(steps))
+        of_their_own = tuple(range(steps))
+        shares = config.cross_layer_sharing
+        self.attention_of_step = in_groups if shares in ("all", "attention") else of_their_own
+        self.ffn_of_step = in_groups if shares in ("all", "ffn") else of_their_own
+        with scope("encoder"):
+            self.projection = None
+            if config.embedding_size != config.hidden_size:
+                self.projection = Dense(
+                    config.embedding_size,
+                    config.hidden_size,
+                    config,
+                    rng,
+                    name="embedding_hidden_mapping_in",
+                    **kwargs,
+                )
+            self.attentions = self._sets(SelfAttention, max(self.attention_of_step) + 1, **kwargs)
+            self.ffns = self._sets(FeedForward, max(self.ffn_of_step) + 1, **kwargs)
+
+    def _sets(self, block: type[AlbertLayer], num_sets: int, **kwargs) -> list[list[AlbertLayer]]:
+        sets = []
+        for group in range(num_sets):
+            sets.append([])
+            for inner in range(self.config.inner_group_num):
+                with scope(f"transformer/group_{group}/inner_group_{inner}"):
+                    sets[-1].append(block(self.config, self.rng, **kwargs))
+        return sets
+
+    def call(self, x, mask, training=False, seed=None):  # [T, E], [B, S] -> list of [T, D]
+        if self.projection is not None:
+            x = self.projection(x)
+        # -10000 as published; softmax adds it in float32.
+        adder = -10000.0 * (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :]
+        attention_weights = [[block.read() for block in blocks] for blocks in self.attentions]
+        ffn_weights = [[block.read() for block in blocks] for blocks in self.ffns]
+        outputs = []
+        for step, (a, f) in enumerate(zip(self.attention_of_step, self.ffn_of_step, strict=True)):
+            for inner in range(self.config.inner_group_num):
+                block = self._block(
+                    self.attentions[a][inner],
+                    self.ffns[f][inner],
+                    adder,
+                    seed=seed,
+                    # Sites 0 (embeddings), then three a block.
+                    site=1 + 3 * (step * self.config.inner_group_num + inner),
+                    training=training,
+                )
+                x = block(x, *attention_weights[a][inner], *ffn_weights[f][inner])
+                outputs.append(x)
+        return outputs
+
+    def _block(self, attention, ffn, adder, *, seed, site, training):
+        """One block as a function of its input and its weights alone, recomputed if asked."""
+        num_attention_weights = 6
+
+        def block(x: tf.Tensor, *weights: tf.Tensor) -> tf.Tensor:
+            options = {"seed": seed, "training": training}
+            x = attention(x, adder, weights[:num_attention_weights], site=site, **options)
+            return ffn(x, weights[num_attention_weights:], site=site + 2, **options)
+
+        return tf.recompute_grad(block) if self.rematerialize and training else block

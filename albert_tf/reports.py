@@ -1,0 +1,48 @@
+"""What a training run tells: terminal, `metrics.jsonl`, TensorBoard."""
+
+import json
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from albert_tf import files
+
+METRICS = "metrics.jsonl"
+
+
+def open_metrics(workdir: str, step: int) -> str:
+    """Drops what a killed run wrote after the checkpoint at `step`; returns the file's path."""
+    path = os.path.join(workdir, METRICS)
+    if tf.io.gfile.exists(path):
+        # The last line of a killed run may be cut short; it is after the checkpoint then.
+        lines = files.read_bytes(path, METRICS).splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
+        files.write_bytes(path, b"".join(kept))
+    return path
+
+
+def write(path: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
+    """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
+    with tf.io.gfile.GFile(path, "a") as file:
+        file.write(json.dumps(record) + "\n")
+    step = int(record["step"])
+    with writer.as_default(step=step):
+        for name, value in record.items():
+            if name != "step":
+                tf.summary.scalar(name, value)
+    writer.flush()
+
+
+def line(record: Mapping[str, float], num_steps: int, seconds_left: float) -> str:
+    """One line for the terminal."""
+    parts = [f"step {int(record['step'])}/{num_steps}"]
+    parts += [
+        f"{name} {value:.4g}"
+        for name, value in record.items()
+        if name.endswith(("_loss", "_accuracy", "_norm")) or name == "learning_rate"
+    ]
+    parts.append(f"{record['sequences_per_second']:.1f} sequences/s")
+    parts.append(f"{tqdm.format_interval(seconds_left)} left")
+    return " | ".join(parts)
