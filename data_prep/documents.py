@@ -1,0 +1,152 @@
+"""Reads documents from text: one sentence (or paragraph) a line, a blank line between documents.
+
+Files are UTF-8, plain or compressed (.gz, .xz), local or remote. Nothing is held but the document
+at hand, and no document is longer than its limit, so memory does not grow with the corpus.
+"""
+
+import functools
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import sentencex
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+Document = list[str]
+
+_CHUNK_BYTES = 1 << 20
+# A line longer than this is cut at white space: no sentence is, and text without a line feed
+# would not fit into memory.
+MAX_LINE_BYTES = 1 << 20
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    ".xz": lzma.LZMAFile,
+}
+_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+
+
+def expand(patterns: Sequence[str]) -> list[str]:
+    """Returns the input files that match `patterns`.
+
+    Raises:
+        UserError: a pattern matches nothing, or a file is empty.
+    """
+    paths = files.expand(patterns, "--input_files")
+    for path in paths:
+        if tf.io.gfile.stat(path).length == 0:
+            raise _empty(path)
+    return paths
+
+
+def read(
+    path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
+) -> Iterator[Document]:
+    """Yields the documents of one file: lists of stripped lines, none of them empty.
+
+    Args:
+        path: the file. Its end ends a document.
+        max_bytes: a longer document is cut into several, between two lines.
+        on_progress: told how many (compressed) bytes of the file were read since the last call.
+
+    Raises:
+        UserError: the file has no text, is damaged, or is not UTF-8 (names the line).
+    """
+    document: Document = []
+    size = 0
+    empty = True
+    for number, line in _lines(path, on_progress):
+        text = _decode(line, path, number).strip()
+        if document and (not text or size + len(line) > max_bytes):
+            yield document
+            document, size = [], 0
+        if text:
+            document.append(text)
+            size += len(line)
+            empty = False
+    if document:
+        yield document
+    if empty:
+        raise _empty(path)
+
+
+def read_lines(paths: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of all the documents."""
+    for path in paths:
+        for document in read(path, max_bytes=MAX_LINE_BYTES):
+            yield from document
+
+
+def split_sentences(document: Document, language: str) -> Document:
+    """Cuts each line into its sentences; `language` is a code such as en or ko."""
+    return [
+        sentence
+        for line in document
+        for part in sentencex.segment(language, line)
+        if (sentence := part.strip())
+    ]
+
+
+def _lines(path: str, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+    """Yields (number, line), the number from 1. A line feed ends a line, and nothing else does.
+
+    Python's own iteration over lines would also stop at U+2028 and the like.
+    """
+    number, rest = 1, b""
+    for chunk in _chunks(path, on_progress):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for number, line in enumerate(lines, number):  # noqa: B020  (counts on)
+            while len(line) > MAX_LINE_BYTES:
+                head, line = _cut(line)
+                yield number, head
+            yield number, line
+        number += bool(lines)
+        while len(rest) > MAX_LINE_BYTES:
+            head, rest = _cut(rest)
+            yield number, head
+    if rest:
+        yield number, rest
+
+
+def _chunks(path: str, on_progress: Callable[[int], None]) -> Iterator[bytes]:
+    before = 0
+    with tf.io.gfile.GFile(path, "rb") as file:
+        suffix = next((suffix for suffix in _OPENERS if path.endswith(suffix)), None)
+        stream = _OPENERS[suffix](file) if suffix else file
+        try:
+            for chunk in iter(functools.partial(stream.read, _CHUNK_BYTES), b""):
+                yield chunk
+                position = file.tell()
+                on_progress(position - before)
+                before = position
+        except _DAMAGED as error:
+            raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
+
+
+def _cut(line: bytes) -> tuple[bytes, bytes]:
+    """Cuts at the last space before the limit, else before a character."""
+    end = line.rfind(b" ", 1, MAX_LINE_BYTES)
+    if end < 0:
+        # A character of UTF-8 has at most 4 bytes, and those after the first begin with bits 10.
+        near = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
+        end = next((i for i in near if line[i] & 0xC0 != 0x80), MAX_LINE_BYTES)
+    return line[:end], line[end:]
+
+
+def _decode(line: bytes, path: str, number: int) -> str:
+    try:
+        # Some editors begin a file with a byte order mark.
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}, line {number}: byte {error.start + 1} is not UTF-8. "
+            "Convert the file (iconv -t UTF-8)."
+        ) from None
+
+
+def _empty(path: str) -> UserError:
+    return UserError(f"{path} has no text. Remove it from --input_files.")
