@@ -63,7 +63,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
             if match := _KEY.fullmatch(key):
                 # "/" in a name is written ".S" (TensorFlow's own escape).
                 found[match[1].replace(".S", "/")] = reader.get_tensor(key)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{prefix}: a damaged checkpoint ({reason}). Use another one.") from None
     if not found:
@@ -121,7 +121,7 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
         return None
     try:
         checkpoint.restore(prefix).assert_consumed()
-    except (tf.errors.OpError, AssertionError, ValueError) as error:
+    except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"{prefix}: cannot resume from it ({reason}). Remove its files and its line in "

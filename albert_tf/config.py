@@ -85,11 +85,13 @@ class AlbertConfig:
                 _require(0 <= getattr(self, field.name) < 1, f"{field.name} must be in [0, 1).")
         _require(
             self.hidden_size % self.num_attention_heads == 0,
-            f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}.",
+            f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+            f"{self.num_attention_heads}.",
         )
         _require(
             self.num_hidden_groups <= self.num_hidden_layers,
-            f"num_hidden_groups {self.num_hidden_groups} is more than num_hidden_layers {self.num_hidden_layers}.",
+            f"num_hidden_groups {self.num_hidden_groups} is more than num_hidden_layers "
+            f"{self.num_hidden_layers}.",
         )
 
 
@@ -109,7 +111,7 @@ def _bert(hidden: int, layers: int, heads: int) -> AlbertConfig:
     return _albert(hidden, layers, heads, 0.1, embedding_size=hidden, cross_layer_sharing="none")
 
 
-# The paper's models (v1: dropout 0.1 except xxlarge; v2: none), its BERT baselines, and two small ones.
+# The paper's models (v1: dropout 0.1 except xxlarge; v2: none), its BERT baselines, two small ones.
 # xlarge has 16 heads in most published files, 32 by the paper's rule "hidden size / 64".
 PRESETS: dict[str, AlbertConfig] = {
     "albert_tiny": _albert(312, 4, 12, 0.0),
@@ -146,8 +148,8 @@ class PretrainConfig:
         poly_power: of the decay to 0 at `num_train_steps`.
         weight_decay_rate: applied to all but biases and LayerNorm.
         max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
-        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and losses
-            are float32.
+        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
+            losses are float32.
         rematerialize: compute activations again in the backward pass: less memory, more time.
         jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs; a TPU always
             compiles.
@@ -217,7 +219,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
     """Builds a config from JSON values; a nested one may be an object or the name of a preset.
 
     Raises:
-        UserError: an unknown key, or a value of the wrong type; names the key and lists the known ones.
+        UserError: an unknown key (lists the known ones), or a value of the wrong type.
     """
     hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -262,7 +264,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = ()) -> T:
-    """Defaults, then the JSON file at `path`, then overrides such as `albert.num_hidden_layers=2`."""
+    """Defaults, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
     values = files.read_json(path, "--config") if path else {}
     if not isinstance(values, dict):
         raise UserError(f"--config: {path!r} does not hold a JSON object.")

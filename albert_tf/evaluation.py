@@ -1,5 +1,6 @@
 """A pre-trained checkpoint again: to evaluate it, or for whatever else needs a run's model."""
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -58,16 +59,17 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
         own = [path for path in paths if os.path.dirname(path) == folder]
         spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
         objective = losses.pretraining(data["sentence_task"])
-        batches = input_pipeline.eval_batches(
-            own, batch_size=settings.eval_batch_size, max_examples=0
+        batch_size = settings.eval_batch_size
+        batches = input_pipeline.distribute(
+            strategy,
+            functools.partial(
+                input_pipeline.eval_batches, own, batch_size=batch_size, max_examples=0
+            ),
+            spec,
+            batch_size=batch_size,
         )
-        run_evaluation = training.make_evaluate(strategy, network, objective)
         try:
-            results = run_evaluation(
-                input_pipeline.distribute(
-                    strategy, lambda b=batches: b, spec, batch_size=settings.eval_batch_size
-                )
-            )
+            results = training.make_evaluate(strategy, network, objective)(batches)
         except tf.errors.DataLossError as error:
             raise input_pipeline.corrupt(own, error) from None
         found[data["sentence_task"]] = {**results, "files": own}

@@ -224,7 +224,7 @@ class SharedEncoder(AlbertLayer):
             self.ffns = self._sets(FeedForward, max(self.ffn_of_step) + 1, **kwargs)
 
     def _sets(self, block: type[AlbertLayer], num_sets: int, **kwargs) -> list[list[AlbertLayer]]:
-        sets = []
+        sets: list[list[AlbertLayer]] = []
         for group in range(num_sets):
             sets.append([])
             for inner in range(self.config.inner_group_num):

@@ -66,7 +66,7 @@ def claim(
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in values.items():
         inner = _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
         found |= {f"{prefix}{name}": v for name, v in inner.items()}

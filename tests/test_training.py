@@ -1,0 +1,181 @@
+"""The update is the same however a batch is cut up, and on whatever it runs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf import losses, model, training
+
+BATCH, UPDATES = 8, 3
+ONE = tf.distribute.get_strategy
+
+
+def two_replicas():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def train(strategy, *, num_micro_batches=1, jit_compile=False, task="sop", dropout=0.0, **options):
+    """Totals of the last loop, all weights after it, and the optimizer's moments."""
+    albert = tiny_run.albert(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    network, optimizer = tiny_run.network(strategy, albert, **options)
+    run_updates = training.make_run_updates(
+        strategy,
+        network,
+        optimizer,
+        losses.pretraining(task),
+        seed=1,
+        max_grad_norm=0.1,
+        num_micro_batches=num_micro_batches,
+        jit_compile=jit_compile,
+    )
+    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH * UPDATES))
+    rows = BATCH // strategy.num_replicas_in_sync
+    batches = strategy.distribute_datasets_from_function(
+        lambda _: data.batch(rows, drop_remainder=True)
+    )
+    loops = training.train(
+        run_updates,
+        iter(batches),
+        optimizer,
+        num_steps=UPDATES,
+        lengths=[2],
+        stop=lambda: False,
+    )
+    steps, totals = zip(*loops, strict=True)
+    assert steps == (2, 3)
+    weights = [w.numpy() for w in model.weights_by_name(network).values()]
+    slots = [v.numpy() for _, v in sorted(optimizer.slots().items())]
+    return totals[-1], weights, slots
+
+
+def assert_same(actual, expected, tolerance):
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return train(ONE())
+
+
+@pytest.mark.parametrize(
+    ("make_strategy", "options"),
+    [
+        (ONE, {"num_micro_batches": 2}),
+        (ONE, {"jit_compile": True, "num_micro_batches": 2}),
+        (ONE, {"rematerialize": True}),
+        (two_replicas, {}),
+        (two_replicas, {"num_micro_batches": 2}),
+    ],
+)
+def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy, options):
+    totals, weights, slots = train(make_strategy(), **options)
+    assert_same(weights, plain[1], 1e-5)
+    assert_same(slots, plain[2], 1e-6)
+    assert totals.keys() == plain[0].keys()
+    for name, value in plain[0].items():
+        assert totals[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
+    # Clipped at 0.1 (see `train`), so both norms must be over it for the test above to say so.
+    assert plain[0]["gradient_norm"] > 0.2
+
+
+def test_training_moves_every_weight_but_the_ones_nothing_reaches(plain):
+    network, _ = tiny_run.network(ONE(), tiny_run.albert())
+    before = {name: w.numpy() for name, w in model.weights_by_name(network).items()}
+    moved = [
+        name
+        for (name, w), after in zip(before.items(), plain[1], strict=True)
+        if not np.array_equal(w, after)
+    ]
+    # A key bias adds the same to all scores of a query: softmax does not see it.
+    assert set(before) - set(moved) <= {name for name in before if name.endswith("key/bias")}
+
+
+def test_without_a_sentence_task_the_pooler_gets_no_gradient():
+    _, _, slots = train(ONE(), task="none")
+    _, optimizer = tiny_run.network(ONE(), tiny_run.albert())
+    by_name = dict(zip(sorted(optimizer.slots()), slots, strict=True))
+    for part in ("bert/pooler/dense/kernel", "cls/seq_relationship/output_weights"):
+        assert not by_name[f"{part}/adam_m"].any()
+    assert by_name["bert/embeddings/word_embeddings/adam_m"].any()
+
+
+def test_dropout_is_the_same_when_recomputed_and_different_on_each_replica(plain):
+    dropped = train(ONE(), dropout=0.3)
+    assert_same(train(ONE(), dropout=0.3, rematerialize=True)[1], dropped[1], 1e-6)
+    assert max(np.abs(x - y).max() for x, y in zip(dropped[1], plain[1], strict=True)) > 1e-2
+    on_two = train(two_replicas(), dropout=0.3)
+    assert max(np.abs(x - y).max() for x, y in zip(dropped[1], on_two[1], strict=True)) > 1e-3
+
+
+def test_bfloat16_stays_near_float32(plain):
+    totals, weights, _ = train(ONE(), dtype="mixed_bfloat16")
+    assert totals["masked_lm_loss"] == pytest.approx(plain[0]["masked_lm_loss"], rel=2e-2)
+    assert all(w.dtype == np.float32 for w in weights)
+
+
+def test_stop_is_seen():
+    network, optimizer = tiny_run.network(ONE(), tiny_run.albert())
+    run_updates = training.make_run_updates(
+        ONE(),
+        network,
+        optimizer,
+        losses.pretraining("sop"),
+        seed=1,
+        max_grad_norm=1.0,
+        num_micro_batches=1,
+        jit_compile=False,
+    )
+    batch = tf.data.Dataset.from_tensors(tiny_run.examples(BATCH)).repeat()
+    assert run_updates(iter(batch), 1, False)["stop"] == 0
+    assert run_updates(iter(batch), 2, True)["stop"] > 0
+
+
+def test_a_tiny_model_learns_64_examples_by_heart():
+    strategy = ONE()
+    albert = tiny_run.albert(hidden_size=16, embedding_size=12)
+    network, optimizer = tiny_run.network(strategy, albert, num_train_steps=400)
+    objective = losses.pretraining("sop")
+    run_updates = training.make_run_updates(
+        strategy,
+        network,
+        optimizer,
+        objective,
+        seed=1,
+        max_grad_norm=1.0,
+        num_micro_batches=1,
+        jit_compile=False,
+    )
+    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
+    run_updates(iter(data.batch(64).repeat()), 400, False)
+    found = training.make_evaluate(strategy, network, objective)(data.batch(16))
+    assert found["masked_lm_accuracy"] > 0.9
+    assert found["sentence_order_accuracy"] > 0.95
+
+
+@pytest.mark.parametrize("make_strategy", [ONE, two_replicas])
+def test_evaluation_counts_real_examples_alone(make_strategy):
+    strategy = make_strategy()
+    network, _ = tiny_run.network(strategy, tiny_run.albert())
+    evaluate = training.make_evaluate(strategy, network, losses.pretraining("sop"))
+    seven = tiny_run.examples(7)
+    copies = {name: np.concatenate([v, v[:1]]) for name, v in seven.items()}
+    copies["is_real_example"] = np.float32([1] * 7 + [0])
+
+    def distributed(data, rows):
+        rows //= strategy.num_replicas_in_sync
+        data = tf.data.Dataset.from_tensor_slices(data).batch(rows)
+        return strategy.distribute_datasets_from_function(lambda _: data)
+
+    padded = evaluate(distributed(copies, 4))
+    assert padded["num_sentence_order"] == 7
+    assert padded["num_masked_lm"] == seven["masked_lm_weights"].sum()
+    outputs = network({name: tf.constant(v) for name, v in seven.items()})
+    hits = (
+        outputs["sentence_order_logits"].numpy().argmax(-1) == seven["next_sentence_labels"][:, 0]
+    ).mean()
+    assert padded["sentence_order_accuracy"] == pytest.approx(hits)
