@@ -1,4 +1,4 @@
-"""Chooses what a masked language model has to predict: n-grams of whole words (paper, section 4.1)."""
+"""Chooses what a masked language model has to predict: n-grams of whole words (paper, 4.1)."""
 
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ class Masked(NamedTuple):
 
 def mask(
     ids: np.ndarray,
+    starts: np.ndarray,
     tokenizer: Tokenizer,
     rng: np.random.Generator,
     *,
@@ -39,15 +40,15 @@ def mask(
 
     Args:
         ids: [n] with [CLS] and [SEP]; words and n-grams never reach across them.
-        tokenizer: tells words from their continuations, and which pieces are special.
+        starts: [n] bool, from `word_starts`.
+        tokenizer: knows the special pieces.
         rng: the only source of chance.
         masked_lm_prob: share of all n tokens.
         max_predictions_per_seq: P.
         ngram: an n-gram of words up to this n is chosen with a probability of 1/n (normalised).
     """
     num_to_predict = min(max_predictions_per_seq, max(1, round(len(ids) * masked_lm_prob)))
-    starts = word_starts(ids, tokenizer)
-    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    special = _is_special(ids, tokenizer)
     chosen = _choose(starts, special, num_to_predict, ngram, rng)
     positions = np.flatnonzero(np.frombuffer(chosen, bool))
     labels = ids[positions]
@@ -61,11 +62,15 @@ def word_starts(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 
     A segment whose front was cut off may begin inside a word.
     """
-    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    special = _is_special(ids, tokenizer)
     starts = tokenizer.is_word_start[ids] | special
     starts[1:] |= special[:-1]
     starts[:1] = True
     return starts
+
+
+def _is_special(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    return (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
 
 
 def _choose(

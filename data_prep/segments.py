@@ -85,10 +85,14 @@ def pairs(
             yield Pair(chunk[:cut], chunk[cut:], 0)
 
 
+def num_tokens(pair: Pair) -> int:
+    return len(pair.first) + len(pair.second)
+
+
 def truncate(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
     """Drops tokens of the longer segment, each from its front or its back by the toss of a coin."""
     first, second = len(pair.first), len(pair.second)
-    if first + second <= max_num_tokens:
+    if num_tokens(pair) <= max_num_tokens:
         return pair
     kept = min(first, max((max_num_tokens + 1) // 2, max_num_tokens - second))
     return Pair(
@@ -101,15 +105,15 @@ def _keep(segment: np.ndarray, length: int, rng: np.random.Generator) -> np.ndar
     return segment[front : front + length]
 
 
-def _stop(bounds: list[int], start: int, num_tokens: int) -> int:
-    """The end of the fewest sentences from `start` with `num_tokens`, or the document's end."""
-    return min(bisect_left(bounds, bounds[start] + num_tokens, start + 1), len(bounds) - 1)
+def _stop(bounds: list[int], start: int, length: int) -> int:
+    """The end of the fewest sentences from `start` with `length` tokens, or the document's end."""
+    return min(bisect_left(bounds, bounds[start] + length, start + 1), len(bounds) - 1)
 
 
 def _cut_one_segment(
     chunk: np.ndarray, is_word_start: np.ndarray, one_segment: str, rng: np.random.Generator
 ) -> int | None:
-    """Where the second segment begins; the chunk's length if it has none, None to drop the chunk."""
+    """Where the second segment begins: at the chunk's end if it has none; None drops the chunk."""
     if one_segment == "random":
         return len(chunk)
     words = np.flatnonzero(is_word_start[chunk[1:]]) + 1 if one_segment == "split" else ()
@@ -117,9 +121,9 @@ def _cut_one_segment(
 
 
 def _random_segment(
-    documents: Sequence[Encoded], index: int, rng: np.random.Generator, num_tokens: int
+    documents: Sequence[Encoded], index: int, rng: np.random.Generator, length: int
 ) -> np.ndarray:
     other = int(rng.integers(len(documents) - 1))
     ids, bounds = documents[other + (other >= index)]
     start = int(rng.integers(len(bounds) - 1))
-    return ids[bounds[start] : bounds[_stop(bounds, start, num_tokens)]]
+    return ids[bounds[start] : bounds[_stop(bounds, start, length)]]

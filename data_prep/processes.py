@@ -1,0 +1,97 @@
+"""Spreads jobs over processes that end with this one, however it ends."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from albert_tf.errors import UserError
+
+Work = Callable[[Any], Iterable[Any]]
+
+
+def run(
+    make_work: Callable[..., Work], arguments: tuple, jobs: Iterable[Any], num_processes: int
+) -> Iterator[Any]:
+    """Yields all results of `make_work(*arguments)(job)` for each job, as they come.
+
+    With one process everything happens here. A job waits until a process is free, so that no more
+    than one job beyond those at work is in memory. An exception in a process is raised here.
+    """
+    if num_processes == 1:
+        work = make_work(*arguments)
+        for job in jobs:
+            yield from work(job)
+        return
+    # TensorFlow does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    idle: list[Connection] = []
+    processes = []
+    try:
+        for _ in range(num_processes):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, make_work, arguments))
+            process.start()
+            theirs.close()  # else the end of the process would go unnoticed
+            processes.append(process)
+            idle.append(ours)
+        yield from _exchange(idle, iter(jobs))
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _exchange(idle: list[Connection], jobs: Iterator[Any]) -> Iterator[Any]:
+    busy: list[Connection] = []
+    job = next(jobs, None)
+    while busy or job is not None:
+        while idle and job is not None:
+            busy.append(idle.pop())
+            busy[-1].send(job)
+            job = next(jobs, None)
+        for connection in wait(busy):
+            assert isinstance(connection, Connection)
+            try:
+                result = connection.recv()
+            except EOFError:
+                raise UserError(
+                    "a process was killed, perhaps for want of memory. Run the program again: it "
+                    "goes on where it was; --num_processes=1 needs the least memory."
+                ) from None
+            if result is None:
+                busy.remove(connection)
+                idle.append(connection)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                yield result
+
+
+def _serve(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
+    """Answers each job with its results, then None; or with the exception that ended it."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent acts
+    try:
+        work = make_work(*arguments)
+        while True:
+            for result in work(connection.recv()):
+                connection.send(result)
+            connection.send(None)
+    except UserError as error:
+        connection.send(error)
+    except Exception as error:
+        traceback.print_exc()  # it would be lost on the way
+        connection.send(error)
+
+
+def _end_with_parent() -> None:
+    """Else a process whose parent was killed would go on writing, beside the run that resumes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
