@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from absl import flags
+from absl import app, flags
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
@@ -54,7 +54,8 @@ def test_other_requirements_are_pinned(file):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_files_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+    num_lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert num_lines <= 300
 
 
 def definitions_of_flags(path):
@@ -73,6 +74,7 @@ def definitions_of_flags(path):
 @pytest.fixture
 def run_program(monkeypatch):
     """Runs a program here, as starting TensorFlow takes seconds; returns what it exits with."""
+    app.define_help_flags()  # once a process: these stay
     before = set(flags.FLAGS)
 
     def run(path, *arguments):
