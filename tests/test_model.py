@@ -5,6 +5,7 @@ import pytest
 import reference_model
 import tensorflow as tf
 import tiny
+from tiny import assert_close
 
 from albert_tf.errors import UserError
 from albert_tf.model import Albert, AlbertForPretraining, weights_by_name
@@ -33,13 +34,6 @@ CONFIGS = {
 def make(config=None, **options):
     model = AlbertForPretraining(config or tiny.config(), **options)
     return model, tiny.fill(model)
-
-
-def assert_close(actual, expected, tolerance):
-    """Compares nested structures of tensors by the largest difference."""
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    for a, b in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

@@ -67,3 +67,10 @@ def loss_and_gradients(model, inputs, **options):
         loss = losses.mean_loss(objective.sums(outputs, inputs), objective.counts(inputs))
     gradients = tape.gradient(loss, list(variables.values()))
     return loss, dict(zip(variables, gradients, strict=True))
+
+
+def assert_close(actual, expected, tolerance):
+    """Compares nested structures of arrays, entry for entry."""
+    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)

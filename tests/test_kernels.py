@@ -1,0 +1,148 @@
+"""The fast forms against the plain formulas, in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import kernels
+
+ACCURACY = {tf.float32: 1e-5, tf.bfloat16: 2e-2}
+EXTREMES = [-1000.0, -20.0, -5.0, -1e-4, 0.0, 1e-4, 5.0, 20.0, 1000.0]
+SEED = tf.constant([3, 4])
+as_it_is = pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+in_both_types = pytest.mark.parametrize("dtype", ACCURACY, ids=lambda dtype: dtype.name)
+in_both_modes = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def plain_gelu(x):
+    return 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def plain_layer_norm(x, gamma, beta):
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
+
+
+def value_and_gradients(function, inputs, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = function(*inputs)
+    return value, tape.gradient(value, inputs, output_gradients=tf.cast(upstream, value.dtype))
+
+
+def assert_follows(function, plain, inputs, wrap, tolerance):
+    """Compares value and gradients with the plain formula, computed in float64 from the same."""
+    upstream = tf.constant(draw(*inputs[0].shape, seed=9), inputs[0].dtype)
+    actual = wrap(lambda: value_and_gradients(function, inputs, upstream))()
+    exact = value_and_gradients(plain, [tf.cast(x, tf.float64) for x in inputs], upstream)
+    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(exact), strict=True):
+        np.testing.assert_allclose(tf.cast(a, tf.float64), b, rtol=tolerance, atol=tolerance)
+    types = [x.dtype for x in inputs]
+    assert [actual[0].dtype, *(g.dtype for g in actual[1])] == [types[0], *types]
+
+
+@as_it_is
+@in_both_types
+@in_both_modes
+def test_gelu(wrap, dtype, fused):
+    x = tf.constant([*EXTREMES, *2 * draw(17)], dtype)
+    assert_follows(lambda x: kernels.gelu(x, fused=fused), plain_gelu, [x], wrap, ACCURACY[dtype])
+
+
+@as_it_is
+@in_both_types
+@in_both_modes
+def test_layer_norm(wrap, dtype, fused):
+    x = draw(5, 6) * np.array([[0.01], [0.1], [1.0], [10.0], [1.0]]) + [[0], [0], [0], [0], [3]]
+    inputs = [tf.constant(x, dtype), *(tf.constant(draw(6, seed=s), tf.float32) for s in (1, 2))]
+    assert_follows(
+        lambda *inputs: kernels.layer_norm(*inputs, fused=fused),
+        plain_layer_norm,
+        inputs,
+        wrap,
+        ACCURACY[dtype],
+    )
+
+
+@as_it_is
+def test_layer_norm_of_rows_without_variance_is_beta(fused):
+    rows = tf.fill([8], 1.0) * tf.constant([[0.0], [1.0], [-3.0], [30000.0]])
+    gamma, beta = (tf.constant(draw(8, seed=s), tf.float32) for s in (1, 2))
+    value, gradients = value_and_gradients(
+        lambda *inputs: kernels.layer_norm(*inputs, fused=fused), [rows, gamma, beta], draw(4, 8)
+    )
+    np.testing.assert_array_equal(value, np.tile(beta, [4, 1]))
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@as_it_is
+def test_layer_norm_is_float32_inside(fused):
+    """In bfloat16 the mean of these rows alone would swallow what tells their entries apart."""
+    x = tf.constant(256.0 + 2.0 * np.array([[0, 1, 0, 1, 2, 0], [3, 2, 1, 0, 0, 0]]), tf.bfloat16)
+    gamma, beta = tf.ones([6]), tf.zeros([6])
+    expected = plain_layer_norm(tf.cast(x, tf.float64), 1.0, 0.0)
+    actual = tf.cast(kernels.layer_norm(x, gamma, beta, fused=fused), tf.float64)
+    np.testing.assert_allclose(actual, expected, rtol=2**-8, atol=1e-6)
+
+
+@in_both_modes
+def test_lookup_sums_the_gradient_of_repeated_ids(wrap):
+    table = tf.constant(draw(11, 6), tf.float32)
+    ids = tf.constant([3, 0, 3, 10, 3, 0, 7])
+    upstream = tf.constant(draw(7, 6, seed=1), tf.float32)
+    value, [gradient] = wrap(
+        lambda: value_and_gradients(lambda t: kernels.lookup(t, ids), [table], upstream)
+    )()
+    gathered, [rows] = value_and_gradients(lambda t: tf.gather(t, ids), [table], upstream)
+    np.testing.assert_array_equal(value, gathered)
+    assert isinstance(gradient, tf.Tensor)
+    np.testing.assert_allclose(gradient, tf.convert_to_tensor(rows), atol=1e-6)
+    assert np.all(gradient.numpy()[[1, 2, 4, 5, 6, 8, 9]] == 0)
+
+
+@in_both_modes
+@in_both_types
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype, wrap):
+    x = tf.cast(1.0 + tf.random.stateless_uniform([300, 200], [1, 2]), dtype)
+    y = wrap(lambda: kernels.dropout(x, rate, SEED, 5))()
+    x, y = (tf.cast(tensor, tf.float64).numpy() for tensor in (x, y))
+    kept = y != 0
+    for axis, number in ((None, 60_000), (0, 300), (1, 200)):  # no row or column as one
+        deviation = math.sqrt(rate * (1 - rate) / number)
+        assert np.abs(np.mean(~kept, axis) - rate).max() < 5 * deviation
+    np.testing.assert_allclose(y[kept], x[kept] / (1 - rate), rtol=ACCURACY[dtype])
+
+
+@in_both_modes
+def test_a_mask_belongs_to_its_seed_and_place(wrap):
+    x = tf.ones([30, 40])
+
+    def mask(seed, site):
+        return wrap(lambda: kernels.dropout(x, 0.5, tf.constant(seed), site))().numpy() != 0
+
+    first = mask([3, 4], 5)
+    assert np.array_equal(mask([3, 4], 5), first)
+    for other in (mask([3, 4], 6), mask([3, 5], 5), mask([4, 4], 5), mask([4, 3], 5)):
+        assert np.mean(other == first) == pytest.approx(0.5, abs=0.07)  # as if independent
+
+
+def test_the_gradient_of_dropout_has_its_mask():
+    x = tf.constant(draw(30, 40), tf.float32)
+    value, [gradient] = value_and_gradients(
+        lambda x: kernels.dropout(x, 0.5, SEED, 1), [x], np.ones([30, 40])
+    )
+    np.testing.assert_allclose(value, x * gradient, rtol=1e-6)
+    assert set(np.unique(gradient)) == {0.0, 2.0}
+
+
+def test_no_rate_or_no_seed_is_no_dropout():
+    x = tf.ones([30])
+    assert kernels.dropout(x, 0.0, SEED, 1) is x
+    assert kernels.dropout(x, 0.5, None, 1) is x
