@@ -74,13 +74,6 @@ def read(
         raise _empty(path)
 
 
-def read_lines(paths: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of all the documents."""
-    for path in paths:
-        for document in read(path, max_bytes=MAX_LINE_BYTES):
-            yield from document
-
-
 def split_sentences(document: Document, language: str) -> Document:
     """Cuts each line into its sentences; `language` is a code such as en or ko."""
     return [

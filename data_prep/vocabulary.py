@@ -1,0 +1,232 @@
+"""Trains a SentencePiece vocabulary as the published ones were: unigram, ids 0-12 the same."""
+
+import dataclasses
+import io
+import os
+import random
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sentencepiece
+import tensorflow as tf
+from tqdm import tqdm
+
+from albert_tf import files, tokenization
+from albert_tf.errors import UserError
+from albert_tf.tokenization import Tokenizer, TokenizerConfig
+from data_prep import documents
+
+REPORT = "report.json"
+CONTROL_SYMBOLS = (tokenization.CLS, tokenization.SEP, tokenization.MASK)
+# A list, not the published comma-separated string: SentencePiece reads that as CSV, in which the
+# quotation mark swallows the symbols after it.
+USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+FIRST_PIECES = (tokenization.PAD, tokenization.UNK, *CONTROL_SYMBOLS, *USER_SYMBOLS)
+
+# SentencePiece drops lines of more than 4192 bytes.
+_MAX_LINE_CHARACTERS = 1000
+_SAMPLE_SIZE = 20_000
+_QUIET = 2  # errors alone
+# What SentencePiece says when text and size do not fit -> what to tell the user.
+_MISFITS = {
+    r"too high \(\d+\)\. Please set it to a value <= (\d+)": (
+        "The text gives at most {0} pieces: take --vocab_size={0} or less, or more text."
+    ),
+    r"smaller than required_chars\. \d+ vs (\d+)": (
+        "The characters alone need {0} pieces: take at least --vocab_size={0}, "
+        "or a smaller --character_coverage."
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to train a vocabulary. Defaults are the published ones.
+
+    Attributes:
+        vocab_size: V, special pieces included.
+        character_coverage: share of the text's characters that get a piece.
+        max_sentences: train on a random sample of at most so many lines.
+        seed: of the sample.
+        tokenizer: how text is cleaned, before training and ever after.
+    """
+
+    vocab_size: int = 30_000
+    character_coverage: float = 0.99995
+    max_sentences: int = 10_000_000
+    seed: int = 12345
+    tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
+
+    def __post_init__(self) -> None:
+        if self.vocab_size <= len(FIRST_PIECES):
+            raise UserError(f"vocab_size must be more than {len(FIRST_PIECES)}.")
+        if not 0.9 <= self.character_coverage <= 1:
+            raise UserError("character_coverage must be in [0.9, 1].")
+        # SentencePiece takes 0 for "all" and refuses fewer than 100.
+        if self.max_sentences < 100:
+            raise UserError("max_sentences must be at least 100.")
+
+
+def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) -> None:
+    """Makes a vocabulary folder with a report, or finds that it is there already.
+
+    Args:
+        settings: how to train.
+        input_files: patterns of text files, as for the records.
+        output_dir: gets `spiece.model`, `spiece.vocab`, `tokenizer_config.json`, `report.json`.
+
+    Raises:
+        UserError: bad input, too little of it, or a folder with another vocabulary.
+    """
+    paths = documents.expand(input_files)
+    made_from = {
+        "settings": dataclasses.asdict(settings),
+        "inputs": [[os.path.basename(path), tf.io.gfile.stat(path).length] for path in paths],
+    }
+    if tf.io.gfile.exists(os.path.join(output_dir, tokenization.MODEL)):
+        _check_same(output_dir, made_from)
+        print(f"{output_dir} holds this vocabulary already: nothing to do.")
+        return
+    sample: list[str] = []
+    model = train_model(_sampled(_cleaned(paths, settings.tokenizer), sample), settings)
+    tokenizer = tokenization.from_model(model, settings.tokenizer)
+    report = measure(tokenizer, sample)
+    _save(output_dir, model, tokenizer, {**made_from, "report": report})
+    print(_line(report))
+    print(f"{output_dir}: {tokenizer.size:,} pieces")
+
+
+def train_model(lines: Iterator[str], settings: Settings) -> bytes:
+    """The serialised model for cleaned `lines`; SentencePiece keeps a random sample of them."""
+    writer = io.BytesIO()
+    sentencepiece.set_random_generator_seed(settings.seed)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_pieces_of_lines(lines),
+            model_writer=writer,
+            model_type="unigram",
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            input_sentence_size=settings.max_sentences,
+            shuffle_input_sentence=True,
+            pad_id=0,
+            pad_piece=tokenization.PAD,
+            unk_id=1,
+            unk_piece=tokenization.UNK,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=list(CONTROL_SYMBOLS),
+            user_defined_symbols=list(USER_SYMBOLS),
+            # Text is clean already; the model only turns spaces into ▁.
+            normalization_rule_name="identity",
+            minloglevel=_QUIET,
+        )
+    except RuntimeError as error:
+        raise _misfit(error, settings) from None
+    model = writer.getvalue()
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    first = tuple(processor.id_to_piece(i) for i in range(len(FIRST_PIECES)))
+    assert first == FIRST_PIECES, first
+    return model
+
+
+def measure(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
+    """How well a vocabulary fits cleaned `lines`."""
+    characters = Counter(c for line in lines for c in line if not c.isspace())
+    known = {c for i in range(tokenizer.size) for c in tokenizer.id_to_piece(i)}
+    covered = sum(count for c, count in characters.items() if c in known)
+    ids = [i for encoded in tokenizer.encode_batch(lines) for i in encoded]
+    lengths = Counter(
+        len(tokenizer.id_to_piece(int(i)).removeprefix(tokenization.WORD_START))
+        for i in tokenizer.replacement_ids
+    )
+    return {
+        "sampled_lines": len(lines),
+        "character_coverage": covered / characters.total(),
+        "unknown_rate": ids.count(tokenizer.unk_id) / len(ids),
+        "pieces_per_word": len(ids) / sum(len(line.split()) for line in lines),
+        "pieces_by_length": {str(length): lengths[length] for length in sorted(lengths)},
+    }
+
+
+def _cleaned(paths: Sequence[str], settings: TokenizerConfig) -> Iterator[str]:
+    total = sum(tf.io.gfile.stat(path).length for path in paths)
+    interval = 0.5 if sys.stderr.isatty() else 30
+    with tqdm(
+        total=total, unit="B", unit_scale=True, mininterval=interval, desc="text", file=sys.stderr
+    ) as bar:
+        for path in paths:
+            for document in documents.read(
+                path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
+            ):
+                for line in document:
+                    if cleaned := tokenization.clean(line, settings):
+                        yield cleaned
+    print("training", file=sys.stderr)
+
+
+def _sampled(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
+    """Passes `lines` on and leaves a uniform sample of them in `sample`."""
+    rng = random.Random(0)
+    for number, line in enumerate(lines):
+        if len(sample) < _SAMPLE_SIZE:
+            sample.append(line)
+        elif (place := rng.randrange(number + 1)) < _SAMPLE_SIZE:
+            sample[place] = line
+        yield line
+
+
+def _pieces_of_lines(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        # No character has more than 4 bytes; no piece reaches across a space.
+        if len(line) <= _MAX_LINE_CHARACTERS:
+            yield line
+        else:
+            yield from textwrap.wrap(line, _MAX_LINE_CHARACTERS, break_on_hyphens=False)
+
+
+def _misfit(error: RuntimeError, settings: Settings) -> UserError:
+    for pattern, remedy in _MISFITS.items():
+        if match := re.search(pattern, str(error)):
+            return UserError(
+                f"vocab_size={settings.vocab_size} does not fit the text. "
+                + remedy.format(*match.groups())
+            )
+    return UserError(f"SentencePiece cannot train on this text: {error}")
+
+
+def _check_same(output_dir: str, made_from: dict[str, Any]) -> None:
+    path = os.path.join(output_dir, REPORT)
+    before = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
+    for key, value in made_from.items():
+        if before.get(key) != value:
+            raise UserError(
+                f"{output_dir} holds a vocabulary made from other {key}. "
+                "Take another --output_dir, or remove that one."
+            )
+
+
+def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str, Any]) -> None:
+    """The model last: where it is, everything is."""
+    tf.io.gfile.makedirs(output_dir)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    rows = [
+        f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(tokenizer.size)
+    ]
+    files.write_bytes(os.path.join(output_dir, tokenization.VOCAB), "".join(rows).encode())
+    files.write_json(
+        os.path.join(output_dir, tokenization.CONFIG), dataclasses.asdict(tokenizer.settings)
+    )
+    files.write_json(os.path.join(output_dir, REPORT), report)
+    files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
+
+
+def _line(report: dict[str, Any]) -> str:
+    return (
+        "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
+        "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word"
+    ).format(**report)
