@@ -1,14 +1,22 @@
 """How every program in `bin/` starts and ends."""
 
-import errno
 import os
 import signal
 import sys
 from collections.abc import Callable
 
+import tensorflow as tf
 from absl import app
 
 from albert_tf.errors import UserError
+
+# TensorFlow's errors have no number to tell them by: that of a full disk is that of a full GPU.
+_REMEDIES = {
+    "No space left on device": "Free some space and run it again.",
+    "Disk quota exceeded": "Free some space and run it again.",
+    "Permission denied": "Take a folder that you may read and write.",
+    "Read-only file system": "Take a folder that you may write.",
+}
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -27,13 +35,12 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
         main(argv)
     except UserError as error:
         sys.exit(f"{name}: {error}")
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        sys.exit(
-            f"{name}: the disk is full ({error.filename or 'while writing'}). "
-            "Free some space and run it again."
-        )
+    except (OSError, tf.errors.OpError) as error:
+        message = str(error).partition("\n")[0]
+        for reason, remedy in _REMEDIES.items():
+            if reason in message:
+                sys.exit(f"{name}: {message}. {remedy}")
+        raise
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

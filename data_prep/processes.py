@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import tensorflow as tf
+
 from albert_tf.errors import UserError
 
 Work = Callable[[Any], Iterable[Any]]
@@ -82,7 +84,7 @@ def _serve(connection: Connection, make_work: Callable[..., Work], arguments: tu
             for result in work(connection.recv()):
                 connection.send(result)
             connection.send(None)
-    except UserError as error:
+    except (UserError, OSError, tf.errors.OpError) as error:
         connection.send(error)
     except Exception as error:
         traceback.print_exc()  # it would be lost on the way
