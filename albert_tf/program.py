@@ -15,6 +15,7 @@ _REMEDIES = {
     "No space left on device": "Free some space and run it again.",
     "Disk quota exceeded": "Free some space and run it again.",
     "Permission denied": "Take a folder that you may read and write.",
+    "is not a directory": "Take another folder.",
     "Read-only file system": "Take a folder that you may write.",
 }
 
