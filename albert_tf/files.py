@@ -22,7 +22,9 @@ def expand(patterns: Sequence[str], what: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for pattern in patterns:
-        matches = sorted(path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path))
+        # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
+        paths = (path.removeprefix("./") for path in tf.io.gfile.glob(pattern))
+        matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
         if not matches:
             raise UserError(f"{what}: no file matches {pattern!r}.")
         found.update(dict.fromkeys(matches))

@@ -1,0 +1,90 @@
+import json
+import os
+
+import pytest
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Three text files, one of another kind, and a folder with the name of a text file."""
+    for name in ("b.txt", "a.txt", "c.txt", "other.md"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "folder.txt" / "inside.txt").write_text("inside")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_patterns_are_sorted_within_and_kept_in_order(folder):
+    assert files.expand(["c.txt", "*.txt"], "--x") == ["c.txt", "a.txt", "b.txt"]
+    assert files.expand(["other.md", "[ab].txt"], "--x") == ["other.md", "a.txt", "b.txt"]
+    assert files.expand(["./c*", "c.txt"], "--x") == ["c.txt"]
+    assert files.expand(["folder.txt/*"], "--x") == [os.path.join("folder.txt", "inside.txt")]
+
+
+@pytest.mark.parametrize("pattern", ["z.txt", "z*", "folder.txt", "nowhere/*.txt"])
+def test_a_pattern_without_files_is_named(folder, pattern):
+    with pytest.raises(UserError) as error:
+        files.expand(["a.txt", pattern], "--input_files")
+    assert str(error.value) == f"--input_files: no file matches {pattern!r}."
+
+
+def test_no_pattern_at_all():
+    with pytest.raises(UserError, match="--input_files: name at least one file"):
+        files.expand([], "--input_files")
+
+
+def test_replacing_shows_the_file_only_when_it_is_whole(folder):
+    path = str(folder / "a.txt")
+    with files.replacing(path) as temporary:
+        with open(temporary, "w") as file:
+            file.write("new")
+        assert os.path.dirname(temporary) == str(folder)
+        assert (folder / "a.txt").read_text() == "a.txt"
+    assert (folder / "a.txt").read_text() == "new"
+    assert not os.path.exists(temporary)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("starts", [False, True])
+def test_replacing_leaves_nothing_on_failure(folder, error, starts):
+    before = sorted(os.listdir(folder))
+    with pytest.raises(error), files.replacing(str(folder / "a.txt")) as temporary:
+        if starts:
+            with open(temporary, "w") as file:
+                file.write("half")
+        raise error
+    assert (folder / "a.txt").read_text() == "a.txt"
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_json_is_written_for_readers_and_read_again(tmp_path):
+    path, value = tmp_path / "value.json", {"b": [1, 2.5, None], "a": "é 文"}
+    files.write_json(str(path), value)
+    text = path.read_text(encoding="utf-8")
+    assert text == json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    assert "é 文" in text
+    assert files.read_json(str(path), "--x") == value
+
+
+def test_bytes_are_written_and_read_again(tmp_path):
+    path, content = str(tmp_path / "bytes"), bytes(range(256))
+    files.write_bytes(path, content)
+    assert files.read_bytes(path, "--x") == content
+    files.write_bytes(path, b"shorter")
+    assert files.read_bytes(path, "--x") == b"shorter"
+
+
+def test_what_cannot_be_read_is_one_sentence(folder):
+    with pytest.raises(UserError, match=r"^--x: there is no file 'missing'\.$"):
+        files.read_bytes("missing", "--x")
+    with pytest.raises(UserError, match=r"^--x: 'folder\.txt' is a folder, not a file\.$"):
+        files.read_bytes("folder.txt", "--x")
+    with pytest.raises(UserError, match=r"^--x: 'a\.txt' is not JSON: .*$"):
+        files.read_json("a.txt", "--x")
+    (folder / "latin.json").write_bytes('{"a": "é"}'.encode("latin-1"))
+    with pytest.raises(UserError, match=r"^--x: 'latin\.json' is not JSON: .*$"):
+        files.read_json("latin.json", "--x")
