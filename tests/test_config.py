@@ -1,0 +1,266 @@
+import dataclasses
+import json
+
+import pytest
+
+from albert_tf import config
+from albert_tf.config import PRESETS, AlbertConfig, PretrainConfig
+from albert_tf.errors import UserError
+
+# What a published albert_config.json of version 2 holds.
+PUBLISHED_BASE_V2 = {
+    "attention_probs_dropout_prob": 0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "num_hidden_groups": 1,
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "inner_group_num": 1,
+    "down_scale_factor": 1,
+    "type_vocab_size": 2,
+    "vocab_size": 30000,
+    "layers_to_keep": [],
+}
+# Hidden size, layers, heads, intermediate size, E, dropout, sharing.
+PUBLISHED_SIZES = {
+    "albert_tiny": (312, 4, 12, 1248, 128, 0.0, "all"),
+    "albert_small": (384, 6, 12, 1536, 128, 0.0, "all"),
+    "albert_base_v1": (768, 12, 12, 3072, 128, 0.1, "all"),
+    "albert_large_v1": (1024, 24, 16, 4096, 128, 0.1, "all"),
+    "albert_xlarge_v1": (2048, 24, 16, 8192, 128, 0.1, "all"),
+    "albert_xxlarge_v1": (4096, 12, 64, 16384, 128, 0.0, "all"),
+    "albert_base_v2": (768, 12, 12, 3072, 128, 0.0, "all"),
+    "albert_large_v2": (1024, 24, 16, 4096, 128, 0.0, "all"),
+    "albert_xlarge_v2": (2048, 24, 16, 8192, 128, 0.0, "all"),
+    "albert_xxlarge_v2": (4096, 12, 64, 16384, 128, 0.0, "all"),
+    "bert_base": (768, 12, 12, 3072, 768, 0.1, "none"),
+    "bert_large": (1024, 24, 16, 4096, 1024, 0.1, "none"),
+    "bert_xlarge": (2048, 24, 32, 8192, 2048, 0.1, "none"),
+}
+MISTAKES = {
+    "cross_layer_sharing": ({"cross_layer_sharing": "al"}, "not one of all, attention, ffn, none"),
+    "hidden_act": ({"hidden_act": "erf"}, "'erf' is not one of gelu, relu, tanh, linear"),
+    "heads": ({"num_attention_heads": 7}, "768 is not a multiple of num_attention_heads 7"),
+    "groups": ({"num_hidden_groups": 13}, "13 is more than num_hidden_layers 12"),
+    "zero": ({"vocab_size": 0}, "vocab_size must be at least 1"),
+    "negative": ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1"),
+    "certain dropout": ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
+    "negative dropout": ({"classifier_dropout_prob": -0.1}, "classifier_dropout_prob must be in"),
+}
+PRETRAIN_MISTAKES = {
+    "sentence_task": ({"sentence_task": "mlm"}, "'mlm' is not one of sop, nsp, none"),
+    "dtype": ({"dtype": "float16"}, "'float16' is not one of float32, mixed_bfloat16"),
+    "length": ({"max_seq_length": 513}, "513 is over albert.max_position_embeddings 512"),
+    "zero": ({"num_train_steps": 0}, "num_train_steps must be at least 1"),
+    "negative": ({"num_warmup_steps": -1}, "num_warmup_steps must be at least 0"),
+    "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be positive"),
+}
+WRONG_TYPES = {
+    "string": ("max_seq_length=long", "max_seq_length must be of type int, not 'long'"),
+    "float": ("num_train_steps=1e5", "num_train_steps must be of type int, not 100000.0"),
+    "boolean": ("seed=true", "seed must be of type int, not True"),
+    "number": ("bias_correction=1", "bias_correction must be of type bool, not 1"),
+    "null": ("dtype=null", "dtype must be of type str, not None"),
+    "optional": ('jit_compile="yes"', "jit_compile must be of type bool or NoneType, not 'yes'"),
+    "list": ("learning_rate=[1]", r"learning_rate must be of type float, not \[1\]"),
+    "not nested": ("albert=3", "albert must be an object or the name of a preset"),
+    "inside": ("albert.hidden_size=1.5", "albert: hidden_size must be of type int, not 1.5"),
+}
+
+
+def write(path, value):
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return str(path)
+
+
+def test_the_default_is_albert_base_v2():
+    assert AlbertConfig() == PRESETS["albert_base_v2"]
+    assert PretrainConfig().albert == PRESETS["albert_base_v2"]
+
+
+def test_a_published_file_is_read():
+    assert config.from_dict(AlbertConfig, PUBLISHED_BASE_V2) == PRESETS["albert_base_v2"]
+
+
+def test_fields_are_the_published_keys():
+    fields = {field.name for field in dataclasses.fields(AlbertConfig)}
+    own = {"cross_layer_sharing", "classifier_dropout_prob"}
+    assert fields - own == set(PUBLISHED_BASE_V2) - config.DEAD_KEYS
+    assert not fields & config.DEAD_KEYS
+
+
+def test_sizes_of_presets():
+    sizes = {
+        name: (
+            preset.hidden_size,
+            preset.num_hidden_layers,
+            preset.num_attention_heads,
+            preset.intermediate_size,
+            preset.embedding_size,
+            preset.hidden_dropout_prob,
+            preset.cross_layer_sharing,
+        )
+        for name, preset in PRESETS.items()
+    }
+    assert sizes == PUBLISHED_SIZES
+    for preset in PRESETS.values():
+        assert preset.attention_probs_dropout_prob == preset.hidden_dropout_prob
+        assert (preset.vocab_size, preset.max_position_embeddings) == (30000, 512)
+
+
+def test_pretraining_defaults_are_the_papers():
+    paper = PretrainConfig()
+    assert (paper.train_batch_size, paper.num_train_steps) == (4096, 125_000)
+    assert (paper.learning_rate, paper.num_warmup_steps) == (0.00176, 3125)
+    assert (paper.optimizer, paper.bias_correction, paper.max_grad_norm) == ("lamb", False, 1.0)
+    assert (paper.max_seq_length, paper.max_predictions_per_seq) == (512, 20)
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_in_the_model(changes, message):
+    with pytest.raises(UserError, match=message):
+        AlbertConfig(**changes)
+
+
+@pytest.mark.parametrize(("changes", "message"), PRETRAIN_MISTAKES.values(), ids=PRETRAIN_MISTAKES)
+def test_mistakes_in_pretraining(changes, message):
+    with pytest.raises(UserError, match=message):
+        PretrainConfig(**changes)
+
+
+def test_what_may_be_zero():
+    zeros = ("num_warmup_steps", "eval_steps", "max_eval_examples", "max_rollbacks", "seed")
+    assert PretrainConfig(**dict.fromkeys(zeros, 0)).seed == 0
+
+
+@pytest.mark.parametrize(("override", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_wrong_types(override, message):
+    with pytest.raises(UserError, match=message):
+        config.load(PretrainConfig, None, [override])
+
+
+def test_whole_numbers_are_good_floats():
+    loaded = config.load(PretrainConfig, None, ["learning_rate=1", "albert.hidden_dropout_prob=0"])
+    assert (loaded.learning_rate, type(loaded.learning_rate)) == (1.0, float)
+
+
+def test_an_unknown_key_lists_the_known_ones(tmp_path):
+    path = write(tmp_path / "config.json", {"sed": 3})
+    with pytest.raises(UserError) as error:
+        config.load(PretrainConfig, path)
+    known = ", ".join(sorted(field.name for field in dataclasses.fields(PretrainConfig)))
+    assert str(error.value) == f"{path}: unknown key 'sed'. Known: {known}."
+    with pytest.raises(UserError, match=r"config: albert: unknown key 'depth'.*num_hidden_layers"):
+        config.load(PretrainConfig, None, ["albert.depth=2"])
+
+
+def test_dead_keys_are_the_models_alone():
+    for key in config.DEAD_KEYS:
+        assert config.from_dict(AlbertConfig, {key: 1}) == AlbertConfig()
+        with pytest.raises(UserError, match=f"unknown key '{key}'"):
+            config.from_dict(PretrainConfig, {key: 1})
+
+
+def test_a_preset_by_name(tmp_path):
+    path = write(tmp_path / "config.json", {"albert": "albert_tiny", "seed": 7})
+    loaded = config.load(PretrainConfig, path)
+    assert (loaded.albert, loaded.seed) == (PRESETS["albert_tiny"], 7)
+    with pytest.raises(UserError, match=r"unknown preset 'albert_huge'\. Known: albert_tiny, "):
+        config.load(PretrainConfig, None, ["albert=albert_huge"])
+
+
+def test_overrides_come_last_and_in_their_order(tmp_path):
+    path = write(tmp_path / "config.json", {"albert": "albert_tiny", "seed": 7})
+    overrides = [
+        "albert.num_hidden_layers=2",
+        "seed=8",
+        "seed=9",
+        "sentence_task=none",
+        "learning_rate=1e-3",
+        "jit_compile=false",
+    ]
+    loaded = config.load(PretrainConfig, path, overrides)
+    assert loaded == PretrainConfig(
+        albert=dataclasses.replace(PRESETS["albert_tiny"], num_hidden_layers=2),
+        seed=9,
+        sentence_task="none",
+        learning_rate=0.001,
+        jit_compile=False,
+    )
+
+
+def test_a_preset_may_be_overridden_after_it_is_set():
+    loaded = config.load(PretrainConfig, None, ["albert=bert_base", "albert.vocab_size=5"])
+    assert loaded.albert == dataclasses.replace(PRESETS["bert_base"], vocab_size=5)
+
+
+def test_an_object_is_completed_by_the_defaults(tmp_path):
+    path = write(tmp_path / "config.json", {"albert": {"num_hidden_layers": 3}})
+    assert config.load(PretrainConfig, path).albert == AlbertConfig(num_hidden_layers=3)
+    assert config.load(PretrainConfig, None, ["albert.num_hidden_layers=3"]).albert == AlbertConfig(
+        num_hidden_layers=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", "--set: 'seed' is not of the form key=value"),
+        ("seed.low=3", "seed must be of type int, not {'low': 3}"),
+        ("albert.seed.low=3", "albert: unknown key 'seed'"),
+        ("=3", "unknown key ''"),
+    ],
+)
+def test_mistaken_overrides(override, message):
+    with pytest.raises(UserError, match=message):
+        config.load(PretrainConfig, None, [override])
+
+
+def test_an_override_inside_a_number_of_the_file(tmp_path):
+    path = write(tmp_path / "config.json", {"seed": 3})
+    with pytest.raises(UserError, match="'seed' holds no other keys"):
+        config.load(PretrainConfig, path, ["seed.low=3"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "is not JSON"), ("", "is not JSON"), ("[1]", "does not hold a JSON object")],
+)
+def test_files_that_are_no_config(tmp_path, content, message):
+    path = write(tmp_path / "config.json", content)
+    with pytest.raises(UserError, match=message) as error:
+        config.load(PretrainConfig, path)
+    assert path in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"--config: there is no file '.*/config\.json'"):
+        config.load(PretrainConfig, str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        PRESETS["albert_xxlarge_v1"],
+        PretrainConfig(albert=PRESETS["bert_large"], jit_compile=True, learning_rate=1e-5),
+    ],
+    ids=["model", "run"],
+)
+def test_what_is_saved_is_loaded(tmp_path, saved):
+    path = str(tmp_path / "config.json")
+    config.save(saved, path)
+    assert config.load(type(saved), path) == saved
+
+
+def test_configs_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        PRESETS["albert_tiny"].vocab_size = 3

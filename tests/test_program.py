@@ -1,0 +1,100 @@
+import errno
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from albert_tf import program
+from albert_tf.errors import UserError
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs a program's `main` with arguments; returns what it exits with."""
+
+    def start(main, *arguments):
+        monkeypatch.setattr(sys, "argv", ["/somewhere/bin/thing", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            program.run(main)
+        return stop.value.code
+
+    yield start
+    flags.FLAGS.unparse_flags()
+
+
+def fail_with(error):
+    def main(argv):
+        raise error
+
+    return main
+
+
+def test_success_is_silent(run, capsys):
+    calls = []
+    assert not run(calls.append)
+    assert calls == [["/somewhere/bin/thing"]]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_users_mistake_is_one_line(run):
+    assert run(fail_with(UserError("seed: must be 3."))) == "thing: seed: must be 3."
+
+
+def test_stray_arguments_are_named_and_nothing_runs(run):
+    message = run(fail_with(AssertionError("ran")), "a.txt", "b.txt")
+    assert message.startswith("thing: not flags: a.txt b.txt. Join several files with commas")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), "No space left on device: '/x'. "),
+        (OSError(errno.EACCES, "Permission denied", "/x"), "Permission denied: '/x'. "),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device\nmore"),
+            "/x; No space left on device. ",
+        ),
+    ],
+)
+def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(run, error, message):
+    shown = run(fail_with(error))
+    assert shown.startswith("thing: ")
+    assert message in shown
+    assert "\n" not in shown
+    assert shown.endswith(".")
+
+
+def test_an_interruption_is_one_line_and_130(run, capsys):
+    assert run(fail_with(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "thing: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("ours"), KeyError("ours"), OSError(errno.EIO, "ours"), AssertionError()]
+)
+def test_our_own_mistakes_keep_their_traceback(monkeypatch, error):
+    monkeypatch.setattr(sys, "argv", ["thing"])
+    with pytest.raises(type(error)) as raised:
+        program.run(fail_with(error))
+    assert raised.value is error
+    flags.FLAGS.unparse_flags()
+
+
+def test_what_a_shell_sees():
+    source = """
+        from albert_tf import program
+        from albert_tf.errors import UserError
+
+        def main(argv):
+            raise UserError("seed: must be 3.")
+
+        program.run(main)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "-c: seed: must be 3.\n")
