@@ -119,7 +119,7 @@ def make_shard_writer(
         encoded, text_counts = encode(block.texts, tokenizer)
         for dupe, name in job.shards.items():
             key = [settings.seed, blocks.SPLITS.index(block.split), block.number, dupe]
-            counts: Counter[str] = Counter(text_counts if dupe == 0 else {})
+            counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
             examples = _examples(encoded, tokenizer, np.random.default_rng(key), settings, counts)
             records.write(os.path.join(output_dir, name), examples)
             yield name, dict(counts), block.num_bytes / num_passes(settings, block.split)

@@ -4,15 +4,19 @@ import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import manifest, tokenization
+from albert_tf.errors import UserError
+from albert_tf.tokenization import Tokenizer
 from data_prep import blocks, documents, pretraining, processes, progress, statistics
 from data_prep.blocks import Block
 from data_prep.pretraining import Job, Settings
+from data_prep.progress import Identity
 
 
 def create(
@@ -40,22 +44,12 @@ def create(
     tokenizer = tokenization.load(vocabulary)
     paths = documents.expand(input_files)
     sizes = {path: tf.io.gfile.stat(path).length for path in paths}
-    identity = {
-        "settings": dataclasses.asdict(settings),
-        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-        "inputs": [[os.path.basename(path), size] for path, size in sizes.items()],
-    }
+    identity = _identity(settings, tokenizer, sizes)
     if progress.is_finished(output_dir, identity):
         print(f"{output_dir} is finished already: nothing to do.")
         return
     shards = progress.finished_shards(output_dir, identity)
-    if settings.predictions_are_capped:
-        print(
-            f"Note: max_predictions_per_seq={settings.max_predictions_per_seq} masks at most "
-            f"{settings.max_predictions_per_seq / settings.max_seq_length:.1%} of a full sequence; "
-            f"--max_predictions_per_seq={settings.uncapped_predictions} would mask "
-            f"{settings.masked_lm_prob:.0%}."
-        )
+    _note_cap(settings)
     stream, has_several_blocks = _read_blocks(paths, settings)
     own_vocabulary = os.path.join(output_dir, manifest.VOCABULARY)
     tokenization.copy(vocabulary, own_vocabulary)
@@ -73,8 +67,37 @@ def create(
             shards[name] = shard
             bar.update(share)
     summary = statistics.summarize(shards, predictions_are_capped=settings.predictions_are_capped)
+    _check_examples(summary, output_dir)
     progress.finish(output_dir, identity, shards, summary)
     print("\n".join([*statistics.lines(summary), f"{output_dir}: {len(shards)} shards."]))
+
+
+def _identity(settings: Settings, tokenizer: Tokenizer, sizes: Mapping[str, int]) -> Identity:
+    """What makes two runs the same."""
+    return {
+        "settings": dataclasses.asdict(settings),
+        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
+        "inputs": [[os.path.basename(path), size] for path, size in sizes.items()],
+    }
+
+
+def _note_cap(settings: Settings) -> None:
+    if settings.predictions_are_capped:
+        print(
+            f"Note: max_predictions_per_seq={settings.max_predictions_per_seq} masks at most "
+            f"{settings.max_predictions_per_seq / settings.max_seq_length:.1%} of a full sequence; "
+            f"--max_predictions_per_seq={settings.uncapped_predictions} would mask "
+            f"{settings.masked_lm_prob:.0%}."
+        )
+
+
+def _check_examples(summary: Mapping[str, Any], output_dir: str) -> None:
+    for split in blocks.SPLITS:
+        if split in summary and not summary[split]["examples"]:
+            raise UserError(
+                f"the {split} documents are too short to form an example: "
+                f"remove {output_dir} and give more text."
+            )
 
 
 def _read_blocks(paths: Sequence[str], settings: Settings) -> tuple[Iterator[Block], bool]:

@@ -50,15 +50,14 @@ class Settings:
     Attributes:
         vocab_size: V, special pieces included.
         character_coverage: share of the text's characters that get a piece.
-        max_sentences: train on a random sample of at most so many lines.
-        seed: of the sample.
+        max_sentences: train on a sample of so many lines, spread evenly; SentencePiece always draws
+            the same.
         tokenizer: how text is cleaned, before training and ever after.
     """
 
     vocab_size: int = 30_000
     character_coverage: float = 0.99995
     max_sentences: int = 10_000_000
-    seed: int = 12345
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
@@ -66,9 +65,9 @@ class Settings:
             raise UserError(f"vocab_size must be more than {len(FIRST_PIECES)}.")
         if not 0.9 <= self.character_coverage <= 1:
             raise UserError("character_coverage must be in [0.9, 1].")
-        # SentencePiece takes 0 for "all" and refuses fewer than 100.
-        if self.max_sentences < 100:
-            raise UserError("max_sentences must be at least 100.")
+        # SentencePiece takes 0 for "all" and refuses the other numbers to 100.
+        if self.max_sentences <= 100:
+            raise UserError("max_sentences must be more than 100.")
 
 
 def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) -> None:
@@ -103,7 +102,6 @@ def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) ->
 def train_model(lines: Iterator[str], settings: Settings) -> bytes:
     """The serialised model for cleaned `lines`; SentencePiece keeps a random sample of them."""
     writer = io.BytesIO()
-    sentencepiece.set_random_generator_seed(settings.seed)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=_pieces_of_lines(lines),
