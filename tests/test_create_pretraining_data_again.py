@@ -1,0 +1,166 @@
+"""bin/create_pretraining_data: killed, run again, in several processes, given mistakes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+from tiny_records import CORPUS, TESTS, contents
+
+from albert_tf.errors import UserError
+from data_prep import progress
+
+pytest_plugins = "tiny_records"
+
+PROGRAM = TESTS.parent / "bin" / "create_pretraining_data"
+
+
+def test_finished_means_nothing_to_do(create, capsys):
+    before = contents(create())
+    capsys.readouterr()
+    assert contents(create()) == before
+    assert "is finished already: nothing to do" in capsys.readouterr().out
+
+
+class Killed(BaseException):
+    """Stands for what no program can catch."""
+
+
+def interrupt(create, monkeypatch, num_shards):
+    """Leaves the folder of a run that ends after `num_shards`; returns their names."""
+    append, calls = progress.append, []
+
+    def append_or_die(directory, name, shard):
+        if len(calls) == num_shards:
+            raise Killed
+        calls.append(name)
+        append(directory, name, shard)
+
+    with monkeypatch.context() as context:
+        context.setattr(progress, "append", append_or_die)
+        with pytest.raises(Killed):
+            create()
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"holds records with seed=0, not 1\. Take another --output_dir"),
+        ({"gzip": True}, "holds records with gzip=False, not True"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished, tmp_path):
+    if finished:
+        create()
+    else:
+        interrupt(create, monkeypatch, 1)
+    before = contents(tmp_path / "out")
+    with pytest.raises(UserError, match=message):
+        create(**changes)
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_folder_of_other_text(create, tmp_path):
+    create()
+    (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
+    with pytest.raises(UserError, match="holds records of other inputs"):
+        create(inputs=[tmp_path / "other.txt"])
+
+
+@pytest.mark.parametrize("num_shards", [0, 1, 3])
+def test_a_killed_run_goes_on_where_it_was(create, monkeypatch, tmp_path, num_shards):
+    long = tmp_path / "long.txt"
+    long.write_text("\n".join([CORPUS.read_text()] * 5))
+
+    def blocks(name="out"):
+        return create(name, [long], shard_megabytes=0.002, eval_fraction=0.3)
+
+    unbroken = contents(blocks("unbroken"))
+    assert sum(name.endswith(".tfrecord") for name in unbroken) > 5
+    done = interrupt(blocks, monkeypatch, num_shards)
+    directory = tmp_path / "out"
+    assert not (directory / "manifest.json").exists()
+    with (directory / "progress.jsonl").open("a") as file:
+        file.write('{"name": "train-000')
+    (directory / "train-00077-00.tfrecord.tmp").touch()
+    (directory / "train-00077-00.tfrecord").touch()
+    (directory / "notes.txt").touch()
+    if done:
+        (directory / done[0]).unlink()
+    kept = {name: (directory / name).stat().st_mtime_ns for name in done[1:]}
+    blocks()
+    assert {name: (directory / name).stat().st_mtime_ns for name in kept} == kept
+    assert contents(directory) == {**unbroken, "notes.txt": b""}
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same(create):
+    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
+    one = create("one", **changes)
+    assert contents(one) == contents(create("two", num_processes=2, **changes))
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_is_raised_here(create, tmp_path):
+    (tmp_path / "out" / "train-00001-00.tfrecord" / "in the way").mkdir(parents=True)
+    with pytest.raises(tf.errors.OpError, match="train-00001-00"):
+        create(num_processes=2, shard_megabytes=0.001)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.fixture
+def command(vocabulary_dir, tmp_path):
+    def command(name, *flags):
+        defaults = [f"--input_files={CORPUS}", f"--vocabulary={vocabulary_dir}"]
+        output = f"--output_dir={tmp_path / name}"
+        return [sys.executable, str(PROGRAM), *defaults, output, *flags]
+
+    return command
+
+
+@pytest.mark.slow
+def test_killed_and_run_again(command, tmp_path):
+    big = tmp_path / "big.txt"
+    big.write_text("\n".join([CORPUS.read_text()] * 60))
+    flags = [f"--input_files={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
+    subprocess.run(
+        command("unbroken", *flags, "--num_processes=1"), check=True, capture_output=True
+    )
+    process = subprocess.Popen(
+        command("broken", *flags, "--num_processes=2"), stderr=subprocess.DEVNULL
+    )
+    log = tmp_path / "broken" / "progress.jsonl"
+    while not log.exists() or len(log.read_bytes().splitlines()) < 4:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1)  # the workers follow
+    before = set(os.listdir(tmp_path / "broken"))
+    time.sleep(1)
+    assert set(os.listdir(tmp_path / "broken")) == before
+    assert "manifest.json" not in before
+    subprocess.run(command("broken", *flags, "--num_processes=2"), check=True, capture_output=True)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--eval_fraction=0.00001"], "no document fell into the eval split"),
+        (["--max_seq_length=3"], "max_seq_length must be at least 8."),
+        (["--vocabulary=nowhere"], "vocabulary: there is no file 'nowhere/spiece.model'."),
+        (["corpus.txt"], "not flags: corpus.txt."),
+    ],
+)
+def test_mistakes_are_one_line(command, flags, message):
+    done = subprocess.run(command("out", *flags), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"create_pretraining_data: {message}")
