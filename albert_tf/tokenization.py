@@ -7,6 +7,7 @@ A vocabulary is a folder: `spiece.model`, `spiece.vocab` (to be read by people) 
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import string
@@ -42,8 +43,8 @@ COMPATS = ("google", "hf")
 
 # Published rule for whole words: a piece made of these alone continues a word (unless it is one
 # punctuation mark). The apostrophe and < = > are missing from it, so they start one.
-_LETTERS = frozenset(string.ascii_letters)
 _PUNCTUATION = frozenset(string.punctuation) - set("'<=>")
+_CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
 # No text holds this character: it stands for [MASK] on the way through SentencePiece.
 _STAND_IN = "\ufdd0"
 
@@ -95,7 +96,7 @@ def is_word_start(piece: str) -> bool:
     """Whether `piece` starts a word, by the published rule for whole-word masking."""
     if piece.startswith((WORD_START, "<")) or (len(piece) == 1 and piece in _PUNCTUATION):
         return True
-    return not _LETTERS.union(_PUNCTUATION).issuperset(piece)
+    return not _CONTINUING.issuperset(piece)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,19 +184,17 @@ def load(directory: str) -> Tokenizer:
 def from_model(model: bytes, settings: TokenizerConfig, path: str = MODEL) -> Tokenizer:
     """The tokenizer of a serialised SentencePiece model; `path` names it in errors."""
     processor = _processor(model, path)
-    pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
-    if missing := [piece for piece in SPECIAL_PIECES if piece not in set(pieces)]:
+    ids = list(range(processor.get_piece_size()))
+    pieces = processor.id_to_piece(ids)
+    if missing := [piece for piece in SPECIAL_PIECES if piece not in pieces]:
         raise UserError(
             f"{path} lacks the special pieces {', '.join(missing)}. "
             "Train a vocabulary with bin/train_vocabulary."
         )
     pad, unk, cls, sep, mask = (pieces.index(piece) for piece in SPECIAL_PIECES)
     special = {pad, unk, cls, sep, mask}
-    special.update(
-        i
-        for i in range(len(pieces))
-        if processor.is_control(i) or processor.is_unused(i) or processor.is_byte(i)
-    )
+    for are_special in (processor.is_control, processor.is_unused, processor.is_byte):
+        special.update(itertools.compress(ids, are_special(ids)))
     return Tokenizer(
         settings=settings,
         sha256=_sha256(model, settings),
@@ -206,7 +205,7 @@ def from_model(model: bytes, settings: TokenizerConfig, path: str = MODEL) -> To
         sep_id=sep,
         mask_id=mask,
         is_word_start=np.array([is_word_start(piece) for piece in pieces]),
-        replacement_ids=np.array([i for i in range(len(pieces)) if i not in special], np.int32),
+        replacement_ids=np.array([i for i in ids if i not in special], np.int32),
         _processor=processor,
         _expansions=_expansions(processor, pieces, settings.compat),
     )

@@ -6,13 +6,14 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
 
 from albert_tf import features, manifest, tokenization
 from albert_tf.errors import UserError
 from data_prep import run
 
-pytest_plugins = "tiny_records"
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 
 GOLDEN = TESTS / "goldens" / "pretraining_records.txt"
 

@@ -8,12 +8,13 @@ import time
 
 import pytest
 import tensorflow as tf
+import tiny_records
 from tiny_records import CORPUS, TESTS, contents
 
 from albert_tf.errors import UserError
 from data_prep import progress
 
-pytest_plugins = "tiny_records"
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 
 PROGRAM = TESTS.parent / "bin" / "create_pretraining_data"
 
