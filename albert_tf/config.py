@@ -5,6 +5,7 @@ Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -207,7 +208,10 @@ class PretrainConfig:
                 _require(
                     getattr(self, field.name) >= lowest, f"{field.name} must be at least {lowest}."
                 )
-        _require(self.max_grad_norm > 0, "max_grad_norm must be positive.")
+            elif field.type is float:
+                value = getattr(self, field.name)
+                _require(math.isfinite(value) and value >= 0, f"{field.name} must be at least 0.")
+        _require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
         _require(
             self.max_seq_length <= self.albert.max_position_embeddings,
             f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "

@@ -20,7 +20,7 @@ class MaskedLm(layers.AlbertLayer):
 
     def call(self, sequence, positions, training=False):  # [B, S, D], [B, P] -> [B, P, V]
         batch, length = tf.shape(sequence)[0], tf.shape(sequence)[1]
-        rows = positions + length * tf.range(batch)[:, tf.newaxis]
+        rows = tf.cast(positions, tf.int32) + length * tf.range(batch)[:, tf.newaxis]
         x = tf.reshape(sequence, [-1, self.config.hidden_size])
         x = self.dense(tf.gather(x, tf.reshape(rows, [-1])))  # [B * P, E]
         x = layers.ACTIVATIONS[self.config.hidden_act](x, fused=training)

@@ -123,7 +123,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     """Dropout without state: the same `seed` and `site` give the same mask.
 
     So masks differ between steps, places and replicas, are the same when activations are
-    recomputed, and a run that is resumed draws what the unbroken run would have drawn.
+    recomputed, and a run that is resumed draws what the unbroken run would have drawn. (XLA draws
+    others than TensorFlow's own kernels: compiled and not, a run has different masks.)
 
     Args:
         x: any shape.

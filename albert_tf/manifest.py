@@ -37,10 +37,8 @@ def read(directory: str) -> dict[str, Any]:
     manifest = files.read_json(
         path, "records without a manifest (is create_pretraining_data finished?)"
     )
-    if manifest.get("format") != FORMAT:
-        raise UserError(
-            f"{path}: format {manifest.get('format')!r} is not {FORMAT}. Create the records anew."
-        )
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
     return manifest
 
 

@@ -19,7 +19,6 @@ from albert_tf import (
     input_pipeline,
     lamb,
     losses,
-    manifest,
     model,
     optimizers,
     reports,
@@ -84,8 +83,8 @@ def run(
     """
     train_paths = files.expand(train_files, "--train_files")
     eval_paths = files.expand(eval_files, "--eval_files") if eval_files else []
-    vocabulary = check_data(settings, [*train_paths, *eval_paths])
-    _check_batch(settings, strategy)
+    vocabulary = workdirs.check_data(settings, [*train_paths, *eval_paths])
+    workdirs.check_batch(settings, strategy)
     chief = devices.is_chief(strategy)
     workdirs.claim(workdir, settings, vocabulary, write=chief)
     with strategy.scope():
@@ -122,38 +121,6 @@ def run(
             _train(the_run, stop, print if chief else lambda *_, **__: None)
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
-
-
-def check_data(settings: config.PretrainConfig, paths: Sequence[str]) -> str:
-    """Compares the records' manifests with the config; returns the folder of their vocabulary.
-
-    Raises:
-        UserError: names the first field that disagrees, or two folders with two vocabularies.
-    """
-    manifests = manifest.read_for(paths)
-    expected = {
-        "sentence_task": settings.sentence_task,
-        "max_seq_length": settings.max_seq_length,
-        "max_predictions_per_seq": settings.max_predictions_per_seq,
-        "vocab_size": settings.albert.vocab_size,
-    }
-    for folder, found in manifests.items():
-        manifest.check(folder, found, expected)
-    first, *others = manifests
-    for other in others:
-        if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
-            raise UserError(f"the records in {first} and {other} have different vocabularies.")
-    return os.path.join(first, manifest.VOCABULARY)
-
-
-def _check_batch(settings: config.PretrainConfig, strategy: tf.distribute.Strategy) -> None:
-    parts = strategy.num_replicas_in_sync * settings.num_micro_batches
-    if settings.train_batch_size % parts:
-        raise UserError(
-            f"train_batch_size {settings.train_batch_size} is not a multiple of {parts} "
-            f"({strategy.num_replicas_in_sync} replicas x {settings.num_micro_batches} "
-            "num_micro_batches)."
-        )
 
 
 def _start(the_run: Run, init_checkpoint: str | None) -> None:

@@ -1,7 +1,7 @@
-"""The folder of a run: its config and vocabulary, and that no other run may go on in it."""
+"""What must go together before a run starts: records, config, devices, and the run's folder."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -35,6 +35,39 @@ def read_config(workdir: str, cls: type[T]) -> T:
 def vocabulary(workdir: str) -> str:
     """The folder of the run's vocabulary."""
     return os.path.join(workdir, manifest.VOCABULARY)
+
+
+def check_data(settings: config.PretrainConfig, paths: Sequence[str]) -> str:
+    """Compares the records' manifests with the config; returns the folder of their vocabulary.
+
+    Raises:
+        UserError: names the first field that disagrees, or two folders with two vocabularies.
+    """
+    manifests = manifest.read_for(paths)
+    expected = {
+        "sentence_task": settings.sentence_task,
+        "max_seq_length": settings.max_seq_length,
+        "max_predictions_per_seq": settings.max_predictions_per_seq,
+        "vocab_size": settings.albert.vocab_size,
+    }
+    for folder, found in manifests.items():
+        manifest.check(folder, found, expected)
+    first, *others = manifests
+    for other in others:
+        if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
+            raise UserError(f"the records in {first} and {other} have different vocabularies.")
+    return os.path.join(first, manifest.VOCABULARY)
+
+
+def check_batch(settings: config.PretrainConfig, strategy: tf.distribute.Strategy) -> None:
+    """Raises `UserError` unless a batch can be shared by all replicas and micro-batches."""
+    parts = strategy.num_replicas_in_sync * settings.num_micro_batches
+    if settings.train_batch_size % parts:
+        raise UserError(
+            f"train_batch_size {settings.train_batch_size} is not a multiple of {parts} "
+            f"({strategy.num_replicas_in_sync} replicas x {settings.num_micro_batches} "
+            "num_micro_batches)."
+        )
 
 
 def claim(

@@ -1,7 +1,8 @@
 """The state of a folder of records while it is made, so that a killed run goes on where it was.
 
 `progress.jsonl` begins with what the run is (settings, vocabulary, inputs) and gains one line for
-each finished shard. When all are done, `manifest.json` takes its place.
+each finished shard. When all are done, `manifest.json` is written from it. It stays: when a shard
+turns out to be damaged and is removed, the same command makes that one again.
 """
 
 import json
@@ -23,15 +24,16 @@ Shards = dict[str, dict[str, Any]]
 
 
 def is_finished(directory: str, identity: Identity) -> bool:
-    """Whether the folder holds the finished records of this very run.
+    """Whether the folder holds all the finished records of this very run.
 
     Raises:
         UserError: it holds those of another run.
     """
     if not tf.io.gfile.exists(os.path.join(directory, manifest.NAME)):
         return False
-    _check(directory, manifest.read(directory), identity)
-    return True
+    finished = manifest.read(directory)
+    _check(directory, finished, identity)
+    return finished["files"].keys() <= set(tf.io.gfile.listdir(directory))
 
 
 def finished_shards(directory: str, identity: Identity) -> Shards:
@@ -52,6 +54,13 @@ def finished_shards(directory: str, identity: Identity) -> Shards:
 
 
 def start(directory: str, identity: Identity, shards: Shards) -> None:
+    """Begins the list with the shards that are there; the folder counts as unfinished from now."""
+    if tf.io.gfile.exists(path := os.path.join(directory, manifest.NAME)):
+        tf.io.gfile.remove(path)
+    _write(directory, identity, shards)
+
+
+def _write(directory: str, identity: Identity, shards: Shards) -> None:
     lines = [dict(identity), *({"name": name, **shard} for name, shard in shards.items())]
     content = "".join(json.dumps(line) + "\n" for line in lines)
     files.write_bytes(os.path.join(directory, NAME), content.encode())
@@ -69,9 +78,10 @@ def finish(
     for name in tf.io.gfile.listdir(directory):
         if _OURS.fullmatch(name) and name not in shards:
             tf.io.gfile.remove(os.path.join(directory, name))
+    # They came in the order in which processes finished; the folder is to be the same every time.
+    _write(directory, identity, dict(sorted(shards.items())))
     counts = {name: shards[name]["examples"] for name in sorted(shards)}
     manifest.write(directory, {**identity, "files": counts, "statistics": statistics})
-    tf.io.gfile.remove(os.path.join(directory, NAME))
 
 
 def _check(directory: str, before: Mapping[str, Any], identity: Identity) -> None:

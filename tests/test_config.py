@@ -61,7 +61,7 @@ PRETRAIN_MISTAKES = {
     "length": ({"max_seq_length": 513}, "513 is over albert.max_position_embeddings 512"),
     "zero": ({"num_train_steps": 0}, "num_train_steps must be at least 1"),
     "negative": ({"num_warmup_steps": -1}, "num_warmup_steps must be at least 0"),
-    "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be positive"),
+    "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be more than 0"),
 }
 WRONG_TYPES = {
     "string": ("max_seq_length=long", "max_seq_length must be of type int, not 'long'"),

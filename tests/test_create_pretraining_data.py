@@ -119,7 +119,6 @@ def test_manifest(create, vocabulary_dir):
         1, abs=1e-5
     )
     assert set(contents(directory)) >= {"manifest.json", "vocabulary/spiece.model"}
-    assert not (directory / "progress.jsonl").exists()
 
 
 def test_gzip_holds_the_same(create):

@@ -26,6 +26,16 @@ def test_finished_means_nothing_to_do(create, capsys):
     assert "is finished already: nothing to do" in capsys.readouterr().out
 
 
+def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
+    directory = create()
+    before = contents(directory)
+    first, *others = sorted(directory.glob("train-*"))
+    first.unlink()
+    times = [path.stat().st_mtime_ns for path in others]
+    assert contents(create()) == before
+    assert [path.stat().st_mtime_ns for path in others] == times
+
+
 class Killed(BaseException):
     """Stands for what no program can catch."""
 

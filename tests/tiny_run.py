@@ -1,15 +1,19 @@
 """What the tests of training build: a tiny model, random examples, a folder of records."""
 
+import json
 import os
+import pathlib
 from typing import Any
 
 import numpy as np
 import sentencepiece as spm
 import tensorflow as tf
 
-from albert_tf import config, features, manifest, model, optimizers
+from albert_tf import config, features, manifest, model, optimizers, pretraining, tokenization
 
 SEQUENCE, PREDICTIONS, VOCAB = 14, 3, 61
+TRAIN = {"train-0.tfrecord": 21, "train-1.tfrecord": 16}
+EVAL = {"eval-0.tfrecord": 10}
 
 
 def albert(**overrides: Any) -> config.AlbertConfig:
@@ -133,3 +137,44 @@ def write_records(
         },
     )
     return directory
+
+
+def write_data(folder: pathlib.Path, like: str | None = None, **changes) -> str:
+    """Records with a vocabulary of their own, or with that of the records in `like`."""
+    vocabulary = str(folder / manifest.VOCABULARY)
+    if like is None:
+        write_vocabulary(vocabulary)
+    else:
+        tokenization.copy(f"{like}/{manifest.VOCABULARY}", vocabulary)
+    sha256 = tokenization.load(vocabulary).sha256
+    write_records(str(folder), TRAIN | EVAL, vocabulary_sha256=sha256, **changes)
+    return str(folder)
+
+
+def run(data, workdir, settings, *, strategy=None, evaluate=False, **options):
+    eval_files = [f"{data}/eval-*"] if evaluate else []
+    strategy = strategy or tf.distribute.get_strategy()
+    pretraining.run(settings, strategy, [f"{data}/train-*"], eval_files, str(workdir), **options)
+
+
+def metrics(workdir):
+    lines = (pathlib.Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    for record in found:
+        record.pop("sequences_per_second", None)
+    return found
+
+
+def all_tensors(workdir, prefix=None):
+    reader = tf.train.load_checkpoint(prefix or tf.train.latest_checkpoint(str(workdir)))
+    names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
+    return {name: reader.get_tensor(name) for name in names if "save_counter" not in name}
+
+
+def assert_same_end(one, other):
+    """Losses and every saved tensor agree to the bit."""
+    assert metrics(one) == metrics(other)
+    expected, actual = all_tensors(one), all_tensors(other)
+    assert expected.keys() == actual.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
