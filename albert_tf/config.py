@@ -156,7 +156,8 @@ class PretrainConfig:
             compiles.
         seed: of weights, dropout and the order of the data.
         shuffle_buffer_size: records.
-        steps_per_loop: updates that run on the device between two visits of the host.
+        steps_per_loop: updates that run on the device between two visits of the host, which reports
+            and answers SIGTERM.
         save_checkpoints_steps: updates between two checkpoints.
         eval_steps: updates between two evaluations; 0 evaluates at the end alone.
         max_eval_examples: how many are evaluated during training; 0 takes all.
