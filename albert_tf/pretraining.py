@@ -269,7 +269,7 @@ def _evaluate(the_run: Run, evaluate, say) -> dict[str, float]:
     found = evaluate(batches)
     say(
         f"evaluation at step {the_run.step} | "
-        + " | ".join(f"{name} {value:.4g}" for name, value in found.items()),
+        + " | ".join(reports.number(name, value) for name, value in found.items()),
         flush=True,
     )
     if devices.is_chief(the_run.strategy):

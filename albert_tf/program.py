@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 import tensorflow as tf
-from absl import app
+from absl import app, logging
 
 from albert_tf.errors import UserError
 
@@ -22,6 +22,8 @@ _REMEDIES = {
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
+    # TensorFlow tells of every checkpoint how long it took to cut it up.
+    logging.set_verbosity(logging.WARNING)
     app.run(lambda argv: _report_mistakes(main, argv))
 
 

@@ -35,11 +35,16 @@ def write(path: str, writer: tf.summary.SummaryWriter, record: Mapping[str, floa
     writer.flush()
 
 
+def number(name: str, value: float) -> str:
+    """A metric for the terminal: counts whole, the rest to four digits."""
+    return f"{name} {value:,.0f}" if name.startswith("num_") else f"{name} {value:.4g}"
+
+
 def line(record: Mapping[str, float], num_steps: int, seconds_left: float) -> str:
     """One line for the terminal."""
     parts = [f"step {int(record['step'])}/{num_steps}"]
     parts += [
-        f"{name} {value:.4g}"
+        number(name, value)
         for name, value in record.items()
         if name.endswith(("_loss", "_accuracy", "_norm")) or name == "learning_rate"
     ]

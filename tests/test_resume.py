@@ -1,19 +1,16 @@
 """However a run is broken off, it ends as the unbroken one."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_children
 import tiny_run
 
-from albert_tf import checkpoints, config, reports
+from albert_tf import checkpoints, reports
 
 WITH_DROPOUT = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 
@@ -23,42 +20,15 @@ def data(tmp_path_factory):
     return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
-def in_child(data, workdir, settings, *, at_step, do, environment=None):
-    """Starts a run in a process of its own, which runs `do` when it reports `at_step`."""
-    program = f"""
-    import os, signal, sys
-    import albert_tf
-    from albert_tf import config, devices, pretraining, reports
-    tell = reports.line
-    def line(record, *rest):
-        if record["step"] == {at_step}:
-            {do}
-        return tell(record, *rest)
-    reports.line = line
-    settings = config.from_dict(config.PretrainConfig, {config.to_dict(settings)!r})
-    pretraining.run(settings, devices.strategy(), [{data!r} + "/train-*"], [], {str(workdir)!r})
-    """
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-
-
-def finish(child, expected):
-    output, _ = child.communicate(timeout=300)
-    assert child.returncode == expected, output
-    return output
-
-
 @pytest.mark.slow
 def test_a_killed_run_ends_as_the_unbroken_one(data, tmp_path):
     settings = tiny_run.settings(albert=WITH_DROPOUT)
     tiny_run.run(data, tmp_path / "unbroken", settings)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    finish(in_child(data, tmp_path / "killed", settings, at_step=6, do=kill), -signal.SIGKILL)
+    tiny_children.finish(
+        tiny_children.start(data, tmp_path / "killed", settings, at_step=6, do=kill),
+        -signal.SIGKILL,
+    )
     assert checkpoints.find(str(tmp_path / "killed")).endswith("model.ckpt-4")
     tiny_run.run(data, tmp_path / "killed", settings)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "killed")
@@ -69,7 +39,9 @@ def test_sigterm_saves_and_ends_well(data, tmp_path):
     settings = tiny_run.settings(albert=WITH_DROPOUT)
     tiny_run.run(data, tmp_path / "unbroken", settings)
     told = "os.kill(os.getpid(), signal.SIGTERM)"
-    output = finish(in_child(data, tmp_path / "told", settings, at_step=6, do=told), 0)
+    output = tiny_children.finish(
+        tiny_children.start(data, tmp_path / "told", settings, at_step=6, do=told), 0
+    )
     assert "saved step 8" in output
     tiny_run.run(data, tmp_path / "told", settings)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "told")
@@ -113,9 +85,11 @@ def test_two_workers_train_as_one_process(data, tmp_path):
         # SIGTERM to the second worker alone: both must stop, at the same step.
         told = "os.kill(os.getpid(), signal.SIGTERM)" if index else "pass"
         children.append(
-            in_child(data, tmp_path / "two", settings, at_step=2, do=told, environment=environment)
+            tiny_children.start(
+                data, tmp_path / "two", settings, at_step=2, do=told, environment=environment
+            )
         )
-    outputs = [finish(child, 0) for child in children]
+    outputs = [tiny_children.finish(child, 0) for child in children]
     assert "saved step 4" in outputs[0]
     one = {record["step"]: record for record in tiny_run.metrics(tmp_path / "one")}
     for record in tiny_run.metrics(tmp_path / "two"):

@@ -1,0 +1,64 @@
+"""A full disk is one line, and leaves nothing half-written: on a small file system of our own."""
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+import tiny_children
+import tiny_records
+import tiny_run
+
+vocabulary_dir = tiny_records.vocabulary_dir
+
+
+@contextlib.contextmanager
+def small_disk(folder, kilobytes):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def assert_one_line(said):
+    lines = [line for line in said.splitlines() if "No space left on device" in line]
+    assert len(lines) == 1
+    assert lines[0].endswith("Free some space and run it again.")
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_does_not_fit(tmp_path):
+    data = tiny_run.write_data(tmp_path / "data")
+    settings = tiny_run.settings()
+    tiny_run.run(data, tmp_path / "unbroken", settings)
+    with small_disk(tmp_path / "disk", 4000) as disk:
+        filler = disk / "filler"
+        fill = f"os.system('head -c 9000000 /dev/zero > {filler} 2>&-')"
+        child = tiny_children.start(data, disk / "run", settings, at_step=6, do=fill)
+        assert_one_line(tiny_children.finish(child, 1))
+        names = {path.name for path in (disk / "run").iterdir()}
+        assert "model.ckpt-4.index" in names
+        assert "model.ckpt-8.index" not in names
+        filler.unlink()
+        tiny_run.run(data, disk / "run", settings)
+        tiny_run.assert_same_end(tmp_path / "unbroken", disk / "run")
+
+
+@pytest.mark.slow
+def test_records_that_do_not_fit(tmp_path, vocabulary_dir):
+    program = tiny_records.TESTS.parent / "bin" / "create_pretraining_data"
+    with small_disk(tmp_path / "disk", 600) as disk:
+        command = [sys.executable, program, f"--input_files={tiny_records.CORPUS}"]
+        command += [f"--vocabulary={vocabulary_dir}", f"--output_dir={disk}/out"]
+        command += ["--max_seq_length=64", "--dupe_factor=90"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert_one_line(done.stdout + done.stderr)
+        names = {path.name for path in (disk / "out").iterdir()}
+        assert "manifest.json" not in names
+        assert not any(name.endswith(".tmp") for name in names)
