@@ -1,6 +1,6 @@
 """Times one pre-training update on random data.
 
-    python bench/train_step.py --config=configs/tiny_english.json [--set train_batch_size=16] [--steps=6]
+    python bench/train_step.py --config=configs/tiny_english.json [--set dtype=float32] [--steps=6]
 
 Prints one line of JSON: median seconds and CPU seconds of an update, sequences a second, memory.
 """
