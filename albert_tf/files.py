@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,8 +36,11 @@ def expand(patterns: Sequence[str], what: str) -> list[str]:
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-    """Yields a temporary name beside `path`; renames it on success, removes it on failure."""
-    temporary = f"{path}.tmp"
+    """Yields a temporary name beside `path`; renames it on success, removes it on failure.
+
+    The name is never used twice: the same command may run twice at once, even on two machines.
+    """
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
         tf.io.gfile.rename(temporary, path, overwrite=True)

@@ -1,7 +1,7 @@
 """Text to ids and back: cleaning, SentencePiece and the published rule for digits before a comma.
 
 A vocabulary is a folder: `spiece.model`, `spiece.vocab` (to be read by people) and
-`tokenizer_config.json`, which says how text is cleaned before it meets the model. A folder with
+`cleaning.json`, which says how text is cleaned before it meets the model. A folder with
 `spiece.model` alone is a published vocabulary: the defaults are its cleaning.
 """
 
@@ -24,7 +24,8 @@ from albert_tf.errors import UserError
 
 MODEL = "spiece.model"
 VOCAB = "spiece.vocab"
-CONFIG = "tokenizer_config.json"
+# Not tokenizer_config.json: Hugging Face has a file of that name with other content.
+CONFIG = "cleaning.json"
 
 PAD, UNK, CLS, SEP, MASK = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_PIECES = (PAD, UNK, CLS, SEP, MASK)

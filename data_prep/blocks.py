@@ -37,12 +37,13 @@ def read_blocks(
     """Yields blocks of about `block_bytes` of text, each of at least two documents where it can.
 
     The end of a split that would be a single document joins the block before. Documents are cut
-    at half a block.
+    at half a block, and all parts of one fall into the same split.
 
     Args:
         paths: input files.
         block_bytes: of UTF-8 text.
-        eval_fraction: of the documents; which they are depends on their text alone.
+        eval_fraction: of the documents; which they are depends on their text alone (of one that is
+            cut, on its first part).
         language: whose rules split lines into sentences; None takes a line for a sentence.
         needs_two_documents: refuse a split of a single document.
 
@@ -63,14 +64,15 @@ def read_blocks(
         held[split], gathered[split], sizes[split] = gathered[split], [], 0
 
     for path in paths:
-        for document in documents.read(
+        for lines, is_first in documents.read_parts(
             path, max_bytes=block_bytes // 2, on_progress=progress.append
         ):
-            content = "\n".join(document).encode()
-            split = _split(content, eval_fraction)
+            content = "\n".join(lines).encode()
+            if is_first:
+                split = _split(content, eval_fraction)
             if language:
-                document = documents.split_sentences(document, language)
-            gathered[split].append("\n".join(document))
+                lines = documents.split_sentences(lines, language)
+            gathered[split].append("\n".join(lines))
             sizes[split] += len(content)
             if sizes[split] >= block_bytes and len(gathered[split]) > 1:
                 yield from release(split)

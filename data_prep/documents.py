@@ -6,13 +6,17 @@ at hand, and no document is longer than its limit, so memory does not grow with 
 
 import functools
 import gzip
+import hashlib
 import lzma
+import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencex
 import tensorflow as tf
+from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -20,6 +24,7 @@ from albert_tf.errors import UserError
 Document = list[str]
 
 _CHUNK_BYTES = 1 << 20
+_HASHED_BYTES = 1 << 16
 # A line longer than this is cut at white space: no sentence is, and text without a line feed
 # would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
@@ -28,6 +33,18 @@ _OPENERS: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
 }
 _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+
+
+class Part(NamedTuple):
+    """A document, or what one was cut into.
+
+    Attributes:
+        lines: its lines.
+        is_first: it begins a document.
+    """
+
+    lines: Document
+    is_first: bool
 
 
 def expand(patterns: Sequence[str]) -> list[str]:
@@ -43,9 +60,46 @@ def expand(patterns: Sequence[str]) -> list[str]:
     return paths
 
 
+def identify(paths: Sequence[str]) -> list[list[Any]]:
+    """What tells input files from others: base name, size, and a hash of both ends (64 KiB each).
+
+    An edit between the ends that keeps the size goes unnoticed: a corpus is not read twice for it.
+    """
+    identities = []
+    for path in paths:
+        size = tf.io.gfile.stat(path).length
+        with tf.io.gfile.GFile(path, "rb") as file:
+            digest = hashlib.sha256(file.read(_HASHED_BYTES))
+            file.seek(max(0, size - _HASHED_BYTES))
+            digest.update(file.read(_HASHED_BYTES))
+        identities.append([os.path.basename(path), size, digest.hexdigest()])
+    return identities
+
+
+def progress_bar(num_bytes: int) -> tqdm:
+    """A bar on stderr that counts (compressed) bytes of the input files."""
+    # A log file needs no line every tenth of a second.
+    interval = 0.5 if sys.stderr.isatty() else 30
+    return tqdm(
+        total=num_bytes,
+        unit="B",
+        unit_scale=True,
+        mininterval=interval,
+        desc="text",
+        file=sys.stderr,
+    )
+
+
 def read(
     path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
 ) -> Iterator[Document]:
+    """The lines of each of the `read_parts`."""
+    return (part.lines for part in read_parts(path, max_bytes=max_bytes, on_progress=on_progress))
+
+
+def read_parts(
+    path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
+) -> Iterator[Part]:
     """Yields the documents of one file: lists of stripped lines, none of them empty.
 
     Args:
@@ -58,18 +112,18 @@ def read(
     """
     document: Document = []
     size = 0
-    empty = True
+    is_first = empty = True
     for number, line in _lines(path, on_progress):
         text = _decode(line, path, number).strip()
         if document and (not text or size + len(line) > max_bytes):
-            yield document
-            document, size = [], 0
+            yield Part(document, is_first)
+            document, size, is_first = [], 0, not text
         if text:
             document.append(text)
             size += len(line)
             empty = False
     if document:
-        yield document
+        yield Part(document, is_first)
     if empty:
         raise _empty(path)
 

@@ -111,12 +111,22 @@ def num_passes(settings: Settings, split: str) -> int:
 def make_shard_writer(
     settings: Settings, vocabulary: str, output_dir: str
 ) -> Callable[[Job], Iterator[tuple[str, dict[str, int], float]]]:
-    """Returns what a process does: a job -> (name, statistics, bytes of input) of each shard."""
+    """Returns what a process does: a job -> (name, statistics, bytes of input) of each shard.
+
+    It raises UserError for a block with too few documents for the settings.
+    """
     tokenizer = tokenization.load(vocabulary)
 
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
         encoded, text_counts = encode(block.texts, tokenizer)
+        # Those that `blocks` counted may hold nothing that the vocabulary knows.
+        if settings.needs_two_documents and len(encoded) == 1:
+            raise UserError(
+                f"block {block.number} of the {block.split} split has text in one document alone, "
+                f"and random segments come from another: remove {output_dir} and take a larger "
+                "--shard_megabytes, or --sentence_task=sop with --one_segment=split."
+            )
         for dupe, name in job.shards.items():
             key = [settings.seed, blocks.SPLITS.index(block.split), block.number, dupe]
             counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})

@@ -1,5 +1,6 @@
 """Spreads jobs over processes that end with this one, however it ends."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -21,8 +22,9 @@ def run(
 ) -> Iterator[Any]:
     """Yields all results of `make_work(*arguments)(job)` for each job, as they come.
 
-    With one process everything happens here. A job waits until a process is free, so that no more
-    than one job beyond those at work is in memory. An exception in a process is raised here.
+    With one process everything happens here. A process starts when there is a job for it and none
+    is idle. A job waits until a process is free, so that no more than one job beyond those at work
+    is in memory. An exception in a process is raised here.
     """
     if num_processes == 1:
         work = make_work(*arguments)
@@ -31,36 +33,44 @@ def run(
         return
     # TensorFlow does not survive a fork.
     context = multiprocessing.get_context("spawn")
-    idle: list[Connection] = []
     processes = []
+
+    def start() -> Connection:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, make_work, arguments))
+        process.start()
+        theirs.close()  # else the end of the process would go unnoticed
+        processes.append(process)
+        return ours
+
     try:
-        for _ in range(num_processes):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, make_work, arguments))
-            process.start()
-            theirs.close()  # else the end of the process would go unnoticed
-            processes.append(process)
-            idle.append(ours)
-        yield from _exchange(idle, iter(jobs))
+        yield from _exchange(start, num_processes, iter(jobs))
     finally:
         for process in processes:
             process.terminate()
             process.join()
 
 
-def _exchange(idle: list[Connection], jobs: Iterator[Any]) -> Iterator[Any]:
+def _exchange(
+    start: Callable[[], Connection], num_processes: int, jobs: Iterator[Any]
+) -> Iterator[Any]:
+    idle: list[Connection] = []
     busy: list[Connection] = []
     job = next(jobs, None)
     while busy or job is not None:
-        while idle and job is not None:
-            busy.append(idle.pop())
-            busy[-1].send(job)
+        can_send = job is not None and len(busy) < num_processes
+        ready = wait(busy, 0 if can_send else None)
+        if not ready:
+            busy.append(idle.pop() if idle else start())
+            # Sending lasts until the process reads, and a new one imports TensorFlow first: the
+            # next would start only then.
+            threading.Thread(target=_send, args=(busy[-1], job), daemon=True).start()
             job = next(jobs, None)
-        for connection in wait(busy):
+        for connection in ready:
             assert isinstance(connection, Connection)
             try:
                 result = connection.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):
                 raise UserError(
                     "a process was killed, perhaps for want of memory. Run the program again: it "
                     "goes on where it was; --num_processes=1 needs the least memory."
@@ -72,6 +82,11 @@ def _exchange(idle: list[Connection], jobs: Iterator[Any]) -> Iterator[Any]:
                 raise result
             else:
                 yield result
+
+
+def _send(connection: Connection, job: Any) -> None:
+    with contextlib.suppress(OSError):  # the process has ended, which `recv` notices
+        connection.send(job)
 
 
 def _serve(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:

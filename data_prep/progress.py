@@ -17,7 +17,8 @@ from albert_tf import files, manifest
 from albert_tf.errors import UserError
 
 NAME = "progress.jsonl"
-_OURS = re.compile(r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?(\.tmp)?")
+_SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"
+_TEMPORARY = rf"({_SHARD}|{re.escape(NAME)}|{re.escape(manifest.NAME)})\.\w+\.tmp"
 
 Identity = Mapping[str, Any]
 Shards = dict[str, dict[str, Any]]
@@ -54,9 +55,15 @@ def finished_shards(directory: str, identity: Identity) -> Shards:
 
 
 def start(directory: str, identity: Identity, shards: Shards) -> None:
-    """Begins the list with the shards that are there; the folder counts as unfinished from now."""
+    """Begins the list with the shards that are there; the folder counts as unfinished from now.
+
+    Removes the half-written files of processes that were killed.
+    """
     if tf.io.gfile.exists(path := os.path.join(directory, manifest.NAME)):
         tf.io.gfile.remove(path)
+    for name in tf.io.gfile.listdir(directory):
+        if re.fullmatch(_TEMPORARY, name):
+            tf.io.gfile.remove(os.path.join(directory, name))
     _write(directory, identity, shards)
 
 
@@ -76,7 +83,7 @@ def finish(
 ) -> None:
     """Writes the manifest, after removing shards that are not this run's."""
     for name in tf.io.gfile.listdir(directory):
-        if _OURS.fullmatch(name) and name not in shards:
+        if re.fullmatch(_SHARD, name) and name not in shards:
             tf.io.gfile.remove(os.path.join(directory, name))
     # They came in the order in which processes finished; the folder is to be the same every time.
     _write(directory, identity, dict(sorted(shards.items())))

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,8 +42,7 @@ def create(
     """
     tokenizer = tokenization.load(vocabulary)
     paths = documents.expand(input_files)
-    sizes = {path: tf.io.gfile.stat(path).length for path in paths}
-    identity = _identity(settings, tokenizer, sizes)
+    identity = _identity(settings, tokenizer, paths)
     if progress.is_finished(output_dir, identity):
         print(f"{output_dir} is finished already: nothing to do.")
         return
@@ -55,7 +53,8 @@ def create(
     tokenization.copy(vocabulary, own_vocabulary)
     progress.start(output_dir, identity, shards)
     print(f"{output_dir}: {len(shards)} shards are there already." if shards else output_dir)
-    with _bar(sum(sizes.values())) as bar:
+    # Of the input whose shards are done.
+    with documents.progress_bar(sum(tf.io.gfile.stat(path).length for path in paths)) as bar:
         results = processes.run(
             pretraining.make_shard_writer,
             (settings, own_vocabulary, output_dir),
@@ -72,12 +71,12 @@ def create(
     print("\n".join([*statistics.lines(summary), f"{output_dir}: {len(shards)} shards."]))
 
 
-def _identity(settings: Settings, tokenizer: Tokenizer, sizes: Mapping[str, int]) -> Identity:
+def _identity(settings: Settings, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
     """What makes two runs the same."""
     return {
         "settings": dataclasses.asdict(settings),
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-        "inputs": [[os.path.basename(path), size] for path, size in sizes.items()],
+        "inputs": documents.identify(paths),
     }
 
 
@@ -131,17 +130,3 @@ def _jobs(
         bar.update(block.num_bytes * (passes - len(left)) / passes)
         if left:
             yield Job(block, left)
-
-
-def _bar(num_bytes: int) -> tqdm:
-    """Counts (compressed) bytes of the input whose shards are done."""
-    # A log file needs no line every tenth of a second.
-    interval = 0.5 if sys.stderr.isatty() else 30
-    return tqdm(
-        total=num_bytes,
-        unit="B",
-        unit_scale=True,
-        mininterval=interval,
-        desc="text",
-        file=sys.stderr,
-    )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tokenization import Tokenizer
+from data_prep import blocks
 from data_prep.records import Instance
 
 
@@ -32,7 +33,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The statistics of each split. Text is counted once, however many passes were made over it."""
     summary: dict[str, Any] = {"predictions_are_capped": predictions_are_capped}
-    for split in ("train", "eval"):
+    for split in blocks.SPLITS:
         if chosen := {name: s for name, s in shards.items() if name.startswith(split)}:
             summary[split] = _summarize_split(chosen)
     return summary
@@ -66,7 +67,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         "average; {truncated_rate:.1%} truncated, {mask_rate:.1%} to predict "
         "({masked_share:.1%} [MASK], {kept_share:.1%} kept, {replaced_share:.1%} random), "
         "{label_1_share:.1%} with label 1".format(split=split, **summary[split])
-        for split in ("train", "eval")
+        for split in blocks.SPLITS
         if split in summary
     ]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import sentencepiece
 import tensorflow as tf
-from tqdm import tqdm
 
 from albert_tf import files, tokenization
 from albert_tf.errors import UserError
@@ -76,7 +75,7 @@ def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) ->
     Args:
         settings: how to train.
         input_files: patterns of text files, as for the records.
-        output_dir: gets `spiece.model`, `spiece.vocab`, `tokenizer_config.json`, `report.json`.
+        output_dir: gets `spiece.model`, `spiece.vocab`, `cleaning.json`, `report.json`.
 
     Raises:
         UserError: bad input, too little of it, or a folder with another vocabulary.
@@ -84,7 +83,7 @@ def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) ->
     paths = documents.expand(input_files)
     made_from = {
         "settings": dataclasses.asdict(settings),
-        "inputs": [[os.path.basename(path), tf.io.gfile.stat(path).length] for path in paths],
+        "inputs": documents.identify(paths),
     }
     if tf.io.gfile.exists(os.path.join(output_dir, tokenization.MODEL)):
         _check_same(output_dir, made_from)
@@ -95,7 +94,7 @@ def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) ->
     tokenizer = tokenization.from_model(model, settings.tokenizer)
     report = measure(tokenizer, sample)
     _save(output_dir, model, tokenizer, {**made_from, "report": report})
-    print(_line(report))
+    print("\n".join(_lines(report)))
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
@@ -153,10 +152,7 @@ def measure(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
 
 def _cleaned(paths: Sequence[str], settings: TokenizerConfig) -> Iterator[str]:
     total = sum(tf.io.gfile.stat(path).length for path in paths)
-    interval = 0.5 if sys.stderr.isatty() else 30
-    with tqdm(
-        total=total, unit="B", unit_scale=True, mininterval=interval, desc="text", file=sys.stderr
-    ) as bar:
+    with documents.progress_bar(total) as bar:
         for path in paths:
             for document in documents.read(
                 path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
@@ -223,8 +219,10 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
 
 
-def _line(report: dict[str, Any]) -> str:
-    return (
+def _lines(report: dict[str, Any]) -> list[str]:
+    fit = (
         "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
         "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word"
     ).format(**report)
+    lengths = (f"{length}: {count:,}" for length, count in report["pieces_by_length"].items())
+    return [fit, "pieces by length: " + "; ".join(lengths)]

@@ -225,6 +225,15 @@ def test_text_too_short_for_a_pair(create, tmp_path):
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("changes", [{"sentence_task": "nsp"}, {"one_segment": "random"}])
+def test_a_block_with_text_in_one_document_alone(create, tmp_path, changes):
+    # Cleaning leaves nothing of the second document.
+    (tmp_path / "lone.txt").write_text("One is here.\nTwo too.\n\n\u0301\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"block 0 of the train .* larger --shard_megabytes"):
+        create(inputs=[tmp_path / "lone.txt"], **changes)
+    assert not list(tmp_path.rglob("*.tfrecord"))
+
+
 def test_no_vocabulary(tmp_path):
     with pytest.raises(UserError, match="vocabulary: there is no file"):
         run.create(

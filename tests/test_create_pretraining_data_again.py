@@ -76,6 +76,15 @@ def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished
     assert contents(tmp_path / "out") == before
 
 
+def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
+    stale = ["train-00001-00.tfrecord.1a.tmp", "eval-00001.tfrecord.gz.2b.tmp"]
+    others = ["train-00001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
+    for name in [*stale, *others]:
+        (tmp_path / name).touch()
+    progress.start(str(tmp_path), {"settings": {}}, {})
+    assert set(os.listdir(tmp_path)) == {*others, "progress.jsonl"}
+
+
 def test_a_folder_of_other_text(create, tmp_path):
     create()
     (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
@@ -98,7 +107,9 @@ def test_a_killed_run_goes_on_where_it_was(create, monkeypatch, tmp_path, num_sh
     assert not (directory / "manifest.json").exists()
     with (directory / "progress.jsonl").open("a") as file:
         file.write('{"name": "train-000')
-    (directory / "train-00077-00.tfrecord.tmp").touch()
+    stale = ("train-00077-00.tfrecord", "train-00000-00.tfrecord", "manifest.json")
+    for name in stale:
+        (directory / f"{name}.0123abcd.tmp").touch()
     (directory / "train-00077-00.tfrecord").touch()
     (directory / "notes.txt").touch()
     if done:

@@ -99,6 +99,29 @@ def test_expand(tmp_path):
         documents.expand([path, str(tmp_path / "none*")])
 
 
+def test_parts_of_a_document_are_told_from_new_ones(tmp_path):
+    path = write(tmp_path / "a.txt", "aaa\nbbb\nccc\n\n\nddd\n\neee\nfff")
+    assert list(documents.read_parts(path, max_bytes=3)) == [
+        (["aaa"], True),
+        (["bbb"], False),
+        (["ccc"], False),
+        (["ddd"], True),
+        (["eee"], True),
+        (["fff"], False),
+    ]
+    assert read(path, max_bytes=3) == [["aaa"], ["bbb"], ["ccc"], ["ddd"], ["eee"], ["fff"]]
+
+
+def test_identity_is_of_the_content(tmp_path):
+    content = b"x" * 200_000
+    before = documents.identify([write(tmp_path / "a.txt", content)])
+    assert before[0][:2] == ["a.txt", 200_000]
+    (tmp_path / "elsewhere").mkdir()
+    assert documents.identify([write(tmp_path / "elsewhere" / "a.txt", content)]) == before
+    for edited in (b"y" + content[1:], content[1:] + b"y", content + b"x"):
+        assert documents.identify([write(tmp_path / "a.txt", edited)]) != before
+
+
 def test_split_sentences():
     document = ["Mr. Smith paid 3.5 million. Why? Nobody knows.", "A second paragraph."]
     assert documents.split_sentences(document, "en") == [
@@ -150,6 +173,17 @@ def test_what_is_held_out_depends_on_the_text_alone(corpus, tmp_path):
     assert small < large
     assert small == held_out(read_blocks([backwards], eval_fraction=0.1, block_bytes=333))
     assert 10 < len(small) < 60 < len(large) < 130
+
+
+def test_parts_of_a_document_are_held_out_together(tmp_path):
+    texts = [[f"{i} {part} {'x' * 60}" for part in range(2 + i % 3)] for i in range(40)]
+    path = write(tmp_path / "a.txt", "\n\n".join("\n".join(text) for text in texts))
+    found = read_blocks([path], eval_fraction=0.4)
+    splits = {text.rsplit(" ", 1)[0]: block.split for block in found for text in block.texts}
+    assert len(splits) == sum(map(len, texts))  # each line is a part
+    of_documents = [{splits[f"{i} {p}"] for p in range(len(text))} for i, text in enumerate(texts)]
+    assert {len(found) for found in of_documents} == {1}
+    assert set().union(*of_documents) == {"train", "eval"}
 
 
 def test_a_last_lone_document_joins_the_block_before(tmp_path):

@@ -48,6 +48,17 @@ def test_replacing_shows_the_file_only_when_it_is_whole(folder):
     assert not os.path.exists(temporary)
 
 
+def test_two_at_once_do_not_write_the_same_temporary_file(folder):
+    path = str(folder / "a.txt")
+    with files.replacing(path) as first, files.replacing(path) as second:
+        assert first != second
+        for temporary in (first, second):
+            with open(temporary, "w") as file:
+                file.write("new")
+    assert (folder / "a.txt").read_text() == "new"
+    assert len(os.listdir(folder)) == 5
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("starts", [False, True])
 def test_replacing_leaves_nothing_on_failure(folder, error, starts):

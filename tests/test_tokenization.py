@@ -179,13 +179,13 @@ def test_special_pieces_anywhere_in_the_vocabulary():
 
 def test_load_and_copy(folder, tmp_path):
     settings = TokenizerConfig(keep_accents=True)
-    (folder / "tokenizer_config.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    (folder / "cleaning.json").write_text(json.dumps(dataclasses.asdict(settings)))
     loaded = tokenization.load(str(folder))
     assert loaded.settings == settings
     target = tmp_path / "deep" / "copy"
     tokenization.copy(str(folder), str(target))
     tokenization.copy(str(target), str(target))
-    assert {path.name for path in target.iterdir()} == {"spiece.model", "tokenizer_config.json"}
+    assert {path.name for path in target.iterdir()} == {"spiece.model", "cleaning.json"}
     assert tokenization.load(str(target)).sha256 == loaded.sha256
 
 
@@ -224,7 +224,7 @@ def test_missing_special_pieces(tmp_path):
     ],
 )
 def test_bad_settings(folder, values, message):
-    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+    (folder / "cleaning.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=message):
         tokenization.load(str(folder))
 

@@ -68,7 +68,10 @@ def test_report(tmp_path, capsys):
     # "▁" is a piece of length 0.
     assert sum(report["pieces_by_length"].values()) == 211 - 5
     assert report["pieces_by_length"]["0"] == 1
-    assert "36 lines: 100.0000% of the characters covered" in capsys.readouterr().out
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("36 lines: 100.0000% of the characters covered")
+    assert second.startswith("pieces by length: 0: 1; 1: ")
+    assert second.count(";") == len(report["pieces_by_length"]) - 1
 
 
 def test_report_on_text_that_does_not_fit(tmp_path):
