@@ -32,7 +32,15 @@ def make(network: keras.Model, optimizer: lamb.Lamb, position: tf.Variable) -> t
 
 
 def manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int):
+    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`."""
     return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
+
+
+def newest(directory: str) -> str | None:
+    """The prefix of the checkpoint of the highest step, whatever the file `checkpoint` says."""
+    found = tf.io.gfile.glob(os.path.join(directory, f"{NAME}-*.index"))
+    steps = {int(m[1]): path for path in found if (m := re.search(r"-(\d+)\.index$", path))}
+    return steps[max(steps)].removesuffix(".index") if steps else None
 
 
 def find(path: str) -> str:
@@ -43,7 +51,7 @@ def find(path: str) -> str:
     """
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.isdir(prefix):
-        prefix = tf.train.latest_checkpoint(prefix) or ""
+        prefix = newest(prefix) or ""
     if not prefix or not tf.io.gfile.exists(f"{prefix}.index"):
         raise UserError(f"{path!r} holds no checkpoint. Name a folder or a prefix ({NAME}-1000).")
     return prefix
@@ -81,6 +89,7 @@ class Comparison(NamedTuple):
 
 
 def compare(found: Mapping[str, np.ndarray], wanted: Mapping[str, tf.Variable]) -> Comparison:
+    """Sorts the names of a checkpoint's and a model's weights by what becomes of them."""
     both = sorted(found.keys() & wanted.keys())
     fits = {name: tuple(wanted[name].shape) == found[name].shape for name in both}
     return Comparison(
@@ -115,8 +124,12 @@ def restore_weights(path: str, network: keras.Model) -> Comparison:
 
 
 def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
-    """Restores the newest checkpoint of `directory` whole, if there is one; returns its prefix."""
-    prefix = tf.train.latest_checkpoint(directory)
+    """Restores the newest checkpoint of `directory` whole, if there is one; returns its prefix.
+
+    Raises:
+        UserError: it is damaged, or of another model or optimizer.
+    """
+    prefix = newest(directory)
     if prefix is None:
         return None
     try:
@@ -124,7 +137,7 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"{prefix}: cannot resume from it ({reason}). Remove its files and its line in "
-            f"{os.path.join(directory, 'checkpoint')}, or take another --workdir."
+            f"{prefix}: cannot resume from it ({reason}). Remove {prefix}.* to go on from the one "
+            "before, or take another --workdir."
         ) from None
     return prefix

@@ -18,6 +18,8 @@ SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SENTENCE_TASKS = ("sop", "nsp", "none")
 DTYPES = ("float32", "mixed_bfloat16")
+# Numbers of a pre-training config that may be 0.
+MAY_BE_ZERO = {"num_warmup_steps", "eval_steps", "max_eval_examples", "max_rollbacks", "seed"}
 # Keys of published files that nothing ever read.
 DEAD_KEYS = frozenset(
     {"down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks", "layers_to_keep"}
@@ -142,18 +144,19 @@ class PretrainConfig:
         max_predictions_per_seq: P.
         train_batch_size: sequences of one update, over all replicas and micro-batches.
         eval_batch_size: sequences of one evaluation step, over all replicas.
+        num_train_steps: updates.
         num_micro_batches: parts into which a replica cuts its share of a batch, to save memory.
         optimizer: `lamb` or `adamw`.
         bias_correction: of the moments, as in LAMB's paper; the published code has none.
         learning_rate: at the top of the warm-up.
+        num_warmup_steps: updates from 0 to that.
         poly_power: of the decay to 0 at `num_train_steps`.
         weight_decay_rate: applied to all but biases and LayerNorm.
         max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
         dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
             losses are float32.
         rematerialize: compute activations again in the backward pass: less memory, more time.
-        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs; a TPU always
-            compiles.
+        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs.
         seed: of weights, dropout and the order of the data.
         shuffle_buffer_size: records.
         steps_per_loop: updates that run on the device between two visits of the host, which reports
@@ -196,23 +199,19 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         _check_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
         _check_choice("dtype", self.dtype, DTYPES)
-        may_be_zero = {
-            "num_warmup_steps",
-            "eval_steps",
-            "max_eval_examples",
-            "max_rollbacks",
-            "seed",
-        }
         for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
             if field.type is int:
-                lowest = 0 if field.name in may_be_zero else 1
-                _require(
-                    getattr(self, field.name) >= lowest, f"{field.name} must be at least {lowest}."
-                )
+                lowest = 0 if field.name in MAY_BE_ZERO else 1
+                _require(value >= lowest, f"{field.name} must be at least {lowest}.")
             elif field.type is float:
-                value = getattr(self, field.name)
                 _require(math.isfinite(value) and value >= 0, f"{field.name} must be at least 0.")
         _require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
+        _require(
+            self.num_warmup_steps < self.num_train_steps,
+            f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
+            f"{self.num_train_steps}.",
+        )
         _require(
             self.max_seq_length <= self.albert.max_position_embeddings,
             f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
@@ -264,8 +263,7 @@ def preset(name: str) -> AlbertConfig:
     return PRESETS[name]
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    return dataclasses.asdict(config)
+to_dict = dataclasses.asdict
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = ()) -> T:

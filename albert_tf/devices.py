@@ -14,15 +14,25 @@ def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
         tpu: name or address of a TPU, or `local` on a TPU VM.
 
     Raises:
-        UserError: there is no such TPU.
+        UserError: there is no such TPU, or `TF_CONFIG` makes no sense.
     """
     if tpu is not None:
         return _tpu(tpu)
     if os.environ.get("TF_CONFIG"):
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return _workers()
     if len(tf.config.list_physical_devices("GPU")) > 1:
         return tf.distribute.MirroredStrategy()
     return tf.distribute.get_strategy()
+
+
+def _workers() -> tf.distribute.Strategy:
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except (ValueError, AttributeError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"TF_CONFIG does not describe workers ({reason}). Unset it or mend it."
+        ) from error
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:
@@ -31,7 +41,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
+    except (ValueError, OSError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"--tpu: no TPU {name!r} ({reason}). Run on a TPU VM with requirements-tpu.txt "
@@ -62,4 +72,16 @@ def compiles(strategy: tf.distribute.Strategy, jit_compile: bool | None) -> bool
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the files: all but the further workers of several do."""
     resolver = strategy.cluster_resolver
-    return resolver is None or not resolver.task_type or resolver.task_id in (None, 0)
+    if resolver is None or resolver.task_type not in ("chief", "worker"):
+        return True
+    has_chief = "chief" in resolver.cluster_spec().jobs
+    return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+
+def describe(strategy: tf.distribute.Strategy) -> str:
+    """What the replicas run on, for the user to see."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        kind = "TPU core"
+    else:
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    return f"{strategy.num_replicas_in_sync} x {kind}"

@@ -1,8 +1,7 @@
 """A pre-trained checkpoint again: to evaluate it, or for whatever else needs a run's model."""
 
-import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -49,28 +48,49 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
     """
     settings, network, prefix = load(workdir, checkpoint)
     vocabulary = tokenization.load(workdirs.vocabulary(workdir)).sha256
-    strategy = tf.distribute.get_strategy()
     found: dict[str, Any] = {"checkpoint": prefix}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_for(paths).items():
         if contents["vocabulary"]["sha256"] != vocabulary:
-            raise UserError(f"the records in {folder} are of another vocabulary than {workdir}.")
+            raise UserError(
+                f"the records in {folder} are of another vocabulary than {workdir}. "
+                f"Make them with {workdirs.vocabulary(workdir)}."
+            )
         data = contents["settings"]
+        task, length = data["sentence_task"], data["max_seq_length"]
+        if task in found:
+            raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
+        if length > settings.albert.max_position_embeddings:
+            raise UserError(
+                f"the records in {folder} have max_seq_length={length}, over the model's "
+                f"max_position_embeddings {settings.albert.max_position_embeddings}. "
+                "Create them with --max_seq_length of the model."
+            )
         own = [path for path in paths if os.path.dirname(path) == folder]
-        spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
-        objective = losses.pretraining(data["sentence_task"])
-        batch_size = settings.eval_batch_size
-        batches = input_pipeline.distribute(
-            strategy,
-            functools.partial(
-                input_pipeline.eval_batches, own, batch_size=batch_size, max_examples=0
-            ),
-            spec,
-            batch_size=batch_size,
-        )
-        try:
-            results = training.make_evaluate(strategy, network, objective)(batches)
-        except tf.errors.DataLossError as error:
-            raise input_pipeline.corrupt(own, error) from None
-        found[data["sentence_task"]] = {**results, "files": own}
+        found[task] = {**_evaluate(network, own, data, settings.eval_batch_size), "files": own}
     return found
+
+
+def _evaluate(
+    network: model.AlbertForPretraining,
+    paths: Sequence[str],
+    data: Mapping[str, Any],
+    batch_size: int,
+) -> dict[str, float]:
+    strategy = tf.distribute.get_strategy()
+    expected = sum(manifest.num_examples(paths))
+    spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
+    batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
+    objective = losses.pretraining(data["sentence_task"])
+    try:
+        results = training.make_evaluate(strategy, network, objective)(batches)
+    except tf.errors.DataLossError as error:
+        raise input_pipeline.corrupt(paths, error) from None
+    # A file cut between two records can be read to its end.
+    counted = results.get(f"num_{losses.SENTENCE_NAMES[data['sentence_task']]}", expected)
+    if counted != expected:
+        raise UserError(
+            f"{os.path.dirname(paths[0])}: {counted:,.0f} examples, but the manifest counts "
+            f"{expected:,}. Create the records anew."
+        )
+    return results

@@ -40,6 +40,9 @@ def fill_mask(
     positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
     if not positions:
         raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+    longest = network.albert.config.max_position_embeddings
+    if len(ids) > longest:
+        raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
     outputs = network(
         {
             features.INPUT_IDS: tf.constant([ids]),

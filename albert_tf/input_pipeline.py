@@ -6,6 +6,7 @@ records, which is cheap, and parses its own rows of each batch. So a run's posit
 one number, and resuming means to skip to it.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -85,6 +86,19 @@ def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) ->
     return records.batch(batch_size).map(fill_up)
 
 
+def distribute_eval(
+    strategy: tf.distribute.Strategy,
+    paths: Sequence[str],
+    spec: features.Features,
+    *,
+    batch_size: int,
+    max_examples: int = 0,
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """`eval_batches` for the replicas of a strategy; see `distribute`."""
+    make = functools.partial(eval_batches, paths, batch_size=batch_size, max_examples=max_examples)
+    return distribute(strategy, make, spec, batch_size=batch_size)
+
+
 def distribute(
     strategy: tf.distribute.Strategy,
     make_batches: Callable[[], tf.data.Dataset],
@@ -92,14 +106,9 @@ def distribute(
     *,
     batch_size: int,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}.
-
-    Raises:
-        UserError: the replicas cannot share a batch evenly.
-    """
+    """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}."""
     replicas = strategy.num_replicas_in_sync
-    if batch_size % replicas:
-        raise UserError(f"a batch of {batch_size} cannot be shared by {replicas} replicas.")
+    assert batch_size % replicas == 0, "workdirs.check_batches is to be called before"
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         rows = batch_size // context.num_input_pipelines

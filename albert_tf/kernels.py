@@ -135,4 +135,6 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     if seed is None or rate == 0.0:
         return x
     key = tf.random.fold_in(seed, site, alg="philox")
-    return tf.nn.experimental.stateless_dropout(x, rate, seed=key, rng_alg="philox")
+    # In float32: bfloat16 would round the rate to a multiple of 1/128.
+    draws = tf.random.stateless_uniform(tf.shape(x), key, alg="philox")
+    return tf.where(draws >= rate, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))

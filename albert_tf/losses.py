@@ -5,7 +5,7 @@ replicas and micro-batches (`mean_loss`), so that the gradient does not depend o
 cut up.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -78,7 +78,7 @@ def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
     return tf.add_n([sums[f"{x}_loss"] / tf.maximum(n, 1.0) for x, n in counts.items()])
 
 
-def means(totals: Mapping[str, float], names: tuple[str, ...]) -> dict[str, float]:
+def means(totals: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
     """Totals of sums and counts -> `x_loss` and `x_accuracy` of each name, and their sum `loss`."""
     found = {}
     for name in names:

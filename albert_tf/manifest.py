@@ -24,6 +24,7 @@ FORMAT = 1
 
 
 def write(directory: str, manifest: Mapping[str, Any]) -> None:
+    """Writes the manifest of one folder of records, which are complete."""
     files.write_json(os.path.join(directory, NAME), {"format": FORMAT, **manifest})
 
 
@@ -59,8 +60,8 @@ def num_examples(paths: Sequence[str]) -> list[int]:
         folder, name = os.path.split(path)
         if name not in manifests[folder]["files"]:
             raise UserError(
-                f"{path} is not in {os.path.join(folder, NAME)}. "
-                "Remove it or create the records anew."
+                f"{path} is none of the record files in {os.path.join(folder, NAME)}. "
+                "Name record files alone (data/train-*), or create the records anew."
             )
         counts.append(manifests[folder]["files"][name])
     return counts

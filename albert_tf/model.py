@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from albert_tf import features, heads, layers
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -33,7 +32,7 @@ class Albert(keras.Model):
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
 
     `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
-    dropout. Raises `UserError` if a sequence is longer than `max_position_embeddings`.
+    dropout. Raises `ValueError` if a sequence is longer than `max_position_embeddings`.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Albert(keras.Model):
     def _check(self, ids, training, seed) -> None:
         longest = self.config.max_position_embeddings
         if ids.shape[1] is not None and ids.shape[1] > longest:
-            raise UserError(
+            raise ValueError(
                 f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
             )
         dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob

@@ -14,6 +14,7 @@ from albert_tf.errors import UserError
 _REMEDIES = {
     "No space left on device": "Free some space and run it again.",
     "Disk quota exceeded": "Free some space and run it again.",
+    "No such file or directory": "Make the folder first.",
     "Permission denied": "Take a folder that you may read and write.",
     "is not a directory": "Take another folder.",
     "Read-only file system": "Take a folder that you may write.",

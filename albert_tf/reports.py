@@ -12,23 +12,21 @@ from albert_tf import files
 METRICS = "metrics.jsonl"
 
 
-def open_metrics(workdir: str, step: int) -> str:
-    """Drops what a killed run wrote after the checkpoint at `step`; returns the file's path."""
+def truncate(workdir: str, step: int) -> None:
+    """Drops from the metrics what a killed run wrote after the checkpoint at `step`."""
     path = os.path.join(workdir, METRICS)
     if tf.io.gfile.exists(path):
         # The last line of a killed run may be cut short; it is after the checkpoint then.
         lines = files.read_bytes(path, METRICS).splitlines(keepends=True)
         kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
         files.write_bytes(path, b"".join(kept))
-    return path
 
 
-def write(path: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
+def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
     """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
-    with tf.io.gfile.GFile(path, "a") as file:
+    with tf.io.gfile.GFile(os.path.join(workdir, METRICS), "a") as file:
         file.write(json.dumps(record) + "\n")
-    step = int(record["step"])
-    with writer.as_default(step=step):
+    with writer.as_default(step=int(record["step"])):
         for name, value in record.items():
             if name != "step":
                 tf.summary.scalar(name, value)
@@ -40,14 +38,14 @@ def number(name: str, value: float) -> str:
     return f"{name} {value:,.0f}" if name.startswith("num_") else f"{name} {value:.4g}"
 
 
-def line(record: Mapping[str, float], num_steps: int, seconds_left: float) -> str:
+def line(record: Mapping[str, float], num_steps: int) -> str:
     """One line for the terminal."""
     parts = [f"step {int(record['step'])}/{num_steps}"]
     parts += [
         number(name, value)
         for name, value in record.items()
-        if name.endswith(("_loss", "_accuracy", "_norm")) or name == "learning_rate"
+        if name.endswith(("_loss", "_accuracy", "_norm", "_rate"))
     ]
     parts.append(f"{record['sequences_per_second']:.1f} sequences/s")
-    parts.append(f"{tqdm.format_interval(seconds_left)} left")
+    parts.append(f"{tqdm.format_interval(record['seconds_left'])} left")
     return " | ".join(parts)

@@ -3,6 +3,7 @@
 One code path for one device, MirroredStrategy, MultiWorkerMirroredStrategy and TPUStrategy.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,89 +21,96 @@ def make_run_updates(
     model: keras.Model,
     optimizer: lamb.Lamb,
     objective: losses.Objective,
+    weights: Sequence[keras.Variable],
     *,
     seed: int,
     max_grad_norm: float,
     num_micro_batches: int,
     jit_compile: bool,
-) -> Callable[[Any, int, bool], Totals]:
-    """Returns `run_updates(iterator, num_updates, stop) -> totals`, which runs on the device.
+) -> Callable[[Any, int], Totals]:
+    """Returns `run_updates(iterator, num_updates) -> totals`, which runs on the device.
 
     An update: gradients of local sums over global counts, summed over micro-batches and replicas,
     clipped once to `max_grad_norm`, applied once. `totals` has the objective's sums and counts over
-    all updates, `gradient_norm` (before clipping) and `weight_norm` of the last one, and `stop`,
-    which is over 0 if it was given to any of several workers, so that all stop together.
+    all updates, and of the last one `learning_rate`, `gradient_norm` (before clipping) and
+    `weight_norm` (after it).
+
+    Args:
+        strategy: in whose scope model and optimizer were made.
+        model: called with a batch, `training` and `seed`.
+        optimizer: built for `weights`.
+        objective: what to minimise.
+        weights: those to train; a gradient must reach each.
+        seed: of dropout.
+        max_grad_norm: of all gradients together.
+        num_micro_batches: parts of a replica's batch, one after the other.
+        jit_compile: compile an update with XLA; on one device only.
     """
-    weights = [w.value for w in model.trainable_weights]
+    variables = [weight.value for weight in weights]
+    micro_gradients = functools.partial(_gradients, model, objective, variables)
     run_seed = tf.constant([seed, 0], tf.int32)
 
-    def gradients(batch, counts, key):
-        """One micro-batch -> gradients and sums."""
-        with tf.GradientTape() as tape:
-            sums = objective.sums(model(batch, training=True, seed=key), batch)
-            loss = losses.mean_loss(sums, counts)
-        found = tape.gradient(loss, weights)
-        # Without a sentence task nothing reaches the pooler.
-        return [
-            tf.zeros(w.shape) if g is None else g for g, w in zip(found, weights, strict=True)
-        ], sums
-
-    def accumulated(batch, counts, key):
-        """The same over all micro-batches of this replica, one after the other."""
-        if num_micro_batches == 1:
-            return gradients(batch, counts, key)
-        parts = {name: _cut(tensor, num_micro_batches) for name, tensor in batch.items()}
-
-        def add_part(k, total):
-            part = {name: tensor[k] for name, tensor in parts.items()}
-            found = gradients(part, counts, tf.random.fold_in(key, k, alg="philox"))
-            return k + 1, tf.nest.map_structure(tf.add, total, found)
-
-        names = [f"{x}_{y}" for x in counts for y in ("loss", "correct")]
-        nothing = [tf.zeros(w.shape) for w in weights], {name: tf.zeros([]) for name in names}
-        return tf.while_loop(
-            lambda k, _: k < num_micro_batches,
-            add_part,
-            (0, nothing),
-            maximum_iterations=num_micro_batches,
-        )[1]
-
-    def update(batch, stop):
+    def update(batch):
         context = tf.distribute.get_replica_context()
         local = objective.counts(batch)
         counts = context.all_reduce(SUM, local)
-        key = tf.random.fold_in(run_seed, tf.cast(optimizer.iterations.value, tf.int32), "philox")
+        step = tf.cast(optimizer.iterations.value, tf.int32)
+        key = tf.random.fold_in(run_seed, step, "philox")
         key = tf.random.fold_in(key, context.replica_id_in_sync_group, "philox")
-        found, sums = accumulated(batch, counts, key)
+        found, sums = _accumulated(micro_gradients, batch, counts, key, num_micro_batches)
         found = context.all_reduce(SUM, found)
         norm = tf.linalg.global_norm(found)
         clip = max_grad_norm / tf.maximum(norm, max_grad_norm)
-        optimizer.apply_reduced([g * clip for g in found])
-        return {
-            **sums,
-            **local,
-            "gradient_norm": norm / strategy.num_replicas_in_sync,
-            "stop": tf.identity(stop),
-        }
+        last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
+        optimizer.apply_reduced([gradient * clip for gradient in found])
+        last["weight_norm"] = tf.linalg.global_norm(variables)
+        # Of these every replica has the same, and they are summed up below.
+        last = {name: x / strategy.num_replicas_in_sync for name, x in last.items()}
+        return {**sums, **local, **last}
 
     compiled = tf.function(update, jit_compile=True) if jit_compile else update
-    # `stop` is added up although its last value would do: TensorFlow 2.21 returns empty tensors
-    # from a loop on several replicas that hands on something which no update changes.
-    added = [name for x in objective.names for name in (x, f"{x}_loss", f"{x}_correct")] + ["stop"]
+    added = [name for x in objective.names for name in (x, f"{x}_loss", f"{x}_correct")]
 
     @tf.function
-    def run_updates(iterator, num_updates, stop):
-        totals = dict.fromkeys((*added, "gradient_norm"), 0.0)
+    def run_updates(iterator, num_updates):
+        totals = dict.fromkeys((*added, "learning_rate", "gradient_norm", "weight_norm"), 0.0)
         for _ in tf.range(num_updates):
             # A lambda, because a compiled function itself would be lifted out of the replicas.
-            done = strategy.run(lambda batch: compiled(batch, stop), args=(next(iterator),))
+            done = strategy.run(lambda batch: compiled(batch), args=(next(iterator),))
             done = {name: strategy.reduce(SUM, value, axis=None) for name, value in done.items()}
             totals = {**done, **{name: totals[name] + done[name] for name in added}}
-        return {**totals, "weight_norm": tf.linalg.global_norm(weights)}
+        return totals
 
-    return lambda iterator, num_updates, stop: _to_floats(
-        run_updates(iterator, tf.constant(num_updates), tf.constant(float(stop)))
-    )
+    return lambda iterator, num_updates: _to_floats(run_updates(iterator, tf.constant(num_updates)))
+
+
+def _gradients(model, objective, variables, batch, counts, key):
+    """Gradients and sums of one micro-batch of one replica."""
+    with tf.GradientTape() as tape:
+        sums = objective.sums(model(batch, training=True, seed=key), batch)
+        loss = losses.mean_loss(sums, counts)
+    return tape.gradient(loss, variables), sums
+
+
+def _accumulated(gradients, batch, counts, key, num_micro_batches):
+    """The same summed over the micro-batches, which run one after the other to save memory."""
+    if num_micro_batches == 1:
+        return gradients(batch, counts, key)
+    parts = {name: _cut(tensor, num_micro_batches) for name, tensor in batch.items()}
+
+    def of_part(k):
+        part = {name: tensor[k] for name, tensor in parts.items()}
+        return gradients(part, counts, tf.random.fold_in(key, k, alg="philox"))
+
+    def add_part(k, total):
+        return k + 1, tf.nest.map_structure(tf.add, total, of_part(k))
+
+    return tf.while_loop(
+        lambda k, _: k < num_micro_batches,
+        add_part,
+        (1, of_part(0)),
+        maximum_iterations=num_micro_batches - 1,
+    )[1]
 
 
 def _cut(tensor: tf.Tensor, parts: int) -> tf.Tensor:
@@ -115,13 +123,12 @@ def _to_floats(tensors: Mapping[str, tf.Tensor]) -> Totals:
 
 
 def train(
-    run_updates: Callable[[Any, int, bool], Totals],
+    run_updates: Callable[[Any, int], Totals],
     iterator: Any,
     optimizer: keras.optimizers.Optimizer,
     *,
     num_steps: int,
     lengths: Sequence[int],
-    stop: Callable[[], bool],
 ) -> Iterator[tuple[int, Totals]]:
     """Yields the step and the totals after each loop of updates: the caller reports and saves.
 
@@ -131,12 +138,10 @@ def train(
         optimizer: its `iterations` is the step.
         num_steps: the last step.
         lengths: a loop ends at every multiple of each, whatever step it starts from.
-        stop: asked before each loop whether this process has been told to stop.
     """
     while (step := int(optimizer.iterations.numpy())) < num_steps:
         end = min(num_steps, *((step // length + 1) * length for length in lengths))
-        totals = run_updates(iterator, end - step, stop())
-        yield end, totals
+        yield end, run_updates(iterator, end - step)
 
 
 def make_evaluate(

@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from albert_tf import config, manifest, tokenization
+from albert_tf import config, files, manifest, tokenization
+from albert_tf.config import PretrainConfig
 from albert_tf.errors import UserError
 
 CONFIG = "config.json"
+RECORDS = "records.json"
 # Fields that change what is kept and told, not what is learnt: a run may be resumed with others.
 HOST_FIELDS = frozenset(
     {
@@ -23,8 +25,27 @@ HOST_FIELDS = frozenset(
     }
 )
 
-
 T = TypeVar("T")
+
+
+class Identity(NamedTuple):
+    """What makes two runs the same.
+
+    Attributes:
+        settings: the config.
+        records_vocabulary: folder of the vocabulary of the records.
+        train_paths: the records; a position in them means something only if they stay the same.
+    """
+
+    settings: PretrainConfig
+    records_vocabulary: str
+    train_paths: Sequence[str]
+
+    @property
+    def records(self) -> list[list[Any]]:
+        counts = manifest.num_examples(self.train_paths)
+        names = map(os.path.basename, self.train_paths)
+        return [list(row) for row in zip(names, counts, strict=True)]
 
 
 def read_config(workdir: str, cls: type[T]) -> T:
@@ -37,13 +58,15 @@ def vocabulary(workdir: str) -> str:
     return os.path.join(workdir, manifest.VOCABULARY)
 
 
-def check_data(settings: config.PretrainConfig, paths: Sequence[str]) -> str:
+def check_data(settings: PretrainConfig, paths: Sequence[str]) -> str:
     """Compares the records' manifests with the config; returns the folder of their vocabulary.
 
     Raises:
-        UserError: names the first field that disagrees, or two folders with two vocabularies.
+        UserError: names the first field that disagrees, two folders with two vocabularies, or a
+            file that holds no records.
     """
     manifests = manifest.read_for(paths)
+    manifest.num_examples(paths)
     expected = {
         "sentence_task": settings.sentence_task,
         "max_seq_length": settings.max_seq_length,
@@ -55,47 +78,67 @@ def check_data(settings: config.PretrainConfig, paths: Sequence[str]) -> str:
     first, *others = manifests
     for other in others:
         if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
-            raise UserError(f"the records in {first} and {other} have different vocabularies.")
+            raise UserError(
+                f"the records in {first} and {other} have different vocabularies. "
+                "Make them with the same."
+            )
     return os.path.join(first, manifest.VOCABULARY)
 
 
-def check_batch(settings: config.PretrainConfig, strategy: tf.distribute.Strategy) -> None:
-    """Raises `UserError` unless a batch can be shared by all replicas and micro-batches."""
-    parts = strategy.num_replicas_in_sync * settings.num_micro_batches
-    if settings.train_batch_size % parts:
+def check_batches(
+    settings: PretrainConfig, strategy: tf.distribute.Strategy, *, evaluates: bool
+) -> None:
+    """Raises `UserError` unless replicas and micro-batches can share the batches evenly."""
+    replicas = strategy.num_replicas_in_sync
+    parts = {"train_batch_size": replicas * settings.num_micro_batches}
+    if evaluates:
+        parts["eval_batch_size"] = replicas
+    for field, number in parts.items():
+        if (size := getattr(settings, field)) % number:
+            raise UserError(
+                f"{field} {size} is not a multiple of {number} ({replicas} replicas"
+                f"{' x num_micro_batches' if number > replicas else ''}). Change it (--set)."
+            )
+
+
+def check_same_run(workdir: str, identity: Identity) -> None:
+    """Raises `UserError` if `workdir` belongs to a run of other config, vocabulary or records."""
+    if not tf.io.gfile.exists(os.path.join(workdir, CONFIG)):
+        return
+    before = _flat(config.to_dict(read_config(workdir, PretrainConfig)))
+    for field, value in _flat(config.to_dict(identity.settings)).items():
+        if field not in HOST_FIELDS and before[field] != value:
+            raise UserError(
+                f"{workdir} belongs to a run with {field}={before[field]!r}, not {value!r}. "
+                "Take another --workdir, or the config of that run."
+            )
+    _check_vocabularies(vocabulary(workdir), identity.records_vocabulary)
+    if files.read_json(os.path.join(workdir, RECORDS), RECORDS) != identity.records:
         raise UserError(
-            f"train_batch_size {settings.train_batch_size} is not a multiple of {parts} "
-            f"({strategy.num_replicas_in_sync} replicas x {settings.num_micro_batches} "
-            "num_micro_batches)."
+            f"{workdir} belongs to a run with other --train_files (see {RECORDS} in it). "
+            "Take another --workdir, or the files of that run."
         )
 
 
-def claim(
-    workdir: str, settings: config.PretrainConfig, records_vocabulary: str, *, write: bool
-) -> None:
-    """Writes config and vocabulary to a new `workdir`, or checks that an old one has the same.
+def check_vocabulary_beside(prefix: str, records_vocabulary: str) -> None:
+    """Raises `UserError` if the checkpoint at `prefix` lies in a run with another vocabulary."""
+    folder = os.path.dirname(prefix)
+    for workdir in (folder, os.path.dirname(folder)):  # a run's best checkpoint is one level down
+        if tf.io.gfile.exists(os.path.join(vocabulary(workdir), tokenization.MODEL)):
+            _check_vocabularies(vocabulary(workdir), records_vocabulary)
 
-    Raises:
-        UserError: the folder belongs to a run of another config or vocabulary.
-    """
-    path = os.path.join(workdir, CONFIG)
-    own = vocabulary(workdir)
-    if tf.io.gfile.exists(path):
-        before = config.to_dict(read_config(workdir, config.PretrainConfig))
-        for field, value in _flat(config.to_dict(settings)).items():
-            if field not in HOST_FIELDS and _flat(before)[field] != value:
-                raise UserError(
-                    f"{workdir} belongs to a run with {field}={_flat(before)[field]!r}, not "
-                    f"{value!r}. Take another --workdir, or the config of that run."
-                )
-        if tokenization.load(own).sha256 != tokenization.load(records_vocabulary).sha256:
-            raise UserError(
-                f"{workdir} belongs to a run with another vocabulary than {records_vocabulary}."
-            )
-    if write:
-        tf.io.gfile.makedirs(workdir)
-        tokenization.copy(records_vocabulary, own)
-        config.save(settings, path)
+
+def _check_vocabularies(one: str, other: str) -> None:
+    if tokenization.load(one).sha256 != tokenization.load(other).sha256:
+        raise UserError(f"{one} and {other} are different vocabularies. Make records with the one.")
+
+
+def write(workdir: str, identity: Identity) -> None:
+    """Makes `workdir` the folder of this run; the config last, for it is what claims the folder."""
+    tf.io.gfile.makedirs(workdir)
+    tokenization.copy(identity.records_vocabulary, vocabulary(workdir))
+    files.write_json(os.path.join(workdir, RECORDS), identity.records)
+    config.save(identity.settings, os.path.join(workdir, CONFIG))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -97,5 +97,5 @@ def test_from_text_to_guessed_words(tmp_path):
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
     assert found["sop"]["masked_lm_loss"] < entropy - 1
     assert 0 < found["nsp"]["next_sentence_accuracy"] < 1
-    said = program("fill_mask", workdir=run, text="first the bees [MASK] loudly in the yard.")
-    assert said.splitlines()[1].split()[0] == "▁hum"
+    said = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
+    assert said.splitlines()[1].split()[0] == "▁loudly"

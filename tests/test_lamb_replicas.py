@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 from test_lamb import make_variable
 
@@ -59,7 +60,7 @@ def reduce_clip_apply(optimizer, gradients):
 
 
 STRATEGIES = {
-    "mirrored": lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    "mirrored": replicas.two_replicas,
     "one_device": lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
     "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
 }

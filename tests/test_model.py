@@ -7,7 +7,6 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.errors import UserError
 from albert_tf.model import Albert, AlbertForPretraining, weights_by_name
 
 CONFIGS = {
@@ -138,7 +137,7 @@ def test_batches_and_sequences_of_any_size_go_through_one_graph():
 def test_longest_sequence():
     model = Albert(tiny.config())
     assert model({"input_ids": tf.zeros([2, 9], tf.int32)})["sequence_output"].shape == (2, 9, 8)
-    with pytest.raises(UserError, match="sequence of 10 tokens is over max_position_embeddings 9"):
+    with pytest.raises(ValueError, match="sequence of 10 tokens is over max_position_embeddings 9"):
         model({"input_ids": tf.zeros([2, 10], tf.int32)})
 
 

@@ -41,7 +41,7 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     found = tiny_run.metrics(tmp_path)
     steps = [record["step"] for record in found if "loss" in record]
     assert steps == [2, 4, 6, 8, 10, 12]
-    assert found[0]["learning_rate"] == pytest.approx(0.05 * (1 - 2 / 12))
+    assert found[0]["learning_rate"] == pytest.approx(0.05 / 2)  # of the second update
     assert found[-2].keys() == {
         "step", "loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss",
         "sentence_order_accuracy", "learning_rate", "gradient_norm", "weight_norm",
@@ -68,7 +68,7 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     assert guesses[0][0].probability >= guesses[0][1].probability > 0
     with pytest.raises(UserError, match=r"no \[MASK\]"):
         fill_mask.fill_mask(network, tokenizer, "nothing here")
-    with pytest.raises(UserError, match="over max_position_embeddings 16"):
+    with pytest.raises(UserError, match=r"^a text of 123 tokens is over 16\. Shorten it\.$"):
         fill_mask.fill_mask(network, tokenizer, "[MASK] " + "abc " * 30)
 
 
@@ -121,7 +121,7 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     )
     tiny_run.run(data, tmp_path / "run", settings)
     said = capsys.readouterr().out
-    assert "rolled back" in said
+    assert "not finite: back to" in said
     assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
 
@@ -133,7 +133,10 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
         ({"max_predictions_per_seq": 4}, "max_predictions_per_seq=3, the config has 4"),
         ({"sentence_task": "nsp"}, "sentence_task='sop', the config has 'nsp'"),
         ({"albert": tiny_run.albert(vocab_size=60)}, "vocab_size=61, the config has 60"),
-        ({"train_batch_size": 9, "num_micro_batches": 2}, "not a multiple of 2"),
+        (
+            {"train_batch_size": 9, "num_micro_batches": 2},
+            "train_batch_size 9 is not a multiple of 2",
+        ),
         ({"optimizer": "sgd"}, "not one of lamb, adamw"),
     ],
 )

@@ -6,7 +6,7 @@ import socket
 
 import numpy as np
 import pytest
-import tensorflow as tf
+import replicas
 import tiny_children
 import tiny_run
 
@@ -50,7 +50,7 @@ def test_sigterm_saves_and_ends_well(data, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_resume_too(data, tmp_path, monkeypatch):
     settings = tiny_run.settings(albert=WITH_DROPOUT)
-    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    two = replicas.two_replicas()
     tiny_run.run(data, tmp_path / "unbroken", settings, strategy=two)
 
     def broken_at_6(record, *rest):

@@ -1,0 +1,206 @@
+"""What the host does between loops of updates: reports, evaluates, saves, stops, rolls back."""
+
+import contextlib
+import dataclasses
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from albert_tf import checkpoints, devices, files, losses, reports, training
+from albert_tf.errors import UserError
+
+BEST = "best"
+Metrics = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A training run, ready to start.
+
+    Attributes:
+        strategy: what it runs on.
+        workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
+        optimizer: its `iterations` is the step.
+        position: batches of the data used up.
+        checkpoint: what is saved and restored.
+        manager: of the checkpoints in `workdir`.
+        run_updates: see `training.make_run_updates`.
+        train_batches: position -> endless batches for the replicas.
+        evaluate: metrics of the held-out data; None if there are none.
+        names: of the objective's parts.
+        batch_size: sequences of one update.
+        num_steps: the last step.
+        steps_per_loop, save_steps, eval_steps: intervals; 0 evaluates at the end alone.
+        max_rollbacks: see `config.PretrainConfig`.
+        best_by: the metric whose highest value makes a checkpoint the best.
+    """
+
+    strategy: tf.distribute.Strategy
+    workdir: str
+    optimizer: keras.optimizers.Optimizer
+    position: tf.Variable
+    checkpoint: tf.train.Checkpoint
+    manager: tf.train.CheckpointManager
+    run_updates: Callable[[Iterator, int], Metrics]
+    train_batches: Callable[[int], Iterable]
+    evaluate: Callable[[], Metrics] | None
+    names: Sequence[str]
+    batch_size: int
+    num_steps: int
+    steps_per_loop: int
+    save_steps: int
+    eval_steps: int
+    max_rollbacks: int
+    best_by: str
+
+    @property
+    def step(self) -> int:
+        return int(self.optimizer.iterations.numpy())
+
+    @property
+    def is_chief(self) -> bool:
+        return devices.is_chief(self.strategy)
+
+    def say(self, text: str) -> None:
+        if self.is_chief:
+            print(text, flush=True)
+
+
+def run(loop: Loop) -> None:
+    """Trains to the last step; after SIGTERM saves and returns.
+
+    Raises:
+        UserError: the loss or a weight is not finite, and no rollbacks are left; or workers are at
+            different steps.
+    """
+    _check_same_step(loop)
+    rollbacks = loop.max_rollbacks
+    with _told_to_stop() as told, _writer(loop) as write:
+        while not _run_to_end(loop, told, write):
+            used_up = int(loop.position.numpy())
+            prefix = checkpoints.resume(loop.checkpoint, loop.workdir)
+            if prefix is None or rollbacks == 0:
+                raise UserError(
+                    "the loss or the weights are not finite any more. The last good checkpoint is "
+                    f"{prefix or '(none yet)'}. Lower learning_rate or raise num_warmup_steps, or "
+                    "let the run skip such data with max_rollbacks."
+                )
+            rollbacks -= 1
+            # The data since the checkpoint are left out: they may be what did it.
+            loop.position.assign(used_up)
+            loop.say(f"not finite: back to {prefix}, going on with the data after batch {used_up}")
+
+
+def _total(loop: Loop, value: float) -> float:
+    """The sum of a number over the replicas of all workers."""
+
+    @tf.function
+    def total(number: tf.Tensor) -> tf.Tensor:
+        numbers = loop.strategy.run(lambda: tf.identity(number))
+        return loop.strategy.reduce(tf.distribute.ReduceOp.SUM, numbers, axis=None)
+
+    return float(total(tf.constant(value, tf.float32)))
+
+
+def _check_same_step(loop: Loop) -> None:
+    if _total(loop, loop.step) != loop.step * loop.strategy.num_replicas_in_sync:
+        raise UserError(
+            f"the workers are at different steps. All must see the same --workdir {loop.workdir}."
+        )
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[list[bool]]:
+    """Within, SIGTERM only adds to the list that is yielded."""
+    told: list[bool] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _writer(loop: Loop) -> Iterator[Callable[[Mapping[str, float]], None]]:
+    """Yields what appends a record to the metrics; only one of several workers does."""
+    if not loop.is_chief:
+        yield lambda record: None
+        return
+    writer = tf.summary.create_file_writer(loop.workdir)
+    try:
+        yield lambda record: reports.write(loop.workdir, writer, record)
+    finally:
+        writer.close()
+
+
+def _run_to_end(loop: Loop, told: list[bool], write: Callable) -> bool:
+    """Trains until done or told to stop; False if the loss or a weight is not finite."""
+    if loop.is_chief:
+        reports.truncate(loop.workdir, loop.step)
+    several = isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    first, before, start = loop.step, loop.step, time.monotonic()
+    clock = start
+    for step, totals in training.train(
+        loop.run_updates,
+        iter(loop.train_batches(int(loop.position.numpy()))),
+        loop.optimizer,
+        num_steps=loop.num_steps,
+        lengths=[length for length in _lengths(loop) if length],
+    ):
+        loop.position.assign_add(step - before)
+        if not all(math.isfinite(value) for value in totals.values()):
+            return False
+        now = time.monotonic()
+        record = {
+            "step": step,
+            **losses.means(totals, loop.names),
+            **{name: totals[name] for name in ("learning_rate", "gradient_norm", "weight_norm")},
+            "sequences_per_second": (step - before) * loop.batch_size / (now - clock),
+            "seconds_left": (loop.num_steps - step) * (now - start) / (step - first),
+        }
+        loop.say(reports.line(record, loop.num_steps))
+        write(record)
+        # One worker's SIGTERM stops them all, at the same step.
+        stopping = _total(loop, bool(told)) > 0 if several else bool(told)
+        _evaluate_and_save(loop, step, stopping, write)
+        if stopping:
+            loop.say(f"told to stop at step {step}. Run the same command to go on.")
+            return True
+        before, clock = step, time.monotonic()
+    loop.say(f"done: step {loop.step}, checkpoints in {loop.workdir}")
+    return True
+
+
+def _lengths(loop: Loop) -> tuple[int, int, int]:
+    return loop.steps_per_loop, loop.save_steps, loop.eval_steps if loop.evaluate else 0
+
+
+def _evaluate_and_save(loop: Loop, step: int, stopping: bool, write: Callable) -> None:
+    """Does what is due at `step`. Saves last: a run killed in between evaluates again."""
+    last = step == loop.num_steps
+    due = last or (loop.eval_steps > 0 and step % loop.eval_steps == 0)
+    if loop.evaluate and due and not stopping:
+        found = loop.evaluate()
+        numbers = (reports.number(name, value) for name, value in found.items())
+        loop.say(" | ".join([f"evaluation at step {step}", *numbers]))
+        write({"step": step, **{f"eval_{name}": value for name, value in found.items()}})
+        if loop.is_chief:
+            _keep_best(loop, step, found)
+    if (last or stopping or step % loop.save_steps == 0) and loop.is_chief:
+        loop.say(f"saved {loop.manager.save(checkpoint_number=step)}")
+
+
+def _keep_best(loop: Loop, step: int, found: Metrics) -> None:
+    folder = os.path.join(loop.workdir, BEST)
+    path = os.path.join(folder, "metrics.json")
+    if tf.io.gfile.exists(path):
+        best = files.read_json(path, BEST)
+        if best["step"] != step and best[loop.best_by] >= found[loop.best_by]:
+            return
+    checkpoints.manager(loop.checkpoint, folder, 1).save(checkpoint_number=step)
+    files.write_json(path, {"step": step, **found})
