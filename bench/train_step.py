@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import config, devices, losses, model, optimizers, training
+from albert_tf import config, devices, losses, model, optimizers, pretraining, training
 
 CONFIG = flags.DEFINE_string("config", None, "JSON file of a PretrainConfig")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
@@ -44,24 +44,26 @@ def main(_):
     network = model.AlbertForPretraining(
         settings.albert, dtype=settings.dtype, rematerialize=settings.rematerialize
     )
+    weights = pretraining.trained_weights(network, settings.sentence_task)
     optimizer = optimizers.from_config(settings)
-    optimizer.build(network.trainable_variables)
+    optimizer.build(weights)
     run_updates = training.make_run_updates(
         strategy,
         network,
         optimizer,
         losses.pretraining(settings.sentence_task),
+        weights,
         seed=settings.seed,
         max_grad_norm=settings.max_grad_norm,
         num_micro_batches=settings.num_micro_batches,
         jit_compile=devices.compiles(strategy, settings.jit_compile),
     )
     batches = iter(tf.data.Dataset.from_tensors(random_batch(settings)).repeat())
-    run_updates(batches, 2, False)
+    run_updates(batches, 2)
     seconds, cpu_seconds = [], []
     for _ in range(STEPS.value):
         start, cpu_start = time.perf_counter(), time.process_time()
-        run_updates(batches, 1, False)
+        run_updates(batches, 1)
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
     median = statistics.median(seconds)
