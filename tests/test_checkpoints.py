@@ -45,6 +45,17 @@ def test_nothing_to_resume(tmp_path):
     assert checkpoints.resume(checkpoints.make(*build()), str(tmp_path)) is None
 
 
+def test_the_newest_is_found_by_its_files(tmp_path):
+    folder = str(tmp_path)
+    saved(folder, step=9)
+    _, tenth = saved(folder, step=10)
+    (tmp_path / "checkpoint").unlink()
+    assert checkpoints.newest(folder) == checkpoints.find(folder) == tenth
+    for path in tmp_path.glob("model.ckpt-10.*"):
+        path.unlink()
+    assert checkpoints.resume(checkpoints.make(*build()), folder) == f"{folder}/model.ckpt-9"
+
+
 def test_the_keys_are_the_published_names(tmp_path):
     network, prefix = saved(str(tmp_path))
     assert checkpoints.read_weights(prefix).keys() == model.weights_by_name(network).keys()

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 import tiny_run
 
@@ -140,9 +141,60 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
         ({"optimizer": "sgd"}, "not one of lamb, adamw"),
     ],
 )
-def test_data_that_disagree_with_the_config_are_refused(data, tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
+def test_mistakes_leave_no_folder_behind(data, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message) as caught:
         tiny_run.run(data, tmp_path / "run", tiny_run.settings(**changes))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data, tmp_path):
+    options = {"strategy": replicas.two_replicas(), "evaluate": True}
+    with pytest.raises(UserError, match="eval_batch_size 5 is not a multiple of 2"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings(eval_batch_size=5), **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
+    settings = tiny_run.settings(num_train_steps=1)
+    tiny_run.run(data, tmp_path, settings)
+    with pytest.raises(UserError, match=r"other --train_files \(see records\.json"):
+        pretraining.run(settings, ONE, [f"{data}/train-0*"], [], str(tmp_path))
+
+
+def test_weights_of_another_vocabulary_are_refused(data, tmp_path):
+    tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=1))
+    other = tiny_run.write_data(tmp_path / "other")
+    with pytest.raises(UserError, match="are different vocabularies"):
+        options = {"init_checkpoint": f"{tmp_path}/first"}
+        tiny_run.run(other, tmp_path / "second", tiny_run.settings(), **options)
+    assert not (tmp_path / "second").exists()
+
+
+def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    longer = tiny_run.write_data(tmp_path / "longer", like=data, max_seq_length=17)
+    for patterns, message in {
+        f"{longer}/eval-*": "max_seq_length=17, over the model's max_position_embeddings 16",
+        f"{data}/eval-*,{tiny_run.write_data(tmp_path / 'same', like=data)}/eval-*": "a second",
+        f"{tiny_run.write_data(tmp_path / 'foreign')}/eval-*": "of another vocabulary",
+        f"{data}/*.json": "Name record files alone",
+    }.items():
+        with pytest.raises(UserError, match=message) as caught:
+            evaluation.evaluate(str(tmp_path / "run"), None, patterns.split(","))
+        assert "\n" not in str(caught.value)
+
+
+def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    cut = tiny_run.write_data(tmp_path / "cut", like=data)
+    [path] = (tmp_path / "cut").glob("eval-*")
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records[:-1]:
+            writer.write(record)
+    with pytest.raises(UserError, match="9 examples, but the manifest counts 10"):
+        evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
 
 
 def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or_told(

@@ -42,7 +42,7 @@ def test_sigterm_saves_and_ends_well(data, tmp_path):
     output = tiny_children.finish(
         tiny_children.start(data, tmp_path / "told", settings, at_step=6, do=told), 0
     )
-    assert "saved step 8" in output
+    assert "model.ckpt-6" in output
     tiny_run.run(data, tmp_path / "told", settings)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "told")
 
@@ -63,6 +63,27 @@ def test_two_replicas_resume_too(data, tmp_path, monkeypatch):
         tiny_run.run(data, tmp_path / "broken", settings, strategy=two)
     tiny_run.run(data, tmp_path / "broken", settings, strategy=two)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
+
+
+def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):
+    settings = tiny_run.settings(eval_steps=4)
+    tiny_run.run(data, tmp_path / "unbroken", settings, evaluate=True)
+    write = reports.write
+
+    def broken_after_evaluation(workdir, writer, record):
+        write(workdir, writer, record)
+        if record["step"] == 8 and "eval_loss" in record:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reports, "write", broken_after_evaluation)
+        tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
+    tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
+    best = [
+        (tmp_path / run / "best" / "metrics.json").read_text() for run in ("unbroken", "broken")
+    ]
+    assert best[0] == best[1]
 
 
 def free_ports(number):
@@ -86,11 +107,11 @@ def test_two_workers_train_as_one_process(data, tmp_path):
         told = "os.kill(os.getpid(), signal.SIGTERM)" if index else "pass"
         children.append(
             tiny_children.start(
-                data, tmp_path / "two", settings, at_step=2, do=told, environment=environment
+                data, tmp_path / "two", settings, at_step=4, do=told, environment=environment
             )
         )
     outputs = [tiny_children.finish(child, 0) for child in children]
-    assert "saved step 4" in outputs[0]
+    assert "told to stop at step 4" in outputs[0]
     one = {record["step"]: record for record in tiny_run.metrics(tmp_path / "one")}
     for record in tiny_run.metrics(tmp_path / "two"):
         for name, value in record.items():

@@ -1,0 +1,73 @@
+"""What a run computes on, and who writes its files."""
+
+import types
+
+import pytest
+import replicas
+import tensorflow as tf
+
+from albert_tf import devices
+from albert_tf.errors import UserError
+
+ONE = tf.distribute.get_strategy()
+
+
+def with_resolver(jobs, task_type, task_id):
+    resolver = types.SimpleNamespace(
+        task_type=task_type,
+        task_id=task_id,
+        cluster_spec=lambda: types.SimpleNamespace(jobs=jobs),
+    )
+    return types.SimpleNamespace(cluster_resolver=resolver)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task_type", "task_id", "chief"),
+    [
+        (["worker"], "worker", 0, True),
+        (["worker"], "worker", 1, False),
+        (["chief", "worker"], "chief", 0, True),
+        (["chief", "worker"], "worker", 0, False),
+        (["worker"], None, None, True),
+    ],
+)
+def test_one_process_is_chief(jobs, task_type, task_id, chief):
+    assert devices.is_chief(with_resolver(jobs, task_type, task_id)) is chief
+
+
+def test_without_workers_everybody_is_chief():
+    assert devices.is_chief(ONE)
+    assert devices.is_chief(replicas.two_replicas())
+
+
+def test_description():
+    assert devices.describe(ONE) == "1 x CPU"
+    assert devices.describe(replicas.two_replicas()) == "2 x CPU"
+
+
+def test_a_cpu_is_taken_without_being_asked(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert devices.strategy() is ONE
+
+
+def test_a_tpu_that_is_not_there_is_one_line():
+    with pytest.raises(
+        UserError, match=r"^--tpu: no TPU 'local' .* requirements-tpu\.txt"
+    ) as caught:
+        devices.strategy(tpu="local")
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_that_make_no_sense_are_one_line(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{not json")
+    with pytest.raises(UserError, match="TF_CONFIG does not describe workers") as caught:
+        devices.strategy()
+    assert "\n" not in str(caught.value)
+
+
+def test_compiling():
+    assert devices.compiles(ONE, None) is False  # a CPU is faster without
+    assert devices.compiles(ONE, True) is True
+    assert devices.compiles(replicas.two_replicas(), None) is False
+    with pytest.raises(UserError, match="one device only"):
+        devices.compiles(replicas.two_replicas(), True)
