@@ -1,9 +1,8 @@
 """What is computed in an unusual way because it is fast that way, and why.
 
-Products are cheap and everything around them is dear: on a CPU, TensorFlow's own GELU and LayerNorm
-with their gradients take as long as half the layer's products, because each elementary operation
-walks through memory again. Compiled by XLA into one loop each they take a fifth (docs/results.md).
-A GPU or TPU compiles the whole step, so there `fused` changes nothing but the rounding.
+On a CPU, TensorFlow's own GELU with its gradient takes nearly as long as the product before it,
+because each elementary operation walks through memory again. Compiled by XLA into one loop it takes
+a third of that; LayerNorm gains less (docs/results.md). A GPU or TPU compiles the whole step, so there `fused` changes nothing but the rounding.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """
