@@ -2,7 +2,8 @@
 
 On a CPU, TensorFlow's own GELU with its gradient takes nearly as long as the product before it,
 because each elementary operation walks through memory again. Compiled by XLA into one loop it takes
-a third of that; LayerNorm gains less (docs/results.md). A GPU or TPU compiles the whole step, so there `fused` changes nothing but the rounding.
+a third of that; LayerNorm gains less (docs/results.md). A GPU or TPU compiles the whole step, so
+there `fused` changes nothing but the rounding.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """

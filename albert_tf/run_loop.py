@@ -78,10 +78,12 @@ def run(loop: Loop) -> None:
         UserError: the loss or a weight is not finite, and no rollbacks are left; or workers are at
             different steps.
     """
-    _check_same_step(loop)
+    total = _make_total(loop.strategy)
+    _check_same_step(loop, total)
     rollbacks = loop.max_rollbacks
     with _told_to_stop() as told, _writer(loop) as write:
-        while not _run_to_end(loop, told, write):
+        # One worker's SIGTERM stops them all, at the same step.
+        while not _run_to_end(loop, lambda: total(len(told)) > 0, write):
             used_up = int(loop.position.numpy())
             prefix = checkpoints.resume(loop.checkpoint, loop.workdir)
             if prefix is None or rollbacks == 0:
@@ -96,19 +98,19 @@ def run(loop: Loop) -> None:
             loop.say(f"not finite: back to {prefix}, going on with the data after batch {used_up}")
 
 
-def _total(loop: Loop, value: float) -> float:
-    """The sum of a number over the replicas of all workers."""
+def _make_total(strategy: tf.distribute.Strategy) -> Callable[[int], int]:
+    """Returns what sums a number over the replicas of all workers."""
 
     @tf.function
     def total(number: tf.Tensor) -> tf.Tensor:
-        numbers = loop.strategy.run(lambda: tf.identity(number))
-        return loop.strategy.reduce(tf.distribute.ReduceOp.SUM, numbers, axis=None)
+        numbers = strategy.run(lambda: tf.identity(number))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, numbers, axis=None)
 
-    return float(total(tf.constant(value, tf.float32)))
+    return lambda number: int(total(tf.constant(number, tf.int64)))
 
 
-def _check_same_step(loop: Loop) -> None:
-    if _total(loop, loop.step) != loop.step * loop.strategy.num_replicas_in_sync:
+def _check_same_step(loop: Loop, total: Callable[[int], int]) -> None:
+    if total(loop.step) != loop.step * loop.strategy.num_replicas_in_sync:
         raise UserError(
             f"the workers are at different steps. All must see the same --workdir {loop.workdir}."
         )
@@ -138,11 +140,10 @@ def _writer(loop: Loop) -> Iterator[Callable[[Mapping[str, float]], None]]:
         writer.close()
 
 
-def _run_to_end(loop: Loop, told: list[bool], write: Callable) -> bool:
+def _run_to_end(loop: Loop, told: Callable[[], bool], write: Callable) -> bool:
     """Trains until done or told to stop; False if the loss or a weight is not finite."""
     if loop.is_chief:
         reports.truncate(loop.workdir, loop.step)
-    several = isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy)
     first, before, start = loop.step, loop.step, time.monotonic()
     clock = start
     for step, totals in training.train(
@@ -165,8 +166,7 @@ def _run_to_end(loop: Loop, told: list[bool], write: Callable) -> bool:
         }
         loop.say(reports.line(record, loop.num_steps))
         write(record)
-        # One worker's SIGTERM stops them all, at the same step.
-        stopping = _total(loop, bool(told)) > 0 if several else bool(told)
+        stopping = told()
         _evaluate_and_save(loop, step, stopping, write)
         if stopping:
             loop.say(f"told to stop at step {step}. Run the same command to go on.")
