@@ -37,7 +37,7 @@ def run(
     """Trains to `num_train_steps`, or goes on where `workdir` stopped.
 
     Writes to `workdir`: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`
-    and TensorBoard's events. SIGTERM saves a checkpoint and returns.
+    and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
     Args:
         settings: the run.

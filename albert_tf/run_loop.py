@@ -72,7 +72,7 @@ class Loop:
 
 
 def run(loop: Loop) -> None:
-    """Trains to the last step; after SIGTERM saves and returns.
+    """Trains to the last step; after SIGTERM or Ctrl-C saves and returns.
 
     Raises:
         UserError: the loss or a weight is not finite, and no rollbacks are left; or workers are at
@@ -117,14 +117,21 @@ def _check_same_step(loop: Loop, total: Callable[[int], int]) -> None:
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[list[bool]]:
-    """Within, SIGTERM only adds to the list that is yielded."""
-    told: list[bool] = []
-    before = signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+def _told_to_stop() -> Iterator[list[int]]:
+    """Within, SIGTERM and Ctrl-C only add to the list that is yielded; a second Ctrl-C interrupts."""
+    told: list[int] = []
+
+    def tell(number: int, _) -> None:
+        if number == signal.SIGINT and told:
+            raise KeyboardInterrupt
+        told.append(number)
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield told
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -49,8 +49,15 @@ class Identity(NamedTuple):
 
 
 def read_config(workdir: str, cls: type[T]) -> T:
-    """The config of the run in `workdir`."""
-    return config.load(cls, os.path.join(workdir, CONFIG))
+    """The config of the run in `workdir`.
+
+    Raises:
+        UserError: it is not a run's folder.
+    """
+    path = os.path.join(workdir, CONFIG)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"--workdir: {workdir!r} is not the folder of a run: it has no {CONFIG}.")
+    return config.load(cls, path)
 
 
 def vocabulary(workdir: str) -> str:

@@ -34,6 +34,8 @@ def run(
     # TensorFlow does not survive a fork.
     context = multiprocessing.get_context("spawn")
     processes = []
+    # Held until the processes are ended: one that lost its connection would complain.
+    connections = []
 
     def start() -> Connection:
         ours, theirs = context.Pipe()
@@ -41,6 +43,7 @@ def run(
         process.start()
         theirs.close()  # else the end of the process would go unnoticed
         processes.append(process)
+        connections.append(ours)
         return ours
 
     try:

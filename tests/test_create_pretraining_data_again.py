@@ -121,10 +121,11 @@ def test_a_killed_run_goes_on_where_it_was(create, monkeypatch, tmp_path, num_sh
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_same(create):
+def test_two_processes_give_the_same(create, capfd):
     changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
     one = create("one", **changes)
     assert contents(one) == contents(create("two", num_processes=2, **changes))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

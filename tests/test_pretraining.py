@@ -185,6 +185,11 @@ def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
         assert "\n" not in str(caught.value)
 
 
+def test_a_folder_that_is_no_run_is_named(data, tmp_path):
+    with pytest.raises(UserError, match="--workdir: .* is not the folder of a run"):
+        evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+
+
 def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     cut = tiny_run.write_data(tmp_path / "cut", like=data)

@@ -35,10 +35,11 @@ def test_a_killed_run_ends_as_the_unbroken_one(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_ends_well(data, tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_told_to_stop_it_saves_and_ends_well(data, tmp_path, name):
     settings = tiny_run.settings(albert=WITH_DROPOUT)
     tiny_run.run(data, tmp_path / "unbroken", settings)
-    told = "os.kill(os.getpid(), signal.SIGTERM)"
+    told = f"os.kill(os.getpid(), signal.{name})"
     output = tiny_children.finish(
         tiny_children.start(data, tmp_path / "told", settings, at_step=6, do=told), 0
     )
