@@ -118,7 +118,7 @@ def _check_same_step(loop: Loop, total: Callable[[int], int]) -> None:
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[list[int]]:
-    """Within, SIGTERM and Ctrl-C only add to the list that is yielded; a second Ctrl-C interrupts."""
+    """Within, SIGTERM and Ctrl-C only add to the yielded list; a second Ctrl-C interrupts."""
     told: list[int] = []
 
     def tell(number: int, _) -> None:

@@ -186,7 +186,7 @@ def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_named(data, tmp_path):
-    with pytest.raises(UserError, match="--workdir: .* is not the folder of a run"):
+    with pytest.raises(UserError, match=r"--workdir: .* is not the folder of a run"):
         evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
 
 
