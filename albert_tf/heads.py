@@ -18,17 +18,15 @@ class MaskedLm(layers.AlbertLayer):
             self.layer_norm = layers.LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
         self.output_bias = self.weight("output_bias", (config.vocab_size,), "zeros")
 
-    def call(self, sequence, positions, training=False):  # [B, S, D], [B, P] -> [B, P, V]
-        batch, length = tf.shape(sequence)[0], tf.shape(sequence)[1]
-        rows = tf.cast(positions, tf.int32) + length * tf.range(batch)[:, tf.newaxis]
-        x = tf.reshape(sequence, [-1, self.config.hidden_size])
-        x = self.dense(tf.gather(x, tf.reshape(rows, [-1])))  # [B * P, E]
+    def call(self, x, training=False):  # [B, P, D] -> [B, P, V]
+        shape = [tf.shape(x)[0], tf.shape(x)[1], self.config.vocab_size]
+        x = self.dense(tf.reshape(x, [-1, self.config.hidden_size]))  # [B * P, E]
         x = layers.ACTIVATIONS[self.config.hidden_act](x, fused=training)
         x = self.layer_norm(x, training=training)
         table = tf.cast(self.embeddings.word_embeddings.value, x.dtype)
         logits = tf.matmul(x, table, transpose_b=True)
-        logits = tf.cast(logits, tf.float32) + self.output_bias.value
-        return tf.reshape(logits, [batch, tf.shape(positions)[1], self.config.vocab_size])
+        logits = tf.nn.bias_add(logits, tf.cast(self.output_bias.value, x.dtype))
+        return tf.reshape(logits, shape)
 
 
 class SentenceOrder(layers.AlbertLayer):

@@ -1,14 +1,16 @@
 """What is computed in an unusual way because it is fast that way, and why.
 
-On a CPU, TensorFlow's own GELU with its gradient takes nearly as long as the product before it,
-because each elementary operation walks through memory again. Compiled by XLA into one loop it takes
-a third of that; LayerNorm gains less (docs/results.md). A GPU or TPU compiles the whole step, so
-there `fused` changes nothing but the rounding.
+On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
+gradient takes nearly as long as the product before it, the cross entropy over 30,000 pieces longer
+than the product. Compiled by XLA into one loop each takes a third (docs/results.md has the
+measurements, function by function). A GPU or TPU compiles the whole step, so there `fused` changes
+nothing but the rounding.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -105,16 +107,101 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) 
     return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
 
 
+@_one_loop
+def _softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+
+
+@_one_loop
+def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
+    return tf.cast(p * (dy - tf.reduce_sum(p * dy, -1, keepdims=True)), probs.dtype)
+
+
+@tf.custom_gradient
+def _fused_softmax(scores: tf.Tensor, adder: tf.Tensor) -> Any:
+    probs = _softmax(scores, adder)
+    return probs, lambda upstream: (_softmax_gradient(probs, upstream), None)
+
+
+def softmax(scores: tf.Tensor, adder: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """softmax(scores + adder) over the last axis, in float32 whatever the type of `scores`.
+
+    Args:
+        scores: [..., S].
+        adder: float32, of a shape that broadcasts; with `fused` it gets no gradient.
+        fused: as one loop, for training; it keeps the result alone for the gradient.
+    """
+    if fused:
+        return _fused_softmax(scores, adder)
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+
+
+@_one_loop
+def _log_of_sum(logits: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1)
+
+
+@_one_loop
+def _cross_entropy_gradient(
+    logits: tf.Tensor, labels: tf.Tensor, log_of_sum: tf.Tensor, upstream: tf.Tensor
+) -> tf.Tensor:
+    probs = tf.exp(tf.cast(logits, tf.float32) - log_of_sum[:, tf.newaxis])
+    hits = tf.equal(tf.range(tf.shape(logits)[1]), labels[:, tf.newaxis])
+    return tf.cast((probs - tf.cast(hits, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
+
+
+@tf.custom_gradient
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
+    """-log softmax(logits) at the labels, in float32 whatever the type of `logits`.
+
+    No float32 array of the size of `logits` is written, and the gradient has their type.
+
+    Args:
+        logits: [R, C].
+        labels: [R], int32, each below C.
+
+    Returns:
+        [R] float32, nats.
+    """
+    log_of_sum = _log_of_sum(logits)
+    scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return _cross_entropy_gradient(logits, labels, log_of_sum, upstream), None
+
+    return log_of_sum - scores, gradient
+
+
+@_one_loop
+def _sum_in_float32(*tensors: tf.Tensor) -> tf.Tensor:
+    return functools.reduce(tf.add, [tf.cast(x, tf.float32) for x in tensors])
+
+
+def shared(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
+    """A float32 weight as `dtype`, once for each of its uses.
+
+    The layers that share a weight take one each. So it is cast once, and its gradients are added
+    up in float32 in one pass, instead of being cast one by one, kept, and added.
+    """
+
+    @tf.custom_gradient
+    def copies(weight: tf.Tensor) -> Any:
+        return [tf.cast(weight, dtype)] * uses, _sum_in_float32
+
+    return copies(weight)
+
+
 @tf.custom_gradient
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
-    """Rows of `table` [V, E] float32 for `ids` [T] -> [T, E].
+    """Rows of `table` [V, E] for `ids` [T] -> [T, E].
 
-    The gradient is a dense sum in float32. TensorFlow's own is a list of rows; added to the dense
-    gradient of the tied output layer it would first copy the whole table into such a list.
+    The gradient is a dense sum. TensorFlow's own is a list of rows; added to a dense gradient, as
+    that of the tied output layer, it would first copy the whole table into such a list.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return tf.math.unsorted_segment_sum(upstream, ids, table.shape[0]), None
+        return tf.math.unsorted_segment_sum(upstream, ids, tf.shape(table)[0]), None
 
     return tf.gather(table, ids), gradient
 

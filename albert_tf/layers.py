@@ -4,9 +4,9 @@ Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hid
 H size of a head, I intermediate, P predictions, V vocabulary, C classes or choices.
 
 Activations travel as [T, D] because two-dimensional products are what every device does fastest.
-Variables bear the names of the published checkpoints. Every layer reads its weights once a call
-(`read`), so that the steps that share them add up their gradients in float32, and so that a step
-can be recomputed from explicit arguments.
+Variables bear the names of the published checkpoints. A block reads its weights once a call
+(`read`) and hands them to the steps that share them, so that their gradients are added up in
+float32, and so that a step can be recomputed from explicit arguments.
 """
 
 import contextlib
@@ -53,6 +53,14 @@ class AlbertLayer(keras.layers.Layer):
                 stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
             )
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+    def for_uses(self, uses: int) -> list[tuple[tf.Tensor, ...]]:
+        """What `read` returns, once for each use, the matrices in the computing type."""
+        copies = (
+            kernels.shared(x, uses, self.compute_dtype) if x.shape.rank == 2 else [x] * uses
+            for x in self.read()
+        )
+        return list(zip(*copies, strict=True))
 
 
 def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -146,25 +154,35 @@ class SelfAttention(AlbertLayer):
             *self.layer_norm.read(),
         )
 
-    def call(self, x, adder, weights, *, seed, site, training):  # [T, D], [B, 1, 1, S] -> [T, D]
+    def call(self, x, adder, weights, *, rows=None, seed, site, training):
+        """[T, D], [B, 1, 1, S], `read()` -> [T, D], or [B * R, D] for `rows` [B * R] of x alone."""
         qkv_kernel, qkv_bias, kernel, bias, gamma, beta = weights
-        context = self.attend(affine(x, qkv_kernel, qkv_bias), adder, seed=seed, site=site)
+        batch, size = tf.shape(adder)[0], self.config.hidden_size
+        if rows is None:
+            heads = self.heads(affine(x, qkv_kernel, qkv_bias), batch, 3)
+        else:
+            key_value = affine(x, qkv_kernel[:, size:], qkv_bias[size:])
+            x = kernels.lookup(x, rows)
+            query = affine(x, qkv_kernel[:, :size], qkv_bias[:size])
+            heads = self.heads(query, batch, 1) + self.heads(key_value, batch, 2)
+        context = self.attend(heads, adder, seed=seed, site=site, training=training)
         y = affine(context, kernel, bias)
         y = kernels.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
         return kernels.layer_norm(x + y, gamma, beta, fused=training)
 
-    def attend(self, qkv, adder, *, seed, site):  # [T, 3 D], [B, 1, 1, S] -> [T, D]
+    def heads(self, x, batch, parts):  # [T, parts * D] -> parts * [B, N, S, H]
         heads = self.config.num_attention_heads
-        head_size = self.config.hidden_size // heads
-        batch, length = tf.shape(adder)[0], tf.shape(adder)[3]
-        qkv = tf.reshape(qkv, [batch, length, 3, heads, head_size])
-        query, key, value = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # 3 * [B, N, S, H]
-        query *= tf.cast(head_size**-0.5, query.dtype)
-        scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
-        probs = tf.nn.softmax(tf.cast(scores, tf.float32) + adder)
-        probs = tf.cast(probs, value.dtype)
+        x = tf.reshape(x, [batch, -1, parts, heads, self.config.hidden_size // heads])
+        return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
+
+    def attend(self, heads, adder, *, seed, site, training):
+        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B * R, D]"""
+        query, key, value = heads
+        query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
+        scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]
+        probs = kernels.softmax(scores, adder, fused=training)
         probs = kernels.dropout(probs, self.config.attention_probs_dropout_prob, seed, site)
-        context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, S, N, H]
+        context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, R, N, H]
         return tf.reshape(context, [-1, self.config.hidden_size])
 
 
@@ -232,36 +250,55 @@ class SharedEncoder(AlbertLayer):
                     sets[-1].append(block(self.config, self.rng, **kwargs))
         return sets
 
-    def call(self, x, mask, training=False, seed=None):  # [T, E], [B, S] -> list of [T, D]
+    def call(self, x, mask, positions=None, training=False, seed=None):
+        """[T, E], [B, S] -> a list of [T, D], one for each block.
+
+        With `positions` [B, R] the last block computes the vectors of these tokens alone,
+        [B * R, D].
+        """
         if self.projection is not None:
             x = self.projection(x)
         # -10000 as published; softmax adds it in float32.
         adder = -10000.0 * (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :]
-        attention_weights = [[block.read() for block in blocks] for blocks in self.attentions]
-        ffn_weights = [[block.read() for block in blocks] for blocks in self.ffns]
+        attentions = self._in_turn(self.attentions, self.attention_of_step)
+        ffns = self._in_turn(self.ffns, self.ffn_of_step)
+        rows = [None] * len(attentions)
+        if positions is not None:
+            rows[-1] = rows_of(positions, tf.shape(mask)[1])
         outputs = []
-        for step, (a, f) in enumerate(zip(self.attention_of_step, self.ffn_of_step, strict=True)):
-            for inner in range(self.config.inner_group_num):
-                block = self._block(
-                    self.attentions[a][inner],
-                    self.ffns[f][inner],
-                    adder,
-                    seed=seed,
-                    # Sites 0 (embeddings), then three a block.
-                    site=1 + 3 * (step * self.config.inner_group_num + inner),
-                    training=training,
-                )
-                x = block(x, *attention_weights[a][inner], *ffn_weights[f][inner])
-                outputs.append(x)
+        for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
+            options = {"rows": rows[number], "seed": seed, "training": training}
+            site = 1 + 3 * number  # 0 is that of the embeddings; a block has three
+            x = self._block(attention, ffn, adder, site=site, **options)(x, *a, *f)
+            outputs.append(x)
         return outputs
 
-    def _block(self, attention, ffn, adder, *, seed, site, training):
+    def _in_turn(self, sets, set_of_step):
+        """The blocks in the order of their use, each with its weights for that use."""
+        weights = [
+            [iter(block.for_uses(set_of_step.count(number))) for block in blocks]
+            for number, blocks in enumerate(sets)
+        ]
+        return [
+            (block, next(weights[number][inner]))
+            for number in set_of_step
+            for inner, block in enumerate(sets[number])
+        ]
+
+    def _block(self, attention, ffn, adder, *, rows, seed, site, training):
         """One block as a function of its input and its weights alone, recomputed if asked."""
         num_attention_weights = 6
 
         def block(x: tf.Tensor, *weights: tf.Tensor) -> tf.Tensor:
             options = {"seed": seed, "training": training}
-            x = attention(x, adder, weights[:num_attention_weights], site=site, **options)
+            of_attention = weights[:num_attention_weights]
+            x = attention(x, adder, of_attention, rows=rows, site=site, **options)
             return ffn(x, weights[num_attention_weights:], site=site + 2, **options)
 
         return tf.recompute_grad(block) if self.rematerialize and training else block
+
+
+def rows_of(positions: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Positions [B, R] in sequences of `length` -> rows of a [T, D], [B * R]."""
+    positions = tf.cast(positions, tf.int32)
+    return tf.reshape(positions + length * tf.range(tf.shape(positions)[0])[:, tf.newaxis], [-1])

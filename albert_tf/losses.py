@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf import features
+from albert_tf import features, kernels
 
 Tensors = Mapping[str, tf.Tensor]
 MASKED_LM = "masked_lm"
@@ -64,8 +64,9 @@ def _is_real(batch: Tensors) -> tf.Tensor:  # [B], 0.0 for the copies that fill 
 
 def _classification(name, logits, labels, weights) -> dict[str, tf.Tensor]:
     """[..., C], [...], [...] -> weighted sums of cross entropy (float32, nats) and of hits."""
-    logits = tf.cast(logits, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    logits = tf.reshape(logits, [-1, logits.shape[-1]])
+    labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+    losses = kernels.cross_entropy(logits, labels)
     hits = tf.cast(tf.equal(tf.argmax(logits, -1, output_type=labels.dtype), labels), tf.float32)
     return {
         f"{name}_loss": tf.reduce_sum(losses * weights),

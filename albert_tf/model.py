@@ -31,6 +31,9 @@ class Albert(keras.Model):
         rematerialize: keep the input of each block only, and compute the rest again for gradients.
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
 
+    With `positions=` ([B, R] integers) the last block computes no other tokens than these and the
+    first, which is faster; `sequence_output` is then [B, R, D].
+
     `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
     dropout. Raises `ValueError` if a sequence is longer than `max_position_embeddings`.
     """
@@ -58,19 +61,22 @@ class Albert(keras.Model):
                 )
         self.built = True
 
-    def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
+    def call(self, batch: Batch, positions=None, training=False, seed=None):
         ids = batch[features.INPUT_IDS]
         self._check(ids, training, seed)
         mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
         segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
         seed = seed if training else None
         x = self.embeddings(ids, segments, training=training, seed=seed)
-        outputs = self.encoder(x, mask, training=training, seed=seed)
-        shape = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
+        if positions is not None:
+            positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
+        outputs = self.encoder(x, mask, positions, training=training, seed=seed)
+        shape = [tf.shape(ids)[0], -1, self.config.hidden_size]
         outputs = [tf.reshape(x, shape) for x in outputs]  # [B, S, D]
+        first, last = outputs[-1][:, 0], outputs[-1]
         return {
-            "sequence_output": outputs[-1],
-            "pooled_output": tf.tanh(self.pooler(outputs[-1][:, 0])),
+            "sequence_output": last if positions is None else last[:, 1:],
+            "pooled_output": tf.tanh(self.pooler(first)),
             "encoder_outputs": outputs,
         }
 
@@ -88,8 +94,8 @@ class Albert(keras.Model):
 class AlbertForPretraining(keras.Model):
     """ALBERT with the two heads of pre-training.
 
-    A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V],
-    "sentence_order_logits": [B, 2]}, float32. Arguments are those of `Albert`.
+    A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], of the computing type,
+    "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`.
     """
 
     def __init__(self, config: AlbertConfig, *, seed: int = 0, **kwargs):
@@ -103,11 +109,11 @@ class AlbertForPretraining(keras.Model):
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
-        outputs = self.albert(batch, training=training, seed=seed)
+        outputs = self.albert(
+            batch, batch[features.MASKED_LM_POSITIONS], training=training, seed=seed
+        )
         return {
-            "masked_lm_logits": self.masked_lm(
-                outputs["sequence_output"], batch[features.MASKED_LM_POSITIONS], training=training
-            ),
+            "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
             "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
         }
 

@@ -91,6 +91,79 @@ def test_layer_norm_is_float32_inside(fused):
     np.testing.assert_allclose(actual, expected, rtol=2**-8, atol=1e-6)
 
 
+@as_it_is
+@in_both_types
+@in_both_modes
+def test_softmax(wrap, dtype, fused):
+    scores = tf.constant(3 * draw(2, 3, 5, 6) + 50, dtype)
+    adder = -10000.0 * tf.cast([[[[0, 0, 1, 0, 0, 1]]], [[[0, 1, 1, 1, 1, 1]]]], tf.float32)
+    assert_follows(
+        lambda scores: kernels.softmax(scores, adder, fused=fused),
+        lambda scores: tf.nn.softmax(scores + tf.cast(adder, tf.float64)),
+        [scores],
+        wrap,
+        ACCURACY[dtype],
+    )
+
+
+@in_both_types
+@in_both_modes
+def test_cross_entropy(wrap, dtype):
+    logits = tf.constant(5 * draw(7, 11) + np.array([[0], [0], [90], [-90], [0], [0], [0]]), dtype)
+    labels = tf.constant([0, 10, 3, 3, 5, 0, 7])
+    upstream = tf.constant(draw(7, seed=1), tf.float32)
+
+    def plain(x):
+        return tf.reduce_logsumexp(x, 1) - tf.reduce_sum(
+            x * tf.one_hot(labels, 11, dtype=x.dtype), 1
+        )
+
+    value, [gradient] = wrap(
+        lambda: value_and_gradients(lambda x: kernels.cross_entropy(x, labels), [logits], upstream)
+    )()
+    exact, [slope] = value_and_gradients(plain, [tf.cast(logits, tf.float64)], upstream)
+    assert (value.dtype, gradient.dtype) == (tf.float32, dtype)
+    np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5)  # in bfloat16 too
+    np.testing.assert_allclose(
+        tf.cast(gradient, tf.float64), slope, rtol=ACCURACY[dtype], atol=1e-5
+    )
+
+
+@in_both_types
+@in_both_modes
+def test_a_shared_weight_is_the_sum_of_its_uses(wrap, dtype):
+    weight, others = tf.constant(draw(5, 6), tf.float32), draw(3, 5, 6, seed=1)
+
+    def uses(weight):
+        copies = kernels.shared(weight, 3, dtype)
+        assert {copy.dtype for copy in copies} == {dtype}
+        return tf.add_n([copy * tf.cast(x, dtype) for copy, x in zip(copies, others, strict=True)])
+
+    def plain(weight):
+        return weight * tf.reduce_sum(tf.constant(others), 0)
+
+    upstream = tf.ones([5, 6])
+    value, [gradient] = wrap(lambda: value_and_gradients(uses, [weight], upstream))()
+    exact, [slope] = value_and_gradients(plain, [tf.cast(weight, tf.float64)], upstream)
+    np.testing.assert_allclose(
+        tf.cast(value, tf.float64), exact, rtol=ACCURACY[dtype], atol=ACCURACY[dtype]
+    )
+    assert gradient.dtype == tf.float32
+    np.testing.assert_allclose(gradient, slope, rtol=ACCURACY[dtype], atol=ACCURACY[dtype])
+
+
+def test_the_gradients_of_a_shared_weight_are_added_in_float32():
+    """In bfloat16, 256 + 1 + 1 + ... stays 256."""
+    weight = tf.ones([3])
+
+    def uses(weight):
+        first, *rest = kernels.shared(weight, 9, tf.bfloat16)
+        return tf.add_n([256 * tf.cast(first, tf.float32), *(tf.cast(x, tf.float32) for x in rest)])
+
+    _, [gradient] = value_and_gradients(uses, [weight], tf.ones([3]))
+    np.testing.assert_array_equal(gradient, [264.0] * 3)
+
+
 @in_both_modes
 def test_lookup_sums_the_gradient_of_repeated_ids(wrap):
     table = tf.constant(draw(11, 6), tf.float32)

@@ -76,6 +76,20 @@ def test_gradients_are_those_of_the_reference(name):
             assert found == pytest.approx(expected, rel=2e-5, abs=2e-6), (name, index)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_positions_leave_out_the_other_tokens_of_the_last_block(training):
+    model, _ = make()
+    positions = tf.constant([[6, 0, 6, 2], [3, 1, 1, 0], [2, 4, 0, 5]])
+    options = {"training": training}
+    whole = model.albert(tiny.batch(), **options)
+    part = model.albert(tiny.batch(), positions, **options)
+    expected = tf.gather(whole["sequence_output"], positions, batch_dims=1)
+    assert part["encoder_outputs"][-1].shape == (3, 1 + 4, 8)
+    assert_close(part["sequence_output"], expected, 1e-6)
+    assert_close(part["pooled_output"], whole["pooled_output"], 1e-6)
+    assert_close(part["encoder_outputs"][:-1], whole["encoder_outputs"][:-1], 0.0)
+
+
 def test_a_mask_of_ones_and_segment_zero_are_the_defaults():
     model, _ = make()
     ids = tiny.batch()["input_ids"]
