@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf import layers
+from albert_tf import kernels, layers
 from albert_tf.config import AlbertConfig
 
 
@@ -25,7 +25,7 @@ class MaskedLm(layers.AlbertLayer):
         x = self.layer_norm(x, training=training)
         table = tf.cast(self.embeddings.word_embeddings.value, x.dtype)
         logits = tf.matmul(x, table, transpose_b=True)
-        logits = tf.nn.bias_add(logits, tf.cast(self.output_bias.value, x.dtype))
+        logits = kernels.add_bias(logits, tf.cast(self.output_bias.value, x.dtype))
         return tf.reshape(logits, shape)
 
 

@@ -32,6 +32,17 @@ def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@tf.custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    """[T, D] + [D]. The gradient of the bias is a product with ones, twice as fast as a sum."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        ones = tf.ones([1, tf.shape(upstream)[0]], upstream.dtype)
+        return upstream, tf.matmul(ones, upstream)[0]
+
+    return tf.nn.bias_add(x, bias), gradient
+
+
 @_one_loop
 def _gelu(x: tf.Tensor) -> tf.Tensor:
     y = tf.cast(x, tf.float32)

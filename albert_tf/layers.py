@@ -66,7 +66,7 @@ class AlbertLayer(keras.layers.Layer):
 def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """[T, in], [in, out], [out] -> [T, out], in the type of x."""
     product = tf.matmul(x, tf.cast(kernel, x.dtype))
-    return tf.nn.bias_add(product, tf.cast(bias, x.dtype))
+    return kernels.add_bias(product, tf.cast(bias, x.dtype))
 
 
 class Dense(AlbertLayer):
@@ -264,7 +264,8 @@ class SharedEncoder(AlbertLayer):
         ffns = self._in_turn(self.ffns, self.ffn_of_step)
         rows = [None] * len(attentions)
         if positions is not None:
-            rows[-1] = rows_of(positions, tf.shape(mask)[1])
+            firsts = tf.shape(mask)[1] * tf.range(tf.shape(mask)[0])[:, tf.newaxis]
+            rows[-1] = tf.reshape(tf.cast(positions, tf.int32) + firsts, [-1])
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             options = {"rows": rows[number], "seed": seed, "training": training}
@@ -296,9 +297,3 @@ class SharedEncoder(AlbertLayer):
             return ffn(x, weights[num_attention_weights:], site=site + 2, **options)
 
         return tf.recompute_grad(block) if self.rematerialize and training else block
-
-
-def rows_of(positions: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Positions [B, R] in sequences of `length` -> rows of a [T, D], [B * R]."""
-    positions = tf.cast(positions, tf.int32)
-    return tf.reshape(positions + length * tf.range(tf.shape(positions)[0])[:, tf.newaxis], [-1])

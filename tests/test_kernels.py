@@ -47,6 +47,13 @@ def assert_follows(function, plain, inputs, wrap, tolerance):
     assert [actual[0].dtype, *(g.dtype for g in actual[1])] == [types[0], *types]
 
 
+@in_both_types
+@in_both_modes
+def test_add_bias(wrap, dtype):
+    inputs = [tf.constant(draw(7, 5), dtype), tf.constant(draw(5, seed=1), dtype)]
+    assert_follows(kernels.add_bias, lambda x, bias: x + bias, inputs, wrap, ACCURACY[dtype])
+
+
 @as_it_is
 @in_both_types
 @in_both_modes
