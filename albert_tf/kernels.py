@@ -126,7 +126,10 @@ def _softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
 @_one_loop
 def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
-    return tf.cast(p * (dy - tf.reduce_sum(p * dy, -1, keepdims=True)), probs.dtype)
+    # Divided by the sum, which is not quite 1 after rounding: what all of dy has in common must
+    # cancel out, and while attention is still even that is nearly all of it.
+    mean = tf.reduce_sum(p * dy, -1, keepdims=True) / tf.reduce_sum(p, -1, keepdims=True)
+    return tf.cast(p * (dy - mean), probs.dtype)
 
 
 @tf.custom_gradient
