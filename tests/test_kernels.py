@@ -113,6 +113,18 @@ def test_softmax(wrap, dtype, fused):
     )
 
 
+def test_softmax_ignores_what_all_gradients_have_in_common():
+    """As it must while attention is even: rounded probabilities do not sum up to 1."""
+    scores = tf.constant(0.05 * draw(5, 96), tf.bfloat16)
+    upstream = 10 + 0.1 * draw(5, 96, seed=1)
+    _, [gradient] = value_and_gradients(
+        lambda x: kernels.softmax(x, tf.zeros([5, 1]), fused=True), [scores], upstream
+    )
+    rounded = tf.cast(tf.cast(upstream, tf.bfloat16), tf.float64)
+    _, [exact] = value_and_gradients(tf.nn.softmax, [tf.cast(scores, tf.float64)], rounded)
+    assert np.linalg.norm(tf.cast(gradient, tf.float64) - exact) < 5e-3 * np.linalg.norm(exact)
+
+
 @in_both_types
 @in_both_modes
 def test_cross_entropy(wrap, dtype):

@@ -1,0 +1,45 @@
+"""Runs two benchmarks in turn and compares them: a machine that is shared changes by the minute.
+
+    python bench/in_turn.py [--rounds=3] 'python bench/train_step.py ...' \
+        'peer/bin/python bench/peer_torch.py'
+
+Each command ends its output with one line of JSON that has `seconds` and `cpu_seconds`.
+"""
+
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+
+from absl import app, flags
+
+ROUNDS = flags.DEFINE_integer("rounds", 3, "runs of each command")
+
+
+def measure(command: str) -> dict[str, float]:
+    output = subprocess.run(
+        shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    ).stdout
+    return json.loads(output.decode().splitlines()[-1])
+
+
+def main(arguments):
+    commands = arguments[1:]
+    if len(commands) != 2:
+        sys.exit("in_turn.py: give two commands, each in quotes.")
+    found: list[list[dict[str, float]]] = [[], []]
+    for _ in range(ROUNDS.value):
+        for number, command in enumerate(commands):
+            found[number].append(measure(command))
+            print(number + 1, json.dumps(found[number][-1]), flush=True)
+    for what in ("seconds", "cpu_seconds"):
+        ratios = sorted(second[what] / first[what] for first, second in zip(*found, strict=True))
+        print(
+            f"the second takes {statistics.median(ratios):.2f} times the {what} of the first "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
+
+
+if __name__ == "__main__":
+    app.run(main)
