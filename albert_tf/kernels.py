@@ -34,7 +34,11 @@ def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @tf.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
-    """[T, D] + [D]. The gradient of the bias is a product with ones, twice as fast as a sum."""
+    """[T, D] + [D].
+
+    The gradient of the bias is a product with ones, which adds up in float32. TensorFlow's own adds
+    up in bfloat16: of 8,000 tokens it is 10 to 40 % wrong, and takes longer.
+    """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         ones = tf.ones([1, tf.shape(upstream)[0]], upstream.dtype)

@@ -54,6 +54,15 @@ def test_add_bias(wrap, dtype):
     assert_follows(kernels.add_bias, lambda x, bias: x + bias, inputs, wrap, ACCURACY[dtype])
 
 
+def test_the_gradient_of_a_bias_is_added_up_in_float32():
+    """Over 3,000 tokens, where a sum in bfloat16 would stay at 256."""
+    x, bias = tf.zeros([3000, 2], tf.bfloat16), tf.zeros([2], tf.bfloat16)
+    _, [gradient] = value_and_gradients(
+        lambda bias: kernels.add_bias(x, bias), [bias], np.ones([3000, 2])
+    )
+    np.testing.assert_allclose(tf.cast(gradient, tf.float32), 3000.0, rtol=2**-8)
+
+
 @as_it_is
 @in_both_types
 @in_both_modes
