@@ -48,22 +48,18 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
 
 
 @_one_loop
-def _gelu(x: tf.Tensor) -> tf.Tensor:
+def _gelu_and_slope(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     y = tf.cast(x, tf.float32)
-    return tf.cast(y * tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y)), x.dtype)
-
-
-@_one_loop
-def _gelu_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-    y, dy = tf.cast(x, tf.float32), tf.cast(upstream, tf.float32)
     s = tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y))
     slope = s + y * s * (1.0 - s) * _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * y * y)
-    return tf.cast(dy * slope, x.dtype)
+    return tf.cast(y * s, x.dtype), tf.cast(slope, x.dtype)
 
 
 @tf.custom_gradient
 def _fused_gelu(x: tf.Tensor) -> Any:
-    return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
+    # The sigmoid is most of the work, so the slope is kept for the gradient rather than x.
+    y, slope = _gelu_and_slope(x)
+    return y, lambda upstream: upstream * slope
 
 
 def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:

@@ -161,10 +161,11 @@ class SelfAttention(AlbertLayer):
         if rows is None:
             heads = self.heads(affine(x, qkv_kernel, qkv_bias), batch, 3)
         else:
-            key_value = affine(x, qkv_kernel[:, size:], qkv_bias[size:])
+            q_kernel, kv_kernel = tf.split(qkv_kernel, [size, 2 * size], 1)
+            q_bias, kv_bias = tf.split(qkv_bias, [size, 2 * size])
+            key_value = self.heads(affine(x, kv_kernel, kv_bias), batch, 2)
             x = kernels.lookup(x, rows)
-            query = affine(x, qkv_kernel[:, :size], qkv_bias[:size])
-            heads = self.heads(query, batch, 1) + self.heads(key_value, batch, 2)
+            heads = self.heads(affine(x, q_kernel, q_bias), batch, 1) + key_value
         context = self.attend(heads, adder, seed=seed, site=site, training=training)
         y = affine(context, kernel, bias)
         y = kernels.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
