@@ -2,13 +2,13 @@
 
     python bench/kernel_times.py [--dtype=bfloat16]
 
-CPU milliseconds of one layer's GELU and LayerNorm of ALBERT-base at 16 x 128 tokens, and of its
-intermediate product for comparison.
+CPU milliseconds at the sizes of ALBERT-base, 16 x 128 tokens with 20 predictions each; and those
+of one product, for comparison.
 """
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from absl import app, flags
@@ -16,11 +16,13 @@ from absl import app, flags
 from albert_tf import kernels
 
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "of activations")
-TOKENS, HIDDEN, INTERMEDIATE = 2048, 768, 3072
+SEQUENCES, LENGTH, HEADS, HIDDEN, INTERMEDIATE, LAYERS = 16, 128, 12, 768, 3072, 12
+TOKENS, PREDICTIONS, VOCABULARY = SEQUENCES * LENGTH, SEQUENCES * 20, 30000
+Function = Callable[[tf.Tensor], tf.Tensor]
 
 
-def cpu_milliseconds(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> float:
-    """Median over ten runs of the function and its gradient."""
+def cpu_milliseconds(function: Function, x: tf.Tensor) -> float:
+    """Median over twenty runs of the function and its gradient."""
 
     @tf.function
     def with_gradient(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -30,28 +32,74 @@ def cpu_milliseconds(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -
         return y, tape.gradient(y, x)  # both, or what only y needs would be left out
 
     times = []
-    for _ in range(12):
+    for _ in range(22):
         start = time.process_time()
-        with_gradient(x)[1].numpy()
+        tf.nest.map_structure(lambda tensor: tensor.numpy(), with_gradient(x))
         times.append(time.process_time() - start)
     return 1000 * statistics.median(times[2:])
 
 
-def main(_):
-    dtype = tf.as_dtype(DTYPE.value)
-    wide = tf.cast(tf.random.stateless_normal([TOKENS, INTERMEDIATE], [0, 1]), dtype)
-    narrow = tf.cast(tf.random.stateless_normal([TOKENS, HIDDEN], [0, 2]), dtype)
-    kernel = tf.cast(tf.random.stateless_normal([HIDDEN, INTERMEDIATE], [0, 3]), dtype)
-    gamma, beta = tf.ones([HIDDEN]), tf.zeros([HIDDEN])
-    rows = {
-        "GELU, plain": (lambda x: kernels.gelu(x, fused=False), wide),
-        "GELU, fused": (lambda x: kernels.gelu(x, fused=True), wide),
-        "LayerNorm, plain": (lambda x: kernels.layer_norm(x, gamma, beta, fused=False), narrow),
-        "LayerNorm, fused": (lambda x: kernels.layer_norm(x, gamma, beta, fused=True), narrow),
-        "product [T, D] x [D, I]": (lambda x: tf.matmul(x, kernel), narrow),
+def cases(dtype: tf.DType) -> dict[str, tuple[tf.Tensor, Function, Function | None]]:
+    """Name -> input, the plain function, the one of `kernels`."""
+
+    def draw(*shape: int) -> tf.Tensor:
+        return tf.cast(tf.random.stateless_normal(shape, [len(shape), sum(shape)]), dtype)
+
+    narrow, wide = draw(TOKENS, HIDDEN), draw(TOKENS, INTERMEDIATE)
+    kernel, bias = draw(HIDDEN, INTERMEDIATE), draw(INTERMEDIATE)
+    gamma, beta, adder = tf.ones([HIDDEN]), tf.zeros([HIDDEN]), tf.zeros([SEQUENCES, 1, 1, LENGTH])
+    labels = tf.range(PREDICTIONS)
+
+    rows = [draw(number + 1, HIDDEN) for number in range(LAYERS)]
+
+    def products(uses: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Small ones: it is the weight and its gradients that are to be timed."""
+        return tf.concat([tf.matmul(x, y) for x, y in zip(rows, uses, strict=True)], 0)
+
+    def plain_cross_entropy(logits: tf.Tensor) -> tf.Tensor:
+        logits = tf.cast(logits, tf.float32)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    return {
+        "GELU": (
+            wide,
+            lambda x: kernels.gelu(x, fused=False),
+            lambda x: kernels.gelu(x, fused=True),
+        ),
+        "LayerNorm": (
+            narrow,
+            lambda x: kernels.layer_norm(x, gamma, beta, fused=False),
+            lambda x: kernels.layer_norm(x, gamma, beta, fused=True),
+        ),
+        "softmax of attention": (
+            draw(SEQUENCES, HEADS, LENGTH, LENGTH),
+            lambda x: kernels.softmax(x, adder, fused=False),
+            lambda x: kernels.softmax(x, adder, fused=True),
+        ),
+        "adding a bias": (
+            bias,
+            lambda bias: tf.nn.bias_add(wide, bias),
+            lambda bias: kernels.add_bias(wide, bias),
+        ),
+        "cross entropy": (
+            draw(PREDICTIONS, VOCABULARY),
+            plain_cross_entropy,
+            lambda x: kernels.cross_entropy(x, labels),
+        ),
+        "a kernel shared by 12 layers": (
+            tf.cast(kernel, tf.float32),
+            lambda x: products([tf.cast(x, dtype) for _ in rows]),
+            lambda x: products(kernels.shared(x, LAYERS, dtype)),
+        ),
+        "product [T, D] x [D, I]": (narrow, lambda x: tf.matmul(x, kernel), None),
     }
-    for name, (function, x) in rows.items():
-        print(f"{name:24s} {cpu_milliseconds(function, x):7.1f} CPU ms")
+
+
+def main(_):
+    print(f"{'CPU ms, with the gradient':30s} plain    own")
+    for name, (x, plain, own) in cases(tf.as_dtype(DTYPE.value)).items():
+        times = [f"{cpu_milliseconds(function, x):7.1f}" for function in (plain, own) if function]
+        print(f"{name:28s}", *times)
 
 
 if __name__ == "__main__":
