@@ -49,7 +49,9 @@ def fill_mask(
             features.MASKED_LM_POSITIONS: tf.constant([positions]),
         }
     )
-    probabilities = tf.nn.softmax(outputs["masked_lm_logits"][0]).numpy()  # [P, V]
+    probabilities = tf.nn.softmax(
+        tf.cast(outputs["masked_lm_logits"][0], tf.float32)
+    ).numpy()  # [P, V]
     best = np.argsort(-probabilities, axis=-1)[:, :top_k]
     return [
         [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]

@@ -1,10 +1,9 @@
 """What is computed in an unusual way because it is fast that way, and why.
 
 On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
-gradient takes nearly as long as the product before it, the cross entropy over 30,000 pieces longer
-than the product. Compiled by XLA into one loop each takes a third (docs/results.md has the
-measurements, function by function). A GPU or TPU compiles the whole step, so there `fused` changes
-nothing but the rounding.
+gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
+cross entropy take less than half of that; softmax and LayerNorm gain less (docs/results.md). One
+GPU, or a TPU, compiles the whole step, so there `fused` changes nothing but the rounding.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """
@@ -34,10 +33,10 @@ def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @tf.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
-    """[T, D] + [D].
+    """[T, D] + [D] -> [T, D].
 
     The gradient of the bias is a product with ones, which adds up in float32. TensorFlow's own adds
-    up in bfloat16: of 8,000 tokens it is 10 to 40 % wrong, and takes longer.
+    up in bfloat16: over 8,000 tokens it is 10 to 40 % wrong.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -118,9 +117,11 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) 
     return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
 
 
-@_one_loop
-def _softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
+def _plain_softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+
+
+_softmax = _one_loop(_plain_softmax)
 
 
 @_one_loop
@@ -146,9 +147,7 @@ def softmax(scores: tf.Tensor, adder: tf.Tensor, *, fused: bool) -> tf.Tensor:
         adder: float32, of a shape that broadcasts; with `fused` it gets no gradient.
         fused: as one loop, for training; it keeps the result alone for the gradient.
     """
-    if fused:
-        return _fused_softmax(scores, adder)
-    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+    return (_fused_softmax if fused else _plain_softmax)(scores, adder)
 
 
 @_one_loop
@@ -161,7 +160,7 @@ def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_of_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
     probs = tf.exp(tf.cast(logits, tf.float32) - log_of_sum[:, tf.newaxis])
-    hits = tf.equal(tf.range(tf.shape(logits)[1]), labels[:, tf.newaxis])
+    hits = tf.equal(tf.range(tf.shape(logits)[1]), tf.cast(labels, tf.int32)[:, tf.newaxis])
     return tf.cast((probs - tf.cast(hits, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
 
 
@@ -172,14 +171,16 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
     No float32 array of the size of `logits` is written, and the gradient has their type.
 
     Args:
-        logits: [R, C].
-        labels: [R], int32, each below C.
+        logits: [T, C].
+        labels: [T], integers below C. Others raise, or in a compiled step give NaN.
 
     Returns:
-        [R] float32, nats.
+        [T] float32, nats.
     """
     log_of_sum = _log_of_sum(logits)
     scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
+    known = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
+    scores = tf.where(known, scores, float("nan"))  # a compiled gather takes the nearest instead
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
         return _cross_entropy_gradient(logits, labels, log_of_sum, upstream), None
@@ -192,11 +193,16 @@ def _sum_in_float32(*tensors: tf.Tensor) -> tf.Tensor:
     return functools.reduce(tf.add, [tf.cast(x, tf.float32) for x in tensors])
 
 
-def shared(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
-    """A float32 weight as `dtype`, once for each of its uses.
+def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
+    """The weight as `dtype`, once for each of the layers that share it.
 
-    The layers that share a weight take one each. So it is cast once, and its gradients are added
-    up in float32 in one pass, instead of being cast one by one, kept, and added.
+    So it is cast once, and its gradients are added up in float32 in one pass, instead of being cast
+    one by one, kept, and added.
+
+    Args:
+        weight: any shape, float32.
+        uses: how many copies.
+        dtype: of the copies.
     """
 
     @tf.custom_gradient

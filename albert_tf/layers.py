@@ -1,12 +1,12 @@
 """The layers of ALBERT (paper, section 3.1).
 
 Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
-H size of a head, I intermediate, P predictions, V vocabulary, C classes or choices.
+H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
 
 Activations travel as [T, D] because two-dimensional products are what every device does fastest.
-Variables bear the names of the published checkpoints. A block reads its weights once a call
-(`read`) and hands them to the steps that share them, so that their gradients are added up in
-float32, and so that a step can be recomputed from explicit arguments.
+Variables bear the names of the published checkpoints. A block reads its weights once a call (`read`)
+for all the steps that share them: their gradients are added up in float32, and a step can be
+recomputed from explicit arguments.
 """
 
 import contextlib
@@ -53,14 +53,6 @@ class AlbertLayer(keras.layers.Layer):
                 stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
             )
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
-
-    def for_uses(self, uses: int) -> list[tuple[tf.Tensor, ...]]:
-        """What `read` returns, once for each use, the matrices in the computing type."""
-        copies = (
-            kernels.shared(x, uses, self.compute_dtype) if x.shape.rank == 2 else [x] * uses
-            for x in self.read()
-        )
-        return list(zip(*copies, strict=True))
 
 
 def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -155,30 +147,31 @@ class SelfAttention(AlbertLayer):
         )
 
     def call(self, x, adder, weights, *, rows=None, seed, site, training):
-        """[T, D], [B, 1, 1, S], `read()` -> [T, D], or [B * R, D] for `rows` [B * R] of x alone."""
+        """[T, D], [B, 1, 1, S], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
         qkv_kernel, qkv_bias, kernel, bias, gamma, beta = weights
-        batch, size = tf.shape(adder)[0], self.config.hidden_size
+        shape, size = [tf.shape(adder)[0], tf.shape(adder)[3]], self.config.hidden_size
         if rows is None:
-            heads = self.heads(affine(x, qkv_kernel, qkv_bias), batch, 3)
+            query_key_value = self.split_heads(affine(x, qkv_kernel, qkv_bias), shape, 3)
         else:
             q_kernel, kv_kernel = tf.split(qkv_kernel, [size, 2 * size], 1)
             q_bias, kv_bias = tf.split(qkv_bias, [size, 2 * size])
-            key_value = self.heads(affine(x, kv_kernel, kv_bias), batch, 2)
-            x = kernels.lookup(x, rows)
-            heads = self.heads(affine(x, q_kernel, q_bias), batch, 1) + key_value
-        context = self.attend(heads, adder, seed=seed, site=site, training=training)
+            key_value = self.split_heads(affine(x, kv_kernel, kv_bias), shape, 2)
+            x = kernels.lookup(x, tf.reshape(rows, [-1]))
+            query = self.split_heads(affine(x, q_kernel, q_bias), tf.shape(rows), 1)
+            query_key_value = query + key_value
+        context = self.attend(query_key_value, adder, seed=seed, site=site, training=training)
         y = affine(context, kernel, bias)
         y = kernels.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
         return kernels.layer_norm(x + y, gamma, beta, fused=training)
 
-    def heads(self, x, batch, parts):  # [T, parts * D] -> parts * [B, N, S, H]
+    def split_heads(self, x, shape, parts):  # [T, parts * D] -> parts * [B, N, S, H]
         heads = self.config.num_attention_heads
-        x = tf.reshape(x, [batch, -1, parts, heads, self.config.hidden_size // heads])
+        x = tf.reshape(x, [shape[0], shape[1], parts, heads, self.config.hidden_size // heads])
         return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
 
-    def attend(self, heads, adder, *, seed, site, training):
+    def attend(self, query_key_value, adder, *, seed, site, training):
         """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B * R, D]"""
-        query, key, value = heads
+        query, key, value = query_key_value
         query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
         scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]
         probs = kernels.softmax(scores, adder, fused=training)
@@ -251,11 +244,10 @@ class SharedEncoder(AlbertLayer):
                     sets[-1].append(block(self.config, self.rng, **kwargs))
         return sets
 
-    def call(self, x, mask, positions=None, training=False, seed=None):
+    def call(self, x, mask, training=False, seed=None, positions=None):
         """[T, E], [B, S] -> a list of [T, D], one for each block.
 
-        With `positions` [B, R] the last block computes the vectors of these tokens alone,
-        [B * R, D].
+        With `positions` [B, R] the last block computes these tokens alone, [B * R, D].
         """
         if self.projection is not None:
             x = self.projection(x)
@@ -266,7 +258,7 @@ class SharedEncoder(AlbertLayer):
         rows = [None] * len(attentions)
         if positions is not None:
             firsts = tf.shape(mask)[1] * tf.range(tf.shape(mask)[0])[:, tf.newaxis]
-            rows[-1] = tf.reshape(tf.cast(positions, tf.int32) + firsts, [-1])
+            rows[-1] = tf.cast(positions, tf.int32) + firsts
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             options = {"rows": rows[number], "seed": seed, "training": training}
@@ -278,7 +270,7 @@ class SharedEncoder(AlbertLayer):
     def _in_turn(self, sets, set_of_step):
         """The blocks in the order of their use, each with its weights for that use."""
         weights = [
-            [iter(block.for_uses(set_of_step.count(number))) for block in blocks]
+            [iter(weights_for_uses(block, set_of_step.count(number))) for block in blocks]
             for number, blocks in enumerate(sets)
         ]
         return [
@@ -289,12 +281,21 @@ class SharedEncoder(AlbertLayer):
 
     def _block(self, attention, ffn, adder, *, rows, seed, site, training):
         """One block as a function of its input and its weights alone, recomputed if asked."""
-        num_attention_weights = 6
+        number = 6  # weights of the attention
 
         def block(x: tf.Tensor, *weights: tf.Tensor) -> tf.Tensor:
             options = {"seed": seed, "training": training}
-            of_attention = weights[:num_attention_weights]
-            x = attention(x, adder, of_attention, rows=rows, site=site, **options)
-            return ffn(x, weights[num_attention_weights:], site=site + 2, **options)
+            x = attention(x, adder, weights[:number], rows=rows, site=site, **options)
+            return ffn(x, weights[number:], site=site + 2, **options)
 
         return tf.recompute_grad(block) if self.rematerialize and training else block
+
+
+def weights_for_uses(block, uses: int) -> list[tuple[tf.Tensor, ...]]:
+    """What `block.read` returns, once for each use, the matrices in the computing type."""
+    dtype = tf.as_dtype(block.compute_dtype)
+    copies = (
+        kernels.copies_for_uses(x, uses, dtype) if x.shape.rank == 2 else [x] * uses
+        for x in block.read()
+    )
+    return list(zip(*copies, strict=True))

@@ -25,14 +25,15 @@ class Albert(keras.Model):
         pooled_output    [B, D], tanh(dense(first token))
         encoder_outputs  list of [B, S, D], one for each block
 
+    With `positions=` ([B, R] integers) the last block computes no other tokens than the first and
+    these, which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs`
+    [B, 1 + R, D].
+
     Args:
         config: the model.
         seed: of the initial weights.
         rematerialize: keep the input of each block only, and compute the rest again for gradients.
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
-
-    With `positions=` ([B, R] integers) the last block computes no other tokens than these and the
-    first, which is faster; `sequence_output` is then [B, R, D].
 
     `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
     dropout. Raises `ValueError` if a sequence is longer than `max_position_embeddings`.
@@ -61,7 +62,7 @@ class Albert(keras.Model):
                 )
         self.built = True
 
-    def call(self, batch: Batch, positions=None, training=False, seed=None):
+    def call(self, batch: Batch, training=False, seed=None, positions=None) -> dict[str, tf.Tensor]:
         ids = batch[features.INPUT_IDS]
         self._check(ids, training, seed)
         mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
@@ -70,9 +71,11 @@ class Albert(keras.Model):
         x = self.embeddings(ids, segments, training=training, seed=seed)
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
-        outputs = self.encoder(x, mask, positions, training=training, seed=seed)
-        shape = [tf.shape(ids)[0], -1, self.config.hidden_size]
-        outputs = [tf.reshape(x, shape) for x in outputs]  # [B, S, D]
+        outputs = self.encoder(x, mask, training=training, seed=seed, positions=positions)
+        whole = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
+        last = whole if positions is None else [whole[0], tf.shape(positions)[1], whole[2]]
+        shapes = [whole] * (len(outputs) - 1) + [last]
+        outputs = [tf.reshape(x, shape) for x, shape in zip(outputs, shapes, strict=True)]
         first, last = outputs[-1][:, 0], outputs[-1]
         return {
             "sequence_output": last if positions is None else last[:, 1:],
@@ -109,9 +112,8 @@ class AlbertForPretraining(keras.Model):
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
-        outputs = self.albert(
-            batch, batch[features.MASKED_LM_POSITIONS], training=training, seed=seed
-        )
+        positions = batch[features.MASKED_LM_POSITIONS]
+        outputs = self.albert(batch, training=training, seed=seed, positions=positions)
         return {
             "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
             "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),

@@ -1,6 +1,6 @@
 """Runs two benchmarks in turn and compares them: a machine that is shared changes by the minute.
 
-    python bench/in_turn.py [--rounds=3] 'python bench/train_step.py ...' \
+    python bench/in_turn.py [--rounds=3] 'python bench/train_step.py ...' \\
         'peer/bin/python bench/peer_torch.py'
 
 Each command ends its output with one line of JSON that has `seconds` and `cpu_seconds`.
@@ -18,10 +18,10 @@ ROUNDS = flags.DEFINE_integer("rounds", 3, "runs of each command")
 
 
 def measure(command: str) -> dict[str, float]:
-    output = subprocess.run(
-        shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
-    ).stdout
-    return json.loads(output.decode().splitlines()[-1])
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(arguments):

@@ -1,5 +1,6 @@
 """The fast forms against the plain formulas, in float64."""
 
+import functools
 import math
 
 import numpy as np
@@ -13,7 +14,11 @@ EXTREMES = [-1000.0, -20.0, -5.0, -1e-4, 0.0, 1e-4, 5.0, 20.0, 1000.0]
 SEED = tf.constant([3, 4])
 as_it_is = pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
 in_both_types = pytest.mark.parametrize("dtype", ACCURACY, ids=lambda dtype: dtype.name)
-in_both_modes = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+in_all_modes = pytest.mark.parametrize(
+    "wrap",
+    [lambda f: f, tf.function, functools.partial(tf.function, jit_compile=True)],
+    ids=["eager", "graph", "compiled"],
+)
 
 
 def draw(*shape, seed=0):
@@ -48,24 +53,27 @@ def assert_follows(function, plain, inputs, wrap, tolerance):
 
 
 @in_both_types
-@in_both_modes
+@in_all_modes
 def test_add_bias(wrap, dtype):
     inputs = [tf.constant(draw(7, 5), dtype), tf.constant(draw(5, seed=1), dtype)]
     assert_follows(kernels.add_bias, lambda x, bias: x + bias, inputs, wrap, ACCURACY[dtype])
 
 
-def test_the_gradient_of_a_bias_is_added_up_in_float32():
+@in_all_modes
+def test_the_gradient_of_a_bias_is_added_up_in_float32(wrap):
     """Over 3,000 tokens, where a sum in bfloat16 would stay at 256."""
     x, bias = tf.zeros([3000, 2], tf.bfloat16), tf.zeros([2], tf.bfloat16)
-    _, [gradient] = value_and_gradients(
-        lambda bias: kernels.add_bias(x, bias), [bias], np.ones([3000, 2])
-    )
+    _, [gradient] = wrap(
+        lambda: value_and_gradients(
+            lambda bias: kernels.add_bias(x, bias), [bias], np.ones([3000, 2])
+        )
+    )()
     np.testing.assert_allclose(tf.cast(gradient, tf.float32), 3000.0, rtol=2**-8)
 
 
 @as_it_is
 @in_both_types
-@in_both_modes
+@in_all_modes
 def test_gelu(wrap, dtype, fused):
     x = tf.constant([*EXTREMES, *2 * draw(17)], dtype)
     assert_follows(lambda x: kernels.gelu(x, fused=fused), plain_gelu, [x], wrap, ACCURACY[dtype])
@@ -73,7 +81,7 @@ def test_gelu(wrap, dtype, fused):
 
 @as_it_is
 @in_both_types
-@in_both_modes
+@in_all_modes
 def test_layer_norm(wrap, dtype, fused):
     x = draw(5, 6) * np.array([[0.01], [0.1], [1.0], [10.0], [1.0]]) + [[0], [0], [0], [0], [3]]
     inputs = [tf.constant(x, dtype), *(tf.constant(draw(6, seed=s), tf.float32) for s in (1, 2))]
@@ -109,7 +117,7 @@ def test_layer_norm_is_float32_inside(fused):
 
 @as_it_is
 @in_both_types
-@in_both_modes
+@in_all_modes
 def test_softmax(wrap, dtype, fused):
     scores = tf.constant(3 * draw(2, 3, 5, 6) + 50, dtype)
     adder = -10000.0 * tf.cast([[[[0, 0, 1, 0, 0, 1]]], [[[0, 1, 1, 1, 1, 1]]]], tf.float32)
@@ -135,10 +143,11 @@ def test_softmax_ignores_what_all_gradients_have_in_common():
 
 
 @in_both_types
-@in_both_modes
-def test_cross_entropy(wrap, dtype):
+@in_all_modes
+@pytest.mark.parametrize("labels_dtype", [tf.int32, tf.int64], ids=["int32", "int64"])
+def test_cross_entropy(wrap, dtype, labels_dtype):
     logits = tf.constant(5 * draw(7, 11) + np.array([[0], [0], [90], [-90], [0], [0], [0]]), dtype)
-    labels = tf.constant([0, 10, 3, 3, 5, 0, 7])
+    labels = tf.constant([0, 10, 3, 3, 5, 0, 7], labels_dtype)
     upstream = tf.constant(draw(7, seed=1), tf.float32)
 
     def plain(x):
@@ -157,13 +166,21 @@ def test_cross_entropy(wrap, dtype):
     )
 
 
+@pytest.mark.parametrize("label", [-1, 11])
+def test_a_label_that_is_no_class_is_not_learned_in_silence(label):
+    compiled = tf.function(kernels.cross_entropy, jit_compile=True)
+    assert np.isnan(compiled(tf.zeros([1, 11]), tf.constant([label]))).all()
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        kernels.cross_entropy(tf.zeros([1, 11]), tf.constant([label]))
+
+
 @in_both_types
-@in_both_modes
+@in_all_modes
 def test_a_shared_weight_is_the_sum_of_its_uses(wrap, dtype):
     weight, others = tf.constant(draw(5, 6), tf.float32), draw(3, 5, 6, seed=1)
 
     def uses(weight):
-        copies = kernels.shared(weight, 3, dtype)
+        copies = kernels.copies_for_uses(weight, 3, dtype)
         assert {copy.dtype for copy in copies} == {dtype}
         return tf.add_n([copy * tf.cast(x, dtype) for copy, x in zip(copies, others, strict=True)])
 
@@ -185,14 +202,14 @@ def test_the_gradients_of_a_shared_weight_are_added_in_float32():
     weight = tf.ones([3])
 
     def uses(weight):
-        first, *rest = kernels.shared(weight, 9, tf.bfloat16)
+        first, *rest = kernels.copies_for_uses(weight, 9, tf.bfloat16)
         return tf.add_n([256 * tf.cast(first, tf.float32), *(tf.cast(x, tf.float32) for x in rest)])
 
     _, [gradient] = value_and_gradients(uses, [weight], tf.ones([3]))
     np.testing.assert_array_equal(gradient, [264.0] * 3)
 
 
-@in_both_modes
+@in_all_modes
 def test_lookup_sums_the_gradient_of_repeated_ids(wrap):
     table = tf.constant(draw(11, 6), tf.float32)
     ids = tf.constant([3, 0, 3, 10, 3, 0, 7])
@@ -207,7 +224,7 @@ def test_lookup_sums_the_gradient_of_repeated_ids(wrap):
     assert np.all(gradient.numpy()[[1, 2, 4, 5, 6, 8, 9]] == 0)
 
 
-@in_both_modes
+@in_all_modes
 @in_both_types
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
 def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype, wrap):
@@ -221,7 +238,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype, wrap):
     np.testing.assert_allclose(y[kept], x[kept] / (1 - rate), rtol=ACCURACY[dtype])
 
 
-@in_both_modes
+@in_all_modes
 def test_a_mask_belongs_to_its_seed_and_place(wrap):
     x = tf.ones([30, 40])
 

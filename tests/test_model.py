@@ -82,12 +82,25 @@ def test_positions_leave_out_the_other_tokens_of_the_last_block(training):
     positions = tf.constant([[6, 0, 6, 2], [3, 1, 1, 0], [2, 4, 0, 5]])
     options = {"training": training}
     whole = model.albert(tiny.batch(), **options)
-    part = model.albert(tiny.batch(), positions, **options)
+    part = model.albert(tiny.batch(), positions=positions, **options)
     expected = tf.gather(whole["sequence_output"], positions, batch_dims=1)
     assert part["encoder_outputs"][-1].shape == (3, 1 + 4, 8)
     assert_close(part["sequence_output"], expected, 1e-6)
     assert_close(part["pooled_output"], whole["pooled_output"], 1e-6)
     assert_close(part["encoder_outputs"][:-1], whole["encoder_outputs"][:-1], 0.0)
+
+
+def test_an_empty_batch_has_empty_outputs():
+    model, _ = make()
+    logits = model({name: value[:0] for name, value in tiny.batch().items()})
+    assert logits["masked_lm_logits"].shape == (0, 5, 11)
+
+
+def test_a_length_that_is_known_stays_known():
+    model, _ = make()
+    ids = tf.TensorSpec([None, 7], tf.int32)
+    outputs = tf.function(model.albert).get_concrete_function({"input_ids": ids}).structured_outputs
+    assert outputs["sequence_output"].shape.as_list() == [None, 7, 8]
 
 
 def test_a_mask_of_ones_and_segment_zero_are_the_defaults():
