@@ -4,9 +4,8 @@ Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hid
 H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
 
 Activations travel as [T, D] because two-dimensional products are what every device does fastest.
-Variables bear the names of the published checkpoints. A block reads its weights once a call (`read`)
-for all the steps that share them: their gradients are added up in float32, and a step can be
-recomputed from explicit arguments.
+Variables bear the names of the published checkpoints. A block reads its weights once a call, for
+all the steps that share them: gradients are added up in float32, and a step can be recomputed.
 """
 
 import contextlib
