@@ -3,7 +3,8 @@
 On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
 gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
 cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
-(docs/results.md). One GPU, or a TPU, compiles the whole step, so there `fused` changes nothing but the rounding.
+(docs/results.md). One GPU, or a TPU, compiles the whole step, so there `fused` changes nothing but
+the rounding.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """
