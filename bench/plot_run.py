@@ -7,6 +7,7 @@ python bench/plot_run.py --workdirs=short,long --unigram_entropies=6.682,6.704 \
 
 import json
 import os
+from typing import Any
 
 import matplotlib.pyplot as plt
 from absl import app, flags
@@ -20,7 +21,7 @@ UNIGRAM_ENTROPIES = flags.DEFINE_list(
 OUTPUT = flags.DEFINE_string("output", None, "the picture: .svg or .png", required=True)
 
 PANELS = {"masked_lm_loss": "masked-LM loss (nats)", "sentence_order_accuracy": "sentence order"}
-STYLES = {"": {"alpha": 0.4}, "eval_": {"marker": ".", "color": "black"}}
+STYLES: dict[str, dict[str, Any]] = {"": {"alpha": 0.4}, "eval_": {"marker": ".", "color": "black"}}
 
 
 def read(workdir: str) -> list[dict[str, float]]:
