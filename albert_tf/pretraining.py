@@ -57,10 +57,23 @@ def run(
     workdirs.check_batches(settings, strategy, evaluates=bool(eval_paths))
     identity = workdirs.Identity(settings, records_vocabulary, train_paths)
     workdirs.check_same_run(workdir, identity)
-    devices.share_cores(_num_branches(settings, strategy))
+    num_branches = devices.branches(
+        strategy,
+        [settings.train_batch_size // settings.num_micro_batches, settings.eval_batch_size],
+        jit_compile=devices.compiles(strategy, settings.jit_compile),
+    )
+    devices.share_cores(num_branches)
     network, optimizer, position = _build(settings, strategy)
     checkpoint = checkpoints.make(network, optimizer, position)
-    make_loop = _plan(settings, strategy, network, optimizer, train_paths, eval_paths)
+    make_loop = _plan(
+        settings,
+        strategy,
+        network,
+        optimizer,
+        train_paths=train_paths,
+        eval_paths=eval_paths,
+        num_branches=num_branches,
+    )
     started = _restore(checkpoint, workdir, network, init_checkpoint, records_vocabulary)
     if devices.is_chief(strategy):
         workdirs.write(workdir, identity)
@@ -103,14 +116,6 @@ def _build(
     return network, optimizer, position
 
 
-def _num_branches(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> int:
-    return devices.branches(
-        strategy,
-        settings.train_batch_size // settings.num_micro_batches,
-        jit_compile=devices.compiles(strategy, settings.jit_compile),
-    )
-
-
 def trained_weights(network: model.AlbertForPretraining, task: str) -> list[keras.Variable]:
     """The weights that a gradient reaches. LAMB would let the others decay to nothing."""
     unreached = {
@@ -127,8 +132,10 @@ def _plan(
     strategy: tf.distribute.Strategy,
     network: model.AlbertForPretraining,
     optimizer: lamb.Lamb,
+    *,
     train_paths: Sequence[str],
     eval_paths: Sequence[str],
+    num_branches: int,
 ) -> Callable[..., run_loop.Loop]:
     """All of the loop but what belongs to a folder."""
     objective = losses.pretraining(settings.sentence_task)
@@ -150,7 +157,7 @@ def _plan(
         strategy,
         network,
         objective,
-        num_branches=devices.branches(strategy, settings.eval_batch_size),
+        num_branches=num_branches,
     )
     eval_batches = functools.partial(
         input_pipeline.distribute_eval,
@@ -173,7 +180,7 @@ def _plan(
             seed=settings.seed,
             max_grad_norm=settings.max_grad_norm,
             num_micro_batches=settings.num_micro_batches,
-            num_branches=_num_branches(settings, strategy),
+            num_branches=num_branches,
             jit_compile=devices.compiles(strategy, settings.jit_compile),
         ),
         train_batches=train_batches,
