@@ -101,5 +101,6 @@ def test_from_text_to_guessed_words(tmp_path):
     assert 0 < found["nsp"]["next_sentence_accuracy"] < 1
     said = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
     piece = said.splitlines()[1].split()[0]
-    assert len(piece) > 1  # the vocabulary is too small for whole words
-    assert "▁loudly".startswith(piece)
+    # The vocabulary is too small for whole words, and one [MASK] may be any piece of the word.
+    assert len(piece) > 1
+    assert piece in "▁loudly"
