@@ -57,12 +57,8 @@ def run(
     workdirs.check_batches(settings, strategy, evaluates=bool(eval_paths))
     identity = workdirs.Identity(settings, records_vocabulary, train_paths)
     workdirs.check_same_run(workdir, identity)
-    num_branches = devices.branches(
-        strategy,
-        [settings.train_batch_size // settings.num_micro_batches, settings.eval_batch_size],
-        jit_compile=devices.compiles(strategy, settings.jit_compile),
-    )
-    devices.share_cores(num_branches)
+    branches = num_branches(settings, strategy)
+    devices.share_cores(branches)
     network, optimizer, position = _build(settings, strategy)
     checkpoint = checkpoints.make(network, optimizer, position)
     make_loop = _plan(
@@ -72,7 +68,7 @@ def run(
         optimizer,
         train_paths=train_paths,
         eval_paths=eval_paths,
-        num_branches=num_branches,
+        branches=branches,
     )
     started = _restore(checkpoint, workdir, network, init_checkpoint, records_vocabulary)
     if devices.is_chief(strategy):
@@ -116,6 +112,15 @@ def _build(
     return network, optimizer, position
 
 
+def num_branches(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> int:
+    """See `devices.branches`; checks that the settings can be compiled as they ask for."""
+    jit_compile = devices.compiles(strategy, settings.jit_compile)
+    if settings.rematerialize:
+        return 1  # branches hold what they recompute at the same time: as much as without
+    rows = settings.train_batch_size // settings.num_micro_batches
+    return devices.branches(strategy, [rows, settings.eval_batch_size], jit_compile=jit_compile)
+
+
 def trained_weights(network: model.AlbertForPretraining, task: str) -> list[keras.Variable]:
     """The weights that a gradient reaches. LAMB would let the others decay to nothing."""
     unreached = {
@@ -135,7 +140,7 @@ def _plan(
     *,
     train_paths: Sequence[str],
     eval_paths: Sequence[str],
-    num_branches: int,
+    branches: int,
 ) -> Callable[..., run_loop.Loop]:
     """All of the loop but what belongs to a folder."""
     objective = losses.pretraining(settings.sentence_task)
@@ -157,7 +162,7 @@ def _plan(
         strategy,
         network,
         objective,
-        num_branches=num_branches,
+        num_branches=branches,
     )
     eval_batches = functools.partial(
         input_pipeline.distribute_eval,
@@ -180,7 +185,7 @@ def _plan(
             seed=settings.seed,
             max_grad_norm=settings.max_grad_norm,
             num_micro_batches=settings.num_micro_batches,
-            num_branches=num_branches,
+            num_branches=branches,
             jit_compile=devices.compiles(strategy, settings.jit_compile),
         ),
         train_batches=train_batches,
