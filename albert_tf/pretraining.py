@@ -1,9 +1,7 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -59,22 +57,31 @@ def run(
     workdirs.check_batches(settings, strategy, evaluates=bool(eval_paths))
     identity = workdirs.Identity(settings, records_vocabulary, train_paths)
     workdirs.check_same_run(workdir, identity)
-    parts = _build(settings, strategy)
-    checkpoint = checkpoints.make(parts.network, parts.optimizer, parts.position)
-    started = _restore(checkpoint, workdir, parts.network, init_checkpoint, records_vocabulary)
+    branches = num_branches(settings, strategy)
+    devices.share_cores(branches)
+    network, optimizer, position = _build(settings, strategy)
+    checkpoint = checkpoints.make(network, optimizer, position)
+    make_loop = _plan(
+        settings,
+        strategy,
+        network,
+        optimizer,
+        train_paths=train_paths,
+        eval_paths=eval_paths,
+        branches=branches,
+    )
+    started = _restore(checkpoint, workdir, network, init_checkpoint, records_vocabulary)
     if devices.is_chief(strategy):
         workdirs.write(workdir, identity)
-    loop = _loop(
-        parts,
-        train_paths,
-        eval_paths,
+    loop = make_loop(
         workdir=workdir,
+        position=position,
         checkpoint=checkpoint,
         manager=checkpoints.manager(checkpoint, workdir, settings.keep_checkpoint_max),
     )
     loop.say(
-        f"{parts.network.count_params():,} parameters | {devices.describe(strategy)} "
-        f"| {settings.dtype} | {started} | output in {workdir}"
+        f"{network.count_params():,} parameters | {devices.describe(strategy)} | {settings.dtype} "
+        f"| {started} | output in {workdir}"
     )
     if loop.step < loop.num_steps:
         loop.say("the first update compiles the model, which takes a while")
@@ -84,23 +91,9 @@ def run(
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Parts:
-    """What a run is made of, files and folders aside."""
-
-    settings: PretrainConfig
-    strategy: tf.distribute.Strategy
-    num_branches: int
-    network: model.AlbertForPretraining
-    weights: list[keras.Variable]
-    optimizer: lamb.Lamb
-    position: tf.Variable
-    objective: losses.Objective
-
-
-def _build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> _Parts:
-    branches = num_branches(settings, strategy)
-    devices.share_cores(branches)
+def _build(
+    settings: PretrainConfig, strategy: tf.distribute.Strategy
+) -> tuple[model.AlbertForPretraining, lamb.Lamb, tf.Variable]:
     with strategy.scope():
         network = model.AlbertForPretraining(
             settings.albert,
@@ -108,25 +101,15 @@ def _build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> _Parts
             rematerialize=settings.rematerialize,
             dtype=settings.dtype,
         )
-        weights = trained_weights(network, settings.sentence_task)
         optimizer = optimizers.from_config(settings)
-        optimizer.build(weights)
+        optimizer.build(trained_weights(network, settings.sentence_task))
         position = tf.Variable(
             0,
             dtype=tf.int64,
             trainable=False,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
-    return _Parts(
-        settings=settings,
-        strategy=strategy,
-        num_branches=branches,
-        network=network,
-        weights=weights,
-        optimizer=optimizer,
-        position=position,
-        objective=losses.pretraining(settings.sentence_task),
-    )
+    return network, optimizer, position
 
 
 def num_branches(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> int:
@@ -149,18 +132,65 @@ def trained_weights(network: model.AlbertForPretraining, task: str) -> list[kera
     return [weight for weight in network.trainable_weights if id(weight) not in unreached]
 
 
-def _loop(
-    parts: _Parts, train_paths: Sequence[str], eval_paths: Sequence[str], **of_folder: Any
-) -> run_loop.Loop:
-    settings = parts.settings
-    return run_loop.Loop(
-        strategy=parts.strategy,
-        optimizer=parts.optimizer,
-        position=parts.position,
-        run_updates=_make_run_updates(parts),
-        train_batches=functools.partial(_train_batches, parts, train_paths),
-        evaluate=_make_evaluate(parts, eval_paths) if eval_paths else None,
-        names=parts.objective.names,
+def _plan(
+    settings: PretrainConfig,
+    strategy: tf.distribute.Strategy,
+    network: model.AlbertForPretraining,
+    optimizer: lamb.Lamb,
+    *,
+    train_paths: Sequence[str],
+    eval_paths: Sequence[str],
+    branches: int,
+) -> Callable[..., run_loop.Loop]:
+    """All of the loop but what belongs to a folder."""
+    objective = losses.pretraining(settings.sentence_task)
+    spec = features.pretraining(settings.max_seq_length, settings.max_predictions_per_seq)
+    del spec[features.TOKEN_BOUNDARY]  # the model does not read it
+
+    def train_batches(position: int):
+        make = functools.partial(
+            input_pipeline.train_batches,
+            train_paths,
+            batch_size=settings.train_batch_size,
+            seed=settings.seed,
+            shuffle_buffer_size=settings.shuffle_buffer_size,
+            position=position,
+        )
+        return input_pipeline.distribute(strategy, make, spec, batch_size=settings.train_batch_size)
+
+    evaluate = training.make_evaluate(
+        strategy,
+        network,
+        objective,
+        num_branches=branches,
+    )
+    eval_batches = functools.partial(
+        input_pipeline.distribute_eval,
+        strategy,
+        eval_paths,
+        spec,
+        batch_size=settings.eval_batch_size,
+        max_examples=settings.max_eval_examples,
+    )
+    return functools.partial(
+        run_loop.Loop,
+        strategy=strategy,
+        optimizer=optimizer,
+        run_updates=training.make_run_updates(
+            strategy,
+            network,
+            optimizer,
+            objective,
+            trained_weights(network, settings.sentence_task),
+            seed=settings.seed,
+            max_grad_norm=settings.max_grad_norm,
+            num_micro_batches=settings.num_micro_batches,
+            num_branches=branches,
+            jit_compile=devices.compiles(strategy, settings.jit_compile),
+        ),
+        train_batches=train_batches,
+        evaluate=(lambda: evaluate(eval_batches())) if eval_paths else None,
+        names=objective.names,
         batch_size=settings.train_batch_size,
         num_steps=settings.num_train_steps,
         steps_per_loop=settings.steps_per_loop,
@@ -168,62 +198,7 @@ def _loop(
         eval_steps=settings.eval_steps,
         max_rollbacks=settings.max_rollbacks,
         best_by=BEST_BY,
-        **of_folder,
     )
-
-
-def _make_run_updates(parts: _Parts) -> Callable[[Any, int], training.Totals]:
-    settings = parts.settings
-    return training.make_run_updates(
-        parts.strategy,
-        parts.network,
-        parts.optimizer,
-        parts.objective,
-        parts.weights,
-        seed=settings.seed,
-        max_grad_norm=settings.max_grad_norm,
-        num_micro_batches=settings.num_micro_batches,
-        num_branches=parts.num_branches,
-        jit_compile=devices.compiles(parts.strategy, settings.jit_compile),
-    )
-
-
-def _train_batches(parts: _Parts, paths: Sequence[str], position: int) -> Iterable:
-    settings = parts.settings
-    make = functools.partial(
-        input_pipeline.train_batches,
-        paths,
-        batch_size=settings.train_batch_size,
-        seed=settings.seed,
-        shuffle_buffer_size=settings.shuffle_buffer_size,
-        position=position,
-    )
-    return input_pipeline.distribute(
-        parts.strategy, make, _features(settings), batch_size=settings.train_batch_size
-    )
-
-
-def _make_evaluate(parts: _Parts, paths: Sequence[str]) -> Callable[[], dict[str, float]]:
-    settings = parts.settings
-    evaluate = training.make_evaluate(
-        parts.strategy, parts.network, parts.objective, num_branches=parts.num_branches
-    )
-    batches = functools.partial(
-        input_pipeline.distribute_eval,
-        parts.strategy,
-        paths,
-        _features(settings),
-        batch_size=settings.eval_batch_size,
-        max_examples=settings.max_eval_examples,
-    )
-    return lambda: evaluate(batches())
-
-
-def _features(settings: PretrainConfig) -> features.Features:
-    """Those that the model reads."""
-    found = features.pretraining(settings.max_seq_length, settings.max_predictions_per_seq)
-    del found[features.TOKEN_BOUNDARY]
-    return found
 
 
 def _restore(
