@@ -21,7 +21,7 @@ from albert_tf import (
 )
 from albert_tf.errors import UserError
 from albert_tf.finetune_config import FinetuneConfig
-from export import packing, saved_model, sources
+from export import packing, saved_model, server_ops, sources
 from export.kinds import Options
 from export.sources import Source
 from export.text import make_tokenizer
@@ -78,6 +78,7 @@ def write(source: Source, folder: str, seq_length: int | None = 128) -> None:
     with files.replacing_folder(folder) as temporary:
         if seq_length is not None:
             write_preprocessor(source, os.path.join(temporary, PREPROCESSOR), seq_length)
+            server_ops.check(os.path.join(temporary, PREPROCESSOR))
         with compiling.off():
             write_encoder(source, os.path.join(temporary, ENCODER))
 

@@ -110,6 +110,8 @@ def read(
     may_be_none = kind == tasks.SPAN_OR_NONE or (kind == tasks.SPAN and of_none)
     choices = {name: value for name, value in choices.items() if value is not None}
     _check_meant(kind, [*choices, *(["labels"] if labels else [])], may_be_none=may_be_none)
+    if "null_threshold" in choices and not choices.get("text", True):
+        raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
     if may_be_none:
         choices.setdefault("null_threshold", _best_threshold(prefix))
     if choices.get("text", True):

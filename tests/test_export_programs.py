@@ -80,6 +80,7 @@ def test_a_model_of_a_run_answers_none_above_its_threshold(
         (["--kind=encoder", "--top_k=5"], "--top_k is for fill_mask"),
         (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification and"),
         (["--kind=fill_mask", "--null_threshold=0"], "--null_threshold is for"),
+        (["--kind=span_or_none", "--null_threshold=0", "--text=false"], "--null_threshold is for"),
     ],
 )
 def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path, flags, sentence):

@@ -47,6 +47,23 @@ def test_new_ops_are_refused(tmp_path):
     assert server_ops.check(folder, oldest=(2, 20)) == {"TFText>RoundRobinTrim"}
 
 
+def test_new_ops_of_tensorflow_itself_are_refused(tmp_path):
+    def function(texts):
+        lengths = tf.cast(tf.strings.length(texts), tf.complex64)
+        return {"turned": tf.raw_ops.FFTND(input=lengths, fft_length=[2], axes=[0])}
+
+    folder = save(tmp_path, function)
+    with pytest.raises(UserError, match=r"servers of version 2\.12 lack FFTND\."):
+        server_ops.check(folder)
+    assert server_ops.check(folder, oldest=(2, 20)) == set()
+
+
+def test_ops_that_are_called_new_exist():
+    assert all(hasattr(tf.raw_ops, op) for op in server_ops.NEWER)
+    for beginning in server_ops.NEWER_BEGINNINGS:
+        assert any(op.startswith(beginning) for op in dir(tf.raw_ops))
+
+
 def test_ops_of_functions_count_and_unknown_ones_are_missing(tmp_path):
     @tf.function
     def inner(texts):
