@@ -42,7 +42,7 @@ SINCE: Mapping[str, Version] = {
     "TFText>RoundRobinTrim": (2, 20),
     "TFText>RoundRobinGenerateMasks": (2, 20),
 }
-# What TensorFlow 2.21 itself has and 2.12 lacks, `dir(tf.raw_ops)` of the two compared; of operations
+# What TensorFlow 2.21 has and 2.12 lacks, `dir(tf.raw_ops)` of the two compared; of operations
 # for TPUs and their embeddings the beginnings.
 NEWER = frozenset(
     [
