@@ -17,6 +17,7 @@ from albert_tf import (
     runs,
     training,
     workdirs,
+    workers,
 )
 from albert_tf.config import PretrainConfig
 
@@ -59,6 +60,8 @@ def run(
     identity = workdirs.Identity(
         settings, records_vocabulary, {workdirs.RECORDS: workdirs.counts(train_paths)}
     )
+    told = {"--eval_files": dict(workdirs.counts(eval_paths)), "--init_checkpoint": init_checkpoint}
+    workers.check_same(strategy, workdirs.facts(identity) | workdirs.flat(told))
     workdirs.check_same_run(workdir, identity)
     parts = runs.build(
         settings,
