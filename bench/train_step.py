@@ -39,17 +39,29 @@ def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
     return {**found, "masked_lm_weights": np.ones((size, predictions), np.float32)}
 
 
-def make_update(settings: config.PretrainConfig) -> Callable[[], object]:
-    """Returns what runs one update, after two to warm up."""
-    strategy = tf.distribute.get_strategy()
+def make_network(
+    settings: config.PretrainConfig, strategy: tf.distribute.Strategy
+) -> model.AlbertForPretraining:
+    with strategy.scope():
+        return model.AlbertForPretraining(
+            settings.albert, dtype=settings.dtype, rematerialize=settings.rematerialize
+        )
+
+
+def make_update(
+    settings: config.PretrainConfig,
+    strategy: tf.distribute.Strategy | None = None,
+    network: model.AlbertForPretraining | None = None,
+) -> Callable[[], object]:
+    """Returns what runs one update, after two to warm up; a worker has `train_batch_size` rows."""
+    strategy = strategy or tf.distribute.get_strategy()
     num_branches = runs.num_branches(settings, strategy)
     devices.share_cores(num_branches)
-    network = model.AlbertForPretraining(
-        settings.albert, dtype=settings.dtype, rematerialize=settings.rematerialize
-    )
+    network = network or make_network(settings, strategy)
     weights = pretraining.trained_weights(network, settings.sentence_task)
-    optimizer = optimizers.from_config(settings)
-    optimizer.build(weights)
+    with strategy.scope():
+        optimizer = optimizers.from_config(settings)
+        optimizer.build(weights)
     run_updates = training.make_run_updates(
         strategy,
         network,
