@@ -4,8 +4,9 @@
         --set max_seq_length=128 --set train_batch_size=1
 
 Starts `--workers` processes on this machine and trains on random data; `train_batch_size` is of one
-worker. The bytes are those of the workers' TCP connections, as Linux counts them: gradients, and
-the little else that is said. Prints one line of JSON for each model:
+worker. With `--reduce_only` they sum gradients and do nothing else: that needs a third of the
+memory, and the seconds are of the sum. The bytes are those of the workers' TCP connections, as Linux
+counts them: gradients, and the little else that is said. Prints one line of JSON for each model:
 
     parameters             that are trained
     sent, received         megabytes (1e6 bytes) of one worker in one update
@@ -24,7 +25,10 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 
+import keras
+import tensorflow as tf
 import train_step
 from absl import app, flags, logging
 
@@ -32,6 +36,7 @@ from albert_tf import config, devices, pretraining
 
 MODEL = flags.DEFINE_multi_string("model", ["albert_large_v2", "bert_large"], "presets")
 WORKERS = flags.DEFINE_integer("workers", 2, "processes")
+REDUCE_ONLY = flags.DEFINE_bool("reduce_only", False, "sum gradients, and do nothing else")
 
 # In Linux' `struct tcp_info`: bytes that the other side has acknowledged, bytes received.
 _BYTES_ACKED = 120
@@ -60,8 +65,11 @@ def measure(settings: config.PretrainConfig) -> dict[str, float]:
     network = train_step.make_network(settings, strategy)
     weights = pretraining.trained_weights(network, settings.sentence_task)
     parameters = sum(weight.shape.num_elements() for weight in weights)
-    update = train_step.make_update(settings, strategy, network)
-    update()  # the first after warming up still makes connections
+    if REDUCE_ONLY.value:
+        update = make_reduce(strategy, weights)
+    else:
+        update = train_step.make_update(settings, strategy, network)
+    update()  # the first makes connections
     seconds, cpu_seconds, before = [], [], transferred()
     for _ in range(train_step.STEPS.value):
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -82,6 +90,23 @@ def measure(settings: config.PretrainConfig) -> dict[str, float]:
         "sequences_per_second": round(number * settings.train_batch_size / median, 3),
         "resident_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
     }
+
+
+def make_reduce(
+    strategy: tf.distribute.Strategy, weights: Sequence[keras.Variable]
+) -> Callable[[], object]:
+    """Returns what sums gradients of these weights over all workers."""
+
+    def of_replica() -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        gradients = [tf.ones_like(weight.value) for weight in weights]
+        return tf.linalg.global_norm(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
+
+    @tf.function
+    def reduce() -> tf.Tensor:
+        return strategy.run(of_replica)
+
+    return lambda: reduce().numpy()
 
 
 def start(preset: str) -> list[dict[str, float]]:
