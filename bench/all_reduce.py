@@ -5,8 +5,8 @@
 
 Starts `--workers` processes on this machine and trains on random data; `train_batch_size` is of one
 worker. With `--reduce_only` they sum gradients and do nothing else: that needs a third of the
-memory, and the seconds are of the sum. The bytes are those of the workers' TCP connections, as Linux
-counts them: gradients, and the little else that is said. Prints one line of JSON for each model:
+memory, and the seconds are of the sum. The bytes are those of the workers' TCP connections, as
+Linux counts them: gradients, and the little else that is said. Prints a line of JSON a model:
 
     parameters             that are trained
     sent, received         megabytes (1e6 bytes) of one worker in one update
@@ -80,6 +80,7 @@ def measure(settings: config.PretrainConfig) -> dict[str, float]:
         (now - then) / len(seconds) / 1e6 for now, then in zip(transferred(), before, strict=True)
     )
     median = statistics.median(seconds)
+    sequences = 0 if REDUCE_ONLY.value else number * settings.train_batch_size
     return {
         "parameters": parameters,
         "sent": round(sent, 2),
@@ -87,7 +88,7 @@ def measure(settings: config.PretrainConfig) -> dict[str, float]:
         "formula": round(2 * (number - 1) / number * 4 * parameters / 1e6, 2),
         "seconds": round(median, 3),
         "cpu_seconds": round(statistics.median(cpu_seconds), 3),
-        "sequences_per_second": round(number * settings.train_batch_size / median, 3),
+        "sequences_per_second": round(sequences / median, 3),
         "resident_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
     }
 

@@ -120,7 +120,7 @@ def test_a_machine_without_a_tpu_says_what_is_quoted():
 
 
 TINY = ["hidden_size=8", "embedding_size=6", "num_hidden_layers=1", "num_attention_heads=2"]
-TINY = [f"--set=albert.{value}" for value in (*TINY, "intermediate_size=10", "vocab_size=60")]
+TINY = [f"--set=albert.{value}" for value in (*TINY, "intermediate_size=10", "vocab_size=50")]
 SHORT = ["num_train_steps=2", "num_warmup_steps=1", "train_batch_size=4", "eval_batch_size=2"]
 SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
 
@@ -136,8 +136,8 @@ def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     text = "\n\n".join("\n".join(lines) for lines in documents)
     (tmp_path / "text" / "a.txt").write_text(text)
     extra = {
-        "bin/train_vocabulary": ["--vocab_size=60"],
-        "bin/create_pretraining_data": ["--num_shards=2", "--seed=1"],
+        "bin/train_vocabulary": ["--vocab_size=50"],
+        "bin/create_pretraining_data": ["--num_processes=1"],
         "bin/run_pretraining": [*TINY, *SHORT],
     }
     done = []
