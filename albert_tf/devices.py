@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from albert_tf import workers
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 
 MAX_BRANCHES = 8
 
@@ -37,9 +37,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, OSError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"--tpu: no TPU {name!r} ({reason}). Run on a TPU VM with requirements-tpu.txt "
+            f"--tpu: no TPU {name!r} ({reason(error)}). Run on a TPU VM with requirements-tpu.txt "
             "installed, or name the TPU with --tpu_name."
         ) from error
     return tf.distribute.TPUStrategy(resolver)

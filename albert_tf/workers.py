@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 
 _ANSWERS_WITHIN = 2.0  # seconds
 # What every error says that TensorFlow raises in one worker because of another.
@@ -47,7 +47,7 @@ def strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         cluster = _cluster(resolver)
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise UserError(
-            f"TF_CONFIG does not describe workers ({_first_line(error)}). Unset it or mend it."
+            f"TF_CONFIG does not describe workers ({reason(error)}). Unset it or mend it."
         ) from error
     _tell_who_is_missing(cluster)
     try:
@@ -55,7 +55,7 @@ def strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (ValueError, tf.errors.OpError) as error:
         raise UserError(
-            f"{cluster.name(cluster.own)} cannot join the others ({_first_line(error)}). Stop all "
+            f"{cluster.name(cluster.own)} cannot join the others ({reason(error)}). Stop all "
             "workers of TF_CONFIG, see that the ports are free, and start all again."
         ) from error
 
@@ -169,24 +169,20 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         cluster = _of(strategy)
-        _, found, reason = str(error).partition(_LOST)
+        _, found, cause = str(error).partition(_LOST)
         if cluster is None or not found:
             raise
         raise UserError(
-            f"{_who(cluster, reason)} has stopped, and so does {cluster.name(cluster.own)}. Its "
+            f"{_who(cluster, cause)} has stopped, and so does {cluster.name(cluster.own)}. Its "
             "own output may say why. Run the same command on all workers: they go on from the "
             "last checkpoint."
         ) from error
 
 
-def _who(cluster: Cluster, reason: str) -> str:
+def _who(cluster: Cluster, cause: str) -> str:
     """The worker that an error names."""
-    for job, number in re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", reason):
+    for job, number in re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", cause):
         task = (job, int(number))
         if task in cluster.tasks and cluster.tasks.index(task) != cluster.own:
             return cluster.name(cluster.tasks.index(task))
     return "another worker"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
