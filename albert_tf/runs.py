@@ -92,7 +92,7 @@ def build(
 def num_branches(settings: Settings, strategy: tf.distribute.Strategy) -> int:
     """See `devices.branches`; checks that the settings can be compiled as they ask for."""
     jit_compile = devices.compiles(strategy, settings.jit_compile)
-    if settings.rematerialize:
+    if settings.rematerialize or settings.layer_loop:
         return 1  # branches hold what they recompute at the same time: as much as without
     rows = settings.train_batch_size // settings.num_micro_batches
     return devices.branches(strategy, [rows, settings.eval_batch_size], jit_compile=jit_compile)
