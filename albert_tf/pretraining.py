@@ -60,13 +60,7 @@ def run(
         settings, records_vocabulary, {workdirs.RECORDS: workdirs.counts(train_paths)}
     )
     workdirs.check_same_run(workdir, identity)
-    parts = runs.build(
-        settings,
-        strategy,
-        lambda: _make_network(settings),
-        losses.pretraining(settings.sentence_task),
-        _features(settings),
-    )
+    parts = build(settings, strategy)
     try:
         runs.train(
             parts,
@@ -85,6 +79,17 @@ def run(
         )
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
+
+
+def build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> runs.Parts:
+    """The model, its optimizer and all that an update needs; see `runs.build`."""
+    return runs.build(
+        settings,
+        strategy,
+        lambda: _make_network(settings),
+        losses.pretraining(settings.sentence_task),
+        _features(settings),
+    )
 
 
 def _make_network(settings: PretrainConfig) -> runs.Network:
