@@ -269,12 +269,15 @@ def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[t
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
     """Rows of `table` [V, E] for `ids` [T] -> [T, E].
 
-    The gradient is a dense sum. TensorFlow's own is a list of rows; added to a dense gradient, as
-    that of the tied output layer, it would first copy the whole table into such a list.
+    The gradient is a dense sum in float32. TensorFlow's own is a list of rows; added to a dense
+    gradient, as that of the tied output layer, it would first copy the table into such a list.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return tf.math.unsorted_segment_sum(upstream, ids, tf.shape(table)[0]), None
+        rows = tf.cast(upstream, tf.float32)
+        return tf.cast(
+            tf.math.unsorted_segment_sum(rows, ids, tf.shape(table)[0]), table.dtype
+        ), None
 
     return tf.gather(table, ids), gradient
 
