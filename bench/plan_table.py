@@ -34,22 +34,20 @@ def settings_of(model: str, way: str) -> config.PretrainConfig:
 
 def compiled_row(model: str, way: str, slice_name: str) -> dict:
     topology = chips.topology(slice_name)
+    batch = BATCH // topology.num_devices
     lowered = lowering.lower(
-        settings_of(model, way),
-        per_replica_batch=BATCH // topology.num_devices,
-        num_replicas=topology.num_devices,
+        settings_of(model, way), per_replica_batch=batch, num_replicas=topology.num_devices
     )
     findings = [str(one) for one in lint.lint(lowered.module)]
     found = compiling.compile_step(lowered, topology)
-    row = {"model": model, "way": way, "slice": slice_name, "lint": findings}
+    row = {"model": model, "way": way, "slice": slice_name, "batch": batch, "lint": findings}
     return {**row, **dataclasses.asdict(found)}
 
 
 def shown(row: dict) -> str:
     """One line of the table: compiled / by formula = ratio, of memory and of FLOPs."""
     settings = settings_of(row["model"], row["way"])
-    topology = chips.topology(row["slice"])
-    batch = BATCH // topology.num_devices
+    batch = row["batch"]
     by_formula = memory.needed(settings, batch).total
     flops = costs.flops(settings, batch).total
     needed = row["peak"] if row["fits"] else row["needed"]

@@ -170,7 +170,13 @@ def _flops(found: Iterable[Product], again: bool) -> dict[str, float]:
 
 
 def recomputes(settings: PretrainConfig) -> bool:
-    return settings.rematerialize or getattr(settings, "layer_loop", False)
+    """Whether the backward pass computes the blocks again."""
+    return settings.rematerialize or loops(settings)
+
+
+def loops(settings: PretrainConfig) -> bool:
+    """Whether the layers are one loop of the device."""
+    return getattr(settings, "layer_loop", False)
 
 
 def intensity(settings: PretrainConfig, batch: int) -> float:

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from plan.planning import Plan
+from plan.compiling import Compiled
+from plan.costs import Flops
+from plan.estimate import Plan
 
 GB = 1e9
 TERA = 1e12
@@ -45,7 +47,7 @@ def _parts(plan: Plan) -> list[str]:
     return [*_aligned(rows), "(operations of an update on one device, in TFLOP; products alone)"]
 
 
-def _teras(flops) -> list[str]:
+def _teras(flops: Flops | None) -> list[str]:
     if flops is None:
         return [""] * 3
     return [f"{x / TERA:.4g}" for x in (flops.forward, flops.backward, flops.recomputed)]
@@ -84,7 +86,7 @@ def _duration(plan: Plan) -> str:
     )
 
 
-def compiled_lines(plan: Plan, found) -> list[str]:
+def compiled_lines(plan: Plan, found: Compiled) -> list[str]:
     """What the compiler says, beside the formula."""
     limit = found.available or plan.topology.device.memory
     if not found.fits:
