@@ -33,7 +33,7 @@ state = {name: x["output"] for name, x in inputs.items() if x["output"] is not N
 platform = "cuda" if jax.default_backend() == "gpu" else "cpu"
 exported = export.deserialize((given.folder / f"step.{platform}.jaxexport").read_bytes())
 donated = [number for number, name in enumerate(inputs) if name in state]
-step = jax.jit(exported.call, donate_argnums=donated)
+step = jax.jit(exported.call, donate_argnums=donated).lower(*exported.in_avals).compile()
 arrays = dict(np.load(given.arrays)) if given.arrays else {}
 arrays = {name: value.astype(inputs[name]["dtype"]) for name, value in arrays.items()}
 examples = {name: arrays.pop(name) for name in inputs if name in arrays and name not in state}
@@ -52,7 +52,7 @@ for number in range(given.steps):
         for told in jax.device_get(waiting):
             losses = {x: float(told[f"{x}_loss"] / max(told[x], 1)) for x in about["counts"]}
             print(json.dumps({"loss": sum(losses.values()), **losses}), flush=True)
-        waiting, started = [], started or time.perf_counter()  # without the first: it compiles
+        waiting, started = [], started or time.perf_counter()  # without the first
 rate = (given.steps - 1) / (time.perf_counter() - started)
 print(f"{rate:.3f} steps/s, {rate * about['model_flops']:.3e} model FLOP/s", jax.devices()[0])
 if given.save:
