@@ -62,13 +62,12 @@ def measure(settings: config.PretrainConfig) -> dict[str, float]:
     """What is printed of one model, seen from this worker."""
     strategy = devices.strategy()
     number = strategy.num_replicas_in_sync
-    network = train_step.make_network(settings, strategy)
-    weights = pretraining.trained_weights(network, settings.sentence_task)
-    parameters = sum(weight.shape.num_elements() for weight in weights)
+    parts = pretraining.build(settings, strategy)
+    parameters = sum(weight.shape.num_elements() for weight in parts.weights)
     if REDUCE_ONLY.value:
-        update = make_reduce(strategy, weights)
+        update = make_reduce(strategy, parts.weights)
     else:
-        update = train_step.make_update(settings, strategy, network)
+        update = train_step.make_update(settings, parts=parts)
     update()  # the first makes connections
     seconds, cpu_seconds, before = [], [], transferred()
     for _ in range(train_step.STEPS.value):
