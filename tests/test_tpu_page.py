@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf import config, devices, workdirs
 from albert_tf.errors import UserError
+from plan import chips
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tpu.md").read_text()
@@ -73,6 +74,15 @@ def test_versions_are_those_of_the_requirements():
         assert f"#   {line}\n" in requirements
     pinned = re.search(r"^tensorflow-tpu==(\d+\.\d+)", requirements, re.MULTILINE)[1]
     assert f"TensorFlow for TPUs ends at {pinned} " in PAGE
+
+
+def test_slices_are_those_of_the_plan():
+    rows = re.findall(r"^\| (v\w+) \|.*\| `(\S+)` \| (\d) (core|chip)s \|$", PAGE, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == list(chips.TPUS)
+    for kind, name, number, what in rows:
+        slice_ = chips.topology(name)
+        assert (slice_.device, slice_.num_devices) == (chips.TPUS[kind], int(number))
+        assert slice_.device.per_chip == (2 if what == "core" else 1)
 
 
 def test_addresses_of_several_hosts_are_understood():
@@ -138,11 +148,12 @@ def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     extra = {
         "bin/train_vocabulary": ["--vocab_size=50"],
         "bin/create_pretraining_data": ["--num_processes=1"],
+        "bin/plan_training": [],
         "bin/run_pretraining": [*TINY, *SHORT],
     }
     done = []
     for name, arguments in programs():
-        if name not in extra or values(arguments, "tpu_name"):
+        if name not in extra or "--compile" in arguments or values(arguments, "tpu_name"):
             continue
         given = [word.replace("gs://my-bucket/", "") for word in arguments if word != "--tpu"]
         assert not run_program(ROOT / name, *given, *extra[name]), name
