@@ -212,6 +212,7 @@ def _make_network(settings: FinetuneConfig, task: Task) -> tuple[AlbertForTask, 
         sizes,
         seed=settings.seed,
         rematerialize=settings.rematerialize,
+        layer_loop=settings.layer_loop,
         dtype=settings.dtype,
     )
     return network, network.trained_weights()

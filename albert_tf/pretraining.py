@@ -97,6 +97,7 @@ def _make_network(settings: PretrainConfig) -> runs.Network:
         settings.albert,
         seed=settings.seed,
         rematerialize=settings.rematerialize,
+        layer_loop=settings.layer_loop,
         dtype=settings.dtype,
     )
     return network, trained_weights(network, settings.sentence_task)
