@@ -57,7 +57,9 @@ class Operation:
 
     @property
     def types(self) -> list[str]:
-        return _TYPE.findall(self.text)
+        """Of its operands and results, not of what is in its regions."""
+        lines = self.text.splitlines()
+        return _TYPE.findall(lines[0] + (lines[-1] if len(lines) > 1 else ""))
 
 
 def lint(module: bytes) -> list[Finding]:
