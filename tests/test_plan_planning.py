@@ -9,7 +9,18 @@ from test_house import ROOT
 
 from albert_tf import config
 from albert_tf.errors import UserError
-from plan import chips, compiling, environment, estimate, lint, lowering, memory, planning, report
+from plan import (
+    chips,
+    compiling,
+    costs,
+    environment,
+    estimate,
+    lint,
+    lowering,
+    memory,
+    planning,
+    report,
+)
 
 PROGRAM = ROOT / "bin" / "plan_training"
 GB = 10**9
@@ -227,15 +238,15 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     found = json.loads(path.read_text())["compiled"]
     assert found["fits"]
     assert found["device_kind"] == "TPU v5 lite"
-    state = 12 * sum(report_parameters(settings))
+    state = 12 * sum(parameters(settings))
     assert state < found["arguments"] < 20 * state  # small arrays are filled up to whole tiles
     # The counts, the gradients together, and what an update tells.
     assert found["all_reduces"] == 3
-    assert found["all_reduce_bytes"] == 4 * sum(report_parameters(settings)) + 4 * (2 + 9)
+    assert found["all_reduce_bytes"] == 4 * sum(parameters(settings)) + 4 * (2 + 9)
 
 
-def report_parameters(settings):
-    return estimate.costs.parameters(settings.albert).values()
+def parameters(settings):
+    return costs.parameters(settings.albert).values()
 
 
 @pytest.mark.slow
@@ -244,3 +255,22 @@ def test_what_libtpu_does_not_know_is_one_line(jax_python):
     lowered = lowering.Lowered(module=b"", inputs=(), outputs=(), state=(), num_replicas=4)
     with pytest.raises(UserError, match=r"--topology: no 'v5e:3x5x7' \("):
         compiling.compile_step(lowered, unknown)
+
+
+@pytest.mark.slow
+def test_too_little_memory_is_a_result(jax_python):
+    shape = "tensor<80000x65536xf32>"  # 21 GB in, 21 GB out
+    module = f"""
+      module @step {{
+        func.func @main(%arg0: {shape}) -> {shape} {{
+          %0 = stablehlo.add %arg0, %arg0 : {shape}
+          return %0 : {shape}
+        }}
+      }}"""
+    lowered = lowering.Lowered(
+        module=module.encode(), inputs=(), outputs=(), state=(), num_replicas=4
+    )
+    found = compiling.compile_step(lowered, chips.topology("v5e:2x2"))
+    assert not found.fits
+    assert found.needed == pytest.approx(2 * 4 * 80_000 * 65_536, rel=1e-3)
+    assert 15 * 2**30 < found.available < 16 * 2**30
