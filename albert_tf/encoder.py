@@ -121,7 +121,7 @@ class SharedEncoder(AlbertLayer):
         ]
 
     def _looped(self, x, seed, adder, rows):
-        """All steps in one loop; but with `rows` the last one, which is unlike them, after it."""
+        """All steps in one loop but the last, which with `rows` is unlike them."""
         pairs = list(zip(self.attentions[0], self.ffns[0], strict=True))
         weights = [w for pair in pairs for block in pair for w in block.read()]
         size, last = len(weights) // len(pairs), self.config.num_hidden_layers - 1
@@ -140,13 +140,10 @@ class SharedEncoder(AlbertLayer):
                 )
             return x
 
-        num_steps = last + 1 if rows is None else last
-        if num_steps:
-            x = recomputing.looped(run, num_steps)(x, seed, weights)
-        if rows is not None:
-            run_last = functools.partial(run, step=last, rows=rows)
-            x = recomputing.recomputed(run_last)(x, seed, weights)
-        return x
+        run_last = functools.partial(run, step=last, rows=rows)
+        if last == 0:
+            return recomputing.recomputed(run_last)(x, seed, weights)
+        return recomputing.looped(run, last, run_last)(x, seed, weights)
 
 
 def _block(blocks, x, seed, weights, *, adder, number, rows, training):

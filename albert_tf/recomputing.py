@@ -23,8 +23,7 @@ def recomputed(layer: Layer) -> Layer:
         @tf.custom_gradient
         def run(x: tf.Tensor, *weights: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-                later = _after(upstream, x), None if seed is None else _after(upstream, seed)
-                return gradients(layer, *later, weights, upstream)
+                return _again(layer, x, seed, weights, upstream)
 
             return layer(x, seed, weights), gradient
 
@@ -33,12 +32,12 @@ def recomputed(layer: Layer) -> Layer:
     return call
 
 
-def looped(step: Step, num_steps: int) -> Layer:
-    """`num_steps` steps with the same weights, one after the other, as one layer.
+def looped(step: Step, num_steps: int, last: Layer) -> Layer:
+    """`num_steps` steps and then `last`, all with the same weights, as one layer.
 
-    It is a loop of the device, and its gradient is another one, which computes each step again: a
-    program of two steps, however many there are. The weights are float32. Matrices are cast to the
-    type of x once; gradients are added up in float32.
+    The steps are a loop of the device, and their gradient is another one, which computes each step
+    again: a program of a few steps, however many there are. The weights are float32. Matrices are
+    cast to the type of x once; gradients are added up in float32.
     """
 
     def call(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
@@ -50,7 +49,12 @@ def looped(step: Step, num_steps: int) -> Layer:
                 return lambda x, seed, weights: step(x, seed, weights, number)
 
             y, inputs = _forward(at, num_steps, x, seed, copies)
-            return y, lambda upstream: _backward(at, inputs, seed, copies, upstream)
+
+            def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
+                found = _again(last, y, seed, copies, upstream)
+                return _backward(at, num_steps, inputs, seed, copies, found)
+
+            return last(y, seed, copies), gradient
 
         return run(x, *weights)
 
@@ -58,35 +62,49 @@ def looped(step: Step, num_steps: int) -> Layer:
 
 
 def _forward(at, num_steps, x, seed, weights):
-    """The output of the last step and the inputs of all."""
+    """The output of the loop and the inputs of its steps."""
     inputs = tf.TensorArray(x.dtype, num_steps, element_shape=x.shape, clear_after_read=False)
 
     def body(number, x, inputs):
         y = tf.ensure_shape(at(number)(x, seed, weights), x.shape)
         return number + 1, y, inputs.write(number, x)
 
-    # One iteration at a time: what the next ones could draw or cast in advance would be kept.
-    options = {"parallel_iterations": 1, "maximum_iterations": num_steps}
-    return tf.while_loop(lambda n, *_: n < num_steps, body, (0, x, inputs), **options)[1:]
+    return _loop(body, num_steps, (0, x, inputs))[1:]
 
 
-def _backward(at, inputs, seed, weights, upstream):
-    """The gradients of the first input and of the weights."""
-    num_steps = int(inputs.size()) if tf.executing_eagerly() else inputs.size()
-    sums = [tf.zeros_like(weight, tf.float32) for weight in weights]
+def _backward(at, num_steps, inputs, seed, weights, found):
+    """The gradients of the first input and of the weights.
+
+    Args:
+        found: those of the last output, and of the weights in what came after it.
+    """
+    upstream, *found = found
 
     def body(number, upstream, sums):
-        of_x, *found = gradients(at(number), inputs.read(number), seed, weights, upstream)
+        x = inputs.read(num_steps - 1 - number)
+        layer = at(num_steps - 1 - number)
+        of_x, *found = _gradients(layer, x, seed, weights, upstream)
         sums = [total + tf.cast(one, tf.float32) for total, one in zip(sums, found, strict=True)]
-        return number - 1, tf.ensure_shape(of_x, upstream.shape), sums
+        return number + 1, tf.ensure_shape(of_x, upstream.shape), sums
 
-    options = {"parallel_iterations": 1, "maximum_iterations": num_steps}
-    start = (num_steps - 1, upstream, sums)
-    _, of_x, sums = tf.while_loop(lambda n, *_: n >= 0, body, start, **options)
+    sums = [tf.cast(one, tf.float32) for one in found]
+    _, of_x, sums = _loop(body, num_steps, (0, upstream, sums))
     return [of_x, *sums]
 
 
-def gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
+def _loop(body, num_steps, start):
+    """One iteration at a time: what the next ones could draw in advance would have to be kept."""
+    options = {"parallel_iterations": 1, "maximum_iterations": num_steps}
+    return tf.while_loop(lambda number, *_: number < num_steps, body, start, **options)
+
+
+def _again(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
+    """The gradients of a layer that is not computed again before `upstream` is known."""
+    later = None if seed is None else _after(upstream, seed)
+    return _gradients(layer, _after(upstream, x), later, weights, upstream)
+
+
+def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
     """Computes the layer, and of it the gradients of x and of each of the weights."""
     with tf.GradientTape() as tape:
         tape.watch([x, *weights])
