@@ -85,7 +85,7 @@ def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, int]]:
         gradients = of_heads + (full - j) * matrices * width
         activations = (j + 1) * kept
         if costs.loops(settings):  # all inputs in one array, all gradients in one sum
-            gradients = of_heads + matrices * (4 + 2 * width)
+            gradients = of_heads + matrices * (4 + width)
             activations = full * kept
         working = _working(settings, batch) + (block if again else 0)
         moments.append(
