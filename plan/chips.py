@@ -58,12 +58,19 @@ TPUS = {
         name="TPU v6e chip", peak=918e12, memory=32 * GIB, bandwidth=1640e9, matrix_unit=256
     ),
 }
+_TILE = 16  # of tensor cores
+
+
+def _gpu(name: str, peak: float, memory: int, bandwidth: float) -> Device:
+    return Device(name=name, peak=peak, memory=memory, bandwidth=bandwidth, matrix_unit=_TILE)
+
+
 GPUS = {
-    "a100": Device(name="A100 (80 GB)", peak=312e12, memory=80 * GIB, bandwidth=2039e9),
-    "h100": Device(name="H100 (SXM)", peak=989e12, memory=80 * GIB, bandwidth=3350e9),
-    "h200": Device(name="H200 (SXM)", peak=989e12, memory=141 * GIB, bandwidth=4800e9),
-    "l4": Device(name="L4", peak=121e12, memory=24 * GIB, bandwidth=300e9),
-    "l40s": Device(name="L40S", peak=362e12, memory=48 * GIB, bandwidth=864e9),
+    "a100": _gpu("A100 (80 GB)", 312e12, 80 * GIB, 2039e9),
+    "h100": _gpu("H100 (SXM)", 989e12, 80 * GIB, 3350e9),
+    "h200": _gpu("H200 (SXM)", 989e12, 141 * GIB, 4800e9),
+    "l4": _gpu("L4", 121e12, 24 * GIB, 300e9),
+    "l40s": _gpu("L40S", 362e12, 48 * GIB, 864e9),
 }
 HERE = "here"
 

@@ -13,10 +13,10 @@ TERA = 1e12
 
 def lines(plan: Plan) -> list[str]:
     """The tables of a plan, by formula."""
-    settings, device = plan.settings, plan.topology.device
+    device = plan.topology.device
     heading = (
         f"{plan.topology.name}: {plan.topology.num_devices:,} x {device.name}, "
-        f"{plan.batch:,} sequences each, {plan.global_batch:,} together | {settings.dtype}"
+        f"{plan.batch:,} sequences each, {plan.global_batch:,} together | {plan.settings.dtype}"
     )
     return [
         heading,
@@ -29,7 +29,7 @@ def lines(plan: Plan) -> list[str]:
         if plan.topology.num_devices > 1
         else "all-reduce      none: one device",
         f"intensity       {plan.intensity:,.0f} operations a byte{_balance(plan)}",
-        f"matrix unit     {100 * plan.fill:.1f} % filled at most ({device.matrix_unit} wide)",
+        *_filled(plan),
         _rate(plan),
         _duration(plan),
     ]
@@ -67,6 +67,13 @@ def _balance(plan: Plan) -> str:
     if not device.bandwidth:
         return ""
     return f"; below {device.peak / device.bandwidth:,.0f} its memory would be the limit"
+
+
+def _filled(plan: Plan) -> list[str]:
+    unit = plan.topology.device.matrix_unit
+    if unit == 1:
+        return []
+    return [f"matrix unit     {100 * plan.fill:.1f} % filled at most ({unit} wide)"]
 
 
 def _rate(plan: Plan) -> str:
