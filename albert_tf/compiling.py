@@ -2,7 +2,10 @@
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Iterator
+
+import tensorflow as tf
 
 _is_off = contextvars.ContextVar("_is_off", default=False)
 
@@ -18,4 +21,10 @@ def off() -> Iterator[None]:
 
 
 def is_off() -> bool:
-    return _is_off.get()
+    return _is_off.get() or _is_for_tpus()
+
+
+@functools.cache
+def _is_for_tpus() -> bool:
+    """Whether this is the TensorFlow for TPUs, on whatever machine: its XLA has no CPUs."""
+    return bool(tf.config.list_physical_devices("TPU_SYSTEM"))

@@ -78,10 +78,8 @@ class AlbertConfig:
             elif field.name.endswith("_prob"):
                 checks.require(0 <= value < 1, f"{field.name} must be in [0, 1).")
         size, heads = self.hidden_size, self.num_attention_heads
-        checks.require(
-            size % heads == 0,
-            f"hidden_size {size} is not a multiple of num_attention_heads {heads}.",
-        )
+        message = f"hidden_size {size} is not a multiple of num_attention_heads {heads}."
+        checks.require(size % heads == 0, message)
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         checks.require(
             groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}."
@@ -148,6 +146,7 @@ class PretrainConfig:
         dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
             losses are float32.
         rematerialize: compute activations again in the backward pass: less memory, more time.
+        layer_loop: the same in one loop over layers that share all weights: compiles sooner.
         jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs.
         seed: of weights, dropout and the order of the data.
         shuffle_buffer_size: records.
@@ -178,6 +177,7 @@ class PretrainConfig:
     max_grad_norm: float = 1.0
     dtype: str = "mixed_bfloat16"
     rematerialize: bool = False
+    layer_loop: bool = False
     jit_compile: bool | None = None
     seed: int = 12345
     shuffle_buffer_size: int = 10_000

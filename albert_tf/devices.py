@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf import workers
+from albert_tf.errors import UserError, reason
 
 MAX_BRANCHES = 8
 
@@ -18,25 +19,15 @@ def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
         tpu: name or address of a TPU, or `local` on a TPU VM.
 
     Raises:
-        UserError: there is no such TPU, or `TF_CONFIG` makes no sense.
+        UserError: there is no such TPU, or the workers cannot come together.
     """
     if tpu is not None:
         return _tpu(tpu)
     if os.environ.get("TF_CONFIG"):
-        return _workers()
+        return workers.strategy()
     if len(tf.config.list_physical_devices("GPU")) > 1:
         return tf.distribute.MirroredStrategy()
     return tf.distribute.get_strategy()
-
-
-def _workers() -> tf.distribute.Strategy:
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    except (ValueError, AttributeError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"TF_CONFIG does not describe workers ({reason}). Unset it or mend it."
-        ) from error
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:
@@ -46,9 +37,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, OSError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"--tpu: no TPU {name!r} ({reason}). Run on a TPU VM with requirements-tpu.txt "
+            f"--tpu: no TPU {name!r} ({reason(error)}). Run on a TPU VM with requirements-tpu.txt "
             "installed, or name the TPU with --tpu_name."
         ) from error
     return tf.distribute.TPUStrategy(resolver)

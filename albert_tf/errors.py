@@ -7,3 +7,14 @@ class UserError(ValueError):
     Programs print it as a single line and exit with status 1 (see `albert_tf.program`). Every other
     exception is our own mistake and keeps its traceback.
     """
+
+
+def reason(error: Exception) -> str:
+    """What an error of TensorFlow's comes down to, in one line.
+
+    Errors of graphs begin with where in the graph, and end with it once more.
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
+    said = [line for line in lines if line and not line.startswith(places)]
+    return said[0] if said else type(error).__name__

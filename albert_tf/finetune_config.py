@@ -33,8 +33,8 @@ class FinetuneConfig:
         num_warmup_steps: updates; 0 takes `warmup_proportion` of all of them.
         warmup_proportion: read if `num_warmup_steps` is 0.
         optimizer, bias_correction, learning_rate, poly_power, weight_decay_rate, max_grad_norm,
-            dtype, rematerialize, jit_compile, seed, shuffle_buffer_size, steps_per_loop,
-            save_checkpoints_steps, max_rollbacks: see `config.PretrainConfig`.
+            dtype, rematerialize, layer_loop, jit_compile, seed, shuffle_buffer_size,
+            steps_per_loop, save_checkpoints_steps, max_rollbacks: see `config.PretrainConfig`.
         eval_steps: updates between two evaluations; 0 evaluates at the end alone.
         keep_checkpoint_max: newest checkpoints kept, beside the best.
         patience: evaluations in a row without a better score after which training stops; 0 never.
@@ -65,6 +65,7 @@ class FinetuneConfig:
     max_grad_norm: float = 1.0
     dtype: str = "mixed_bfloat16"
     rematerialize: bool = False
+    layer_loop: bool = False
     jit_compile: bool | None = None
     seed: int = 12345
     shuffle_buffer_size: int = 100_000

@@ -23,6 +23,7 @@ from albert_tf import (
     tasks,
     tokenization,
     workdirs,
+    workers,
 )
 from albert_tf.contents import Contents
 from albert_tf.errors import UserError
@@ -79,6 +80,8 @@ def run(
     settings = finetune_config.with_steps(settings, train.num_records)
     workdirs.check_batches(settings, strategy, evaluates=dev is not None)
     identity = _identity(settings, vocabulary, train)
+    told = {"dev records": dev.num_records if dev else 0, "initial": initial and initial.source}
+    workers.check_same(strategy, workdirs.facts(identity) | told)
     workdirs.check_same_run(workdir, identity)
     parts = runs.build(
         settings,
@@ -212,6 +215,7 @@ def _make_network(settings: FinetuneConfig, task: Task) -> tuple[AlbertForTask, 
         sizes,
         seed=settings.seed,
         rematerialize=settings.rematerialize,
+        layer_loop=settings.layer_loop,
         dtype=settings.dtype,
     )
     return network, network.trained_weights()

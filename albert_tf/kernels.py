@@ -24,7 +24,6 @@ LAYER_NORM_EPSILON = 1e-12
 _GELU_SLOPE = 1.5957691216057308
 _GELU_CUBIC = 0.044715
 
-
 _without_gradients = contextvars.ContextVar("_without_gradients", default=False)
 
 
@@ -269,12 +268,13 @@ def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[t
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
     """Rows of `table` [V, E] for `ids` [T] -> [T, E].
 
-    The gradient is a dense sum. TensorFlow's own is a list of rows; added to a dense gradient, as
-    that of the tied output layer, it would first copy the whole table into such a list.
+    The gradient is a dense float32 sum. TensorFlow's own would copy a table that is used twice.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return tf.math.unsorted_segment_sum(upstream, ids, tf.shape(table)[0]), None
+        rows = tf.cast(upstream, tf.float32)
+        sums = tf.math.unsorted_segment_sum(rows, ids, tf.shape(table)[0])
+        return tf.cast(sums, upstream.dtype), None
 
     return tf.gather(table, ids), gradient
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from albert_tf import features, heads, layers
+from albert_tf import encoder, features, heads, layers
 from albert_tf.config import AlbertConfig
 
 Batch = Mapping[str, tf.Tensor]
@@ -33,6 +33,8 @@ class Albert(keras.Model):
         config: the model.
         seed: of the initial weights.
         rematerialize: keep the input of each block only, and compute the rest again for gradients.
+        layer_loop: the same in one loop over the layers, which must share all their weights; in
+            training `encoder_outputs` is then the last block's alone.
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
 
     `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
@@ -45,6 +47,7 @@ class Albert(keras.Model):
         *,
         seed: int = 0,
         rematerialize: bool = False,
+        layer_loop: bool = False,
         dtype: str = "float32",
         name: str = "bert",
     ):
@@ -53,8 +56,8 @@ class Albert(keras.Model):
         rng = random.Random(seed)
         with layers.scope("bert"):
             self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
-            self.encoder = layers.SharedEncoder(
-                config, rng, rematerialize=rematerialize, dtype=dtype
+            self.encoder = encoder.SharedEncoder(
+                config, rng, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
             )
             with layers.scope("pooler"):
                 self.pooler = layers.Dense(

@@ -17,6 +17,7 @@ from albert_tf import (
     runs,
     training,
     workdirs,
+    workers,
 )
 from albert_tf.config import PretrainConfig
 
@@ -59,14 +60,10 @@ def run(
     identity = workdirs.Identity(
         settings, records_vocabulary, {workdirs.RECORDS: workdirs.counts(train_paths)}
     )
+    told = {"--eval_files": dict(workdirs.counts(eval_paths)), "--init_checkpoint": init_checkpoint}
+    workers.check_same(strategy, workdirs.facts(identity) | workdirs.flat(told))
     workdirs.check_same_run(workdir, identity)
-    parts = runs.build(
-        settings,
-        strategy,
-        lambda: _make_network(settings),
-        losses.pretraining(settings.sentence_task),
-        _features(settings),
-    )
+    parts = build(settings, strategy)
     try:
         runs.train(
             parts,
@@ -87,11 +84,23 @@ def run(
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
 
 
+def build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> runs.Parts:
+    """The model, its optimizer and all that an update needs; see `runs.build`."""
+    return runs.build(
+        settings,
+        strategy,
+        lambda: _make_network(settings),
+        losses.pretraining(settings.sentence_task),
+        _features(settings),
+    )
+
+
 def _make_network(settings: PretrainConfig) -> runs.Network:
     network = model.AlbertForPretraining(
         settings.albert,
         seed=settings.seed,
         rematerialize=settings.rematerialize,
+        layer_loop=settings.layer_loop,
         dtype=settings.dtype,
     )
     return network, trained_weights(network, settings.sentence_task)

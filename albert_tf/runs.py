@@ -92,7 +92,7 @@ def build(
 def num_branches(settings: Settings, strategy: tf.distribute.Strategy) -> int:
     """See `devices.branches`; checks that the settings can be compiled as they ask for."""
     jit_compile = devices.compiles(strategy, settings.jit_compile)
-    if settings.rematerialize:
+    if settings.rematerialize or settings.layer_loop:
         return 1  # branches hold what they recompute at the same time: as much as without
     rows = settings.train_batch_size // settings.num_micro_batches
     return devices.branches(strategy, [rows, settings.eval_batch_size], jit_compile=jit_compile)
@@ -165,7 +165,7 @@ def _loop(parts: Parts, train_paths: Sequence[str], **of_run: Any) -> run_loop.L
         strategy=parts.strategy,
         optimizer=parts.optimizer,
         position=parts.position,
-        run_updates=_make_run_updates(parts),
+        run_updates=make_run_updates(parts),
         train_batches=functools.partial(_train_batches, parts, train_paths),
         names=parts.objective.names,
         batch_size=settings.train_batch_size,
@@ -178,7 +178,8 @@ def _loop(parts: Parts, train_paths: Sequence[str], **of_run: Any) -> run_loop.L
     )
 
 
-def _make_run_updates(parts: Parts) -> Callable[[Any, int], training.Totals]:
+def make_run_updates(parts: Parts) -> Callable[[Any, int], training.Totals]:
+    """The updates of the run, see `training.make_run_updates`."""
     settings = parts.settings
     return training.make_run_updates(
         parts.strategy,

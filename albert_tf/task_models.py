@@ -24,7 +24,7 @@ class AlbertForTask(keras.Model):
         head: one of `task_heads.HEADS`.
         sizes: of the head.
         seed: of the initial weights.
-        rematerialize, dtype: see `model.Albert`.
+        rematerialize, layer_loop, dtype: see `model.Albert`.
     """
 
     def __init__(
@@ -35,10 +35,13 @@ class AlbertForTask(keras.Model):
         *,
         seed: int = 0,
         rematerialize: bool = False,
+        layer_loop: bool = False,
         dtype: str = "float32",
     ):
         super().__init__(name="albert_for_task", dtype=dtype, autocast=False)
-        self.albert = Albert(config, seed=seed, rematerialize=rematerialize, dtype=dtype)
+        self.albert = Albert(
+            config, seed=seed, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
+        )
         rng = random.Random(seed + 1)
         self.head = task_heads.HEADS[head](config, rng, sizes, dtype=dtype)
         self.choices = sizes.classes if head == "multiple_choice" else 1

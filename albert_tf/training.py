@@ -15,6 +15,63 @@ from albert_tf import features, lamb, losses
 
 SUM = tf.distribute.ReduceOp.SUM
 Totals = dict[str, float]
+# Sums a structure of tensors over the replicas.
+Reduce = Callable[[Any], Any]
+
+
+def make_update(
+    model: keras.Model,
+    optimizer: lamb.Lamb,
+    objective: losses.Objective,
+    weights: Sequence[keras.Variable],
+    *,
+    seed: int,
+    max_grad_norm: float,
+    num_micro_batches: int,
+    num_branches: int,
+    num_replicas: int,
+) -> Callable[[Mapping[str, tf.Tensor], Any, Reduce], dict[str, tf.Tensor]]:
+    """Returns `update(batch, replica, reduce) -> done`: one replica's part of one update.
+
+    An update: gradients of local sums over global counts, summed over micro-batches and replicas,
+    clipped once to `max_grad_norm`, applied once. Summed over the replicas, `done` has the
+    objective's sums and counts, `learning_rate`, `gradient_norm` (before clipping) and
+    `weight_norm` (after the update). `replica` is a number from 0, an int or [] int32; `reduce`
+    sums a structure of tensors over the replicas.
+
+    Args:
+        model: called with a batch, `training` and `seed`.
+        optimizer: built for `weights`.
+        objective: what to minimise.
+        weights: those to train; a gradient must reach each.
+        seed: of dropout.
+        max_grad_norm: of all gradients together.
+        num_micro_batches: parts of a replica's batch, one after the other.
+        num_branches: parts of a micro-batch, side by side (see `devices.branches`).
+        num_replicas: how many there are.
+    """
+    variables = [weight.value for weight in weights]
+    of_branch = functools.partial(_gradients, model, objective, variables)
+    of_micro_batch = functools.partial(_side_by_side, of_branch, num_branches)
+
+    def update(batch, replica, reduce):
+        local = objective.counts(batch)
+        counts = reduce(local)
+        step = tf.cast(optimizer.iterations.value, tf.int32)
+        key = tf.random.fold_in(tf.constant([seed, 0], tf.int32), step, alg="philox")
+        key = tf.random.fold_in(key, replica, alg="philox")
+        found, sums = _accumulated(of_micro_batch, num_micro_batches, batch, counts, key)
+        found = reduce(found)
+        norm = tf.linalg.global_norm(found)
+        clip = max_grad_norm / tf.maximum(norm, max_grad_norm)
+        last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
+        optimizer.apply_reduced([gradient * clip for gradient in found])
+        last["weight_norm"] = tf.linalg.global_norm(variables)
+        # Of these every replica has the same, and they are summed up by the caller.
+        last = {name: x / num_replicas for name, x in last.items()}
+        return {**sums, **local, **last}
+
+    return update
 
 
 def make_run_updates(
@@ -32,47 +89,33 @@ def make_run_updates(
 ) -> Callable[[Any, int], Totals]:
     """Returns `run_updates(iterator, num_updates) -> totals`, which runs on the device.
 
-    An update: gradients of local sums over global counts, summed over micro-batches and replicas,
-    clipped once to `max_grad_norm`, applied once. `totals` has the objective's sums and counts over
-    all updates, and of the last one `learning_rate`, `gradient_norm` (before clipping) and
-    `weight_norm` (after it).
+    `totals` has the objective's sums and counts over all updates, and of the last one what else an
+    update tells.
 
     Args:
         strategy: in whose scope model and optimizer were made.
-        model: called with a batch, `training` and `seed`.
-        optimizer: built for `weights`.
-        objective: what to minimise.
-        weights: those to train; a gradient must reach each.
-        seed: of dropout.
-        max_grad_norm: of all gradients together.
-        num_micro_batches: parts of a replica's batch, one after the other.
-        num_branches: parts of a micro-batch, side by side (see `devices.branches`).
+        model, optimizer, objective, weights: see `make_update`.
+        seed, max_grad_norm, num_micro_batches, num_branches: see `make_update`.
         jit_compile: compile an update with XLA; on one device only.
     """
-    variables = [weight.value for weight in weights]
-    of_branch = functools.partial(_gradients, model, objective, variables)
-    of_micro_batch = functools.partial(_side_by_side, of_branch, num_branches)
-    run_seed = tf.constant([seed, 0], tf.int32)
+    update = make_update(
+        model,
+        optimizer,
+        objective,
+        weights,
+        seed=seed,
+        max_grad_norm=max_grad_norm,
+        num_micro_batches=num_micro_batches,
+        num_branches=num_branches,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
 
-    def update(batch):
+    def of_replica(batch):
         context = tf.distribute.get_replica_context()
-        local = objective.counts(batch)
-        counts = context.all_reduce(SUM, local)
-        step = tf.cast(optimizer.iterations.value, tf.int32)
-        key = tf.random.fold_in(run_seed, step, alg="philox")
-        key = tf.random.fold_in(key, context.replica_id_in_sync_group, alg="philox")
-        found, sums = _accumulated(of_micro_batch, num_micro_batches, batch, counts, key)
-        found = context.all_reduce(SUM, found)
-        norm = tf.linalg.global_norm(found)
-        clip = max_grad_norm / tf.maximum(norm, max_grad_norm)
-        last = {"learning_rate": tf.identity(optimizer.learning_rate), "gradient_norm": norm}
-        optimizer.apply_reduced([gradient * clip for gradient in found])
-        last["weight_norm"] = tf.linalg.global_norm(variables)
-        # Of these every replica has the same, and they are summed up below.
-        last = {name: x / strategy.num_replicas_in_sync for name, x in last.items()}
-        return {**sums, **local, **last}
+        reduce = functools.partial(context.all_reduce, SUM)
+        return update(batch, context.replica_id_in_sync_group, reduce)
 
-    compiled = tf.function(update, jit_compile=True) if jit_compile else update
+    compiled = tf.function(of_replica, jit_compile=True) if jit_compile else of_replica
     added = objective.totals
 
     @tf.function

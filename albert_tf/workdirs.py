@@ -118,13 +118,21 @@ def check_batches(settings: Settings, strategy: tf.distribute.Strategy, *, evalu
             )
 
 
+def facts(identity: Identity) -> dict[str, Any]:
+    """All that makes a run the same, and what it keeps and tells: {name: JSON value}."""
+    of_files = {_WHAT[name]: content for name, content in identity.files.items()}
+    if RECORDS in identity.files:
+        of_files[_WHAT[RECORDS]] = dict(identity.files[RECORDS])
+    return flat({**config.to_dict(identity.settings), **of_files})
+
+
 def check_same_run(workdir: str, identity: Identity) -> None:
     """Raises `UserError` if `workdir` belongs to a run of other config, vocabulary or records."""
     if not tf.io.gfile.exists(os.path.join(workdir, CONFIG)):
         return
     _check_same_kind(workdir, identity)
-    before = _flat(config.to_dict(read_config(workdir, type(identity.settings))))
-    for field, value in _flat(config.to_dict(identity.settings)).items():
+    before = flat(config.to_dict(read_config(workdir, type(identity.settings))))
+    for field, value in flat(config.to_dict(identity.settings)).items():
         if field not in HOST_FIELDS and before[field] != value:
             raise UserError(
                 f"{workdir} belongs to a run with {field}={before[field]!r}, not {value!r}. "
@@ -189,9 +197,10 @@ def write(workdir: str, identity: Identity) -> None:
     config.save(identity.settings, os.path.join(workdir, CONFIG))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+        inner = flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
         found |= {f"{prefix}{name}": v for name, v in inner.items()}
     return found

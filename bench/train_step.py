@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import config, devices, losses, model, optimizers, pretraining, runs, training
+from albert_tf import config, pretraining, runs, training
 
 CONFIG = flags.DEFINE_string("config", None, "JSON file of a PretrainConfig")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
@@ -39,31 +39,21 @@ def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
     return {**found, "masked_lm_weights": np.ones((size, predictions), np.float32)}
 
 
-def make_update(settings: config.PretrainConfig) -> Callable[[], object]:
-    """Returns what runs one update, after two to warm up."""
-    strategy = tf.distribute.get_strategy()
-    num_branches = runs.num_branches(settings, strategy)
-    devices.share_cores(num_branches)
-    network = model.AlbertForPretraining(
-        settings.albert, dtype=settings.dtype, rematerialize=settings.rematerialize
-    )
-    weights = pretraining.trained_weights(network, settings.sentence_task)
-    optimizer = optimizers.from_config(settings)
-    optimizer.build(weights)
-    run_updates = training.make_run_updates(
-        strategy,
-        network,
-        optimizer,
-        losses.pretraining(settings.sentence_task),
-        weights,
-        seed=settings.seed,
-        max_grad_norm=settings.max_grad_norm,
-        num_micro_batches=settings.num_micro_batches,
-        num_branches=num_branches,
-        jit_compile=devices.compiles(strategy, settings.jit_compile),
-    )
+def make_update(
+    settings: config.PretrainConfig, *, parts: runs.Parts | None = None, warm_up: int = 2
+) -> Callable[[], training.Totals]:
+    """Returns what runs one update, after so many to warm up.
+
+    Args:
+        settings: the run; each worker has `train_batch_size` rows.
+        parts: of the run, if it was built already.
+        warm_up: updates.
+    """
+    parts = parts or pretraining.build(settings, tf.distribute.get_strategy())
+    run_updates = runs.make_run_updates(parts)
     batches = iter(tf.data.Dataset.from_tensors(random_batch(settings)).repeat())
-    run_updates(batches, 2)
+    if warm_up:
+        run_updates(batches, warm_up)
     return lambda: run_updates(batches, 1)
 
 

@@ -122,7 +122,7 @@ def test_xla_and_bfloat16_learn_nearly_the_same(kind, run, tmp_path):
     records = {}
     for name, more in {
         "plain": {},
-        "compiled": {"jit_compile": True},
+        "compiled": {"jit_compile": True, "layer_loop": True},
         "half": {"dtype": "mixed_bfloat16", "rematerialize": True},
     }.items():
         run(kind, name, **changes, **more)

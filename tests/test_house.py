@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("albert_tf", "bin", "data_prep", "export", "tests")
+FOLDERS = ("albert_tf", "bin", "data_prep", "export", "plan", "plan/jax_side", "tests")
 SOURCES = sorted(
     path
     for folder in FOLDERS
@@ -45,7 +45,9 @@ def test_every_dependency_of_the_package_is_pinned_in_its_range(file):
     assert len(dependencies) > 5
 
 
-@pytest.mark.parametrize("file", ["requirements-dev.txt", "requirements-tpu.txt"])
+@pytest.mark.parametrize(
+    "file", ["requirements-dev.txt", "requirements-plan.txt", "requirements-tpu.txt"]
+)
 def test_other_requirements_are_pinned(file):
     assert len(pins(file)) > 3
 

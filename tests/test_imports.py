@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("albert_tf", "data_prep", "export")
+PACKAGES = ("albert_tf", "data_prep", "export", "plan")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).glob("*.py"))
 PROGRAMS = sorted(
     path for path in (ROOT / "bin").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env py")
@@ -20,10 +20,13 @@ SHARED = {
 }
 ASSEMBLIES = {"finetuning", "pretraining"}
 FORBIDDEN_PACKAGES = {
-    "albert_tf": {"data_prep", "export"},
-    "data_prep": {"export", "keras"},
-    "export": {"data_prep"},
+    "albert_tf": {"data_prep", "export", "plan"},
+    "data_prep": {"export", "keras", "plan"},
+    "export": {"data_prep", "plan"},
+    "plan": {"data_prep", "export", "jax"},
 }
+# Programs that run with jax, in an environment without TensorFlow.
+OF_JAX = sorted((ROOT / "plan" / "jax_side").glob("*.py"))
 
 
 def tree(path):
@@ -70,6 +73,12 @@ def test_no_module_imports_an_assembly(path):
     assert not imported_modules(path, "albert_tf") & ASSEMBLIES
 
 
+@for_each(OF_JAX)
+def test_what_runs_with_jax_knows_neither_tensorflow_nor_us(path):
+    packages = {name.split(".")[0] for name in imports(path)}
+    assert not packages & {"absl", "keras", "tensorflow", *PACKAGES}
+
+
 @for_each(MODULES)
 def test_flags_are_for_programs(path):
     assert "flags" not in imported_modules(path, "absl")
@@ -83,4 +92,5 @@ def test_programs_are_executable_and_show_a_command(path):
 
 def test_the_patterns_find_the_sources():
     assert {path.name for path in MODULES} >= {"config.py", "model.py", "pretraining.py"}
+    assert {path.name for path in OF_JAX} >= {"compile_step.py"}
     assert {path.name for path in PROGRAMS} >= {"run_pretraining", "build_quickstart_corpus"}

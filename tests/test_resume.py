@@ -1,10 +1,7 @@
 """However a run is broken off, it ends as the unbroken one."""
 
-import json
 import signal
-import socket
 
-import numpy as np
 import pytest
 import replicas
 import tiny_children
@@ -85,39 +82,3 @@ def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, mo
         (tmp_path / run / "best" / "metrics.json").read_text() for run in ("unbroken", "broken")
     ]
     assert best[0] == best[1]
-
-
-def free_ports(number):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-@pytest.mark.slow
-def test_two_workers_train_as_one_process(data, tmp_path):
-    settings = tiny_run.settings(num_train_steps=6)
-    tiny_run.run(data, tmp_path / "one", settings)
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    children = []
-    for index in (0, 1):
-        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {"TF_CONFIG": json.dumps(task)}
-        # SIGTERM to the second worker alone: both must stop, at the same step.
-        told = "os.kill(os.getpid(), signal.SIGTERM)" if index else "pass"
-        children.append(
-            tiny_children.start(
-                data, tmp_path / "two", settings, at_step=4, do=told, environment=environment
-            )
-        )
-    outputs = [tiny_children.finish(child, 0) for child in children]
-    assert "told to stop at step 4" in outputs[0]
-    one = {record["step"]: record for record in tiny_run.metrics(tmp_path / "one")}
-    for record in tiny_run.metrics(tmp_path / "two"):
-        for name, value in record.items():
-            assert value == pytest.approx(one[record["step"]][name], rel=1e-4), name
-    whole = checkpoints.read_weights(f"{tmp_path}/one/model.ckpt-4")
-    shared = checkpoints.read_weights(f"{tmp_path}/two/model.ckpt-4")
-    for name, value in whole.items():
-        np.testing.assert_allclose(shared[name], value, rtol=0, atol=1e-5, err_msg=name)

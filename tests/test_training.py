@@ -74,6 +74,7 @@ def plain():
         (ONE, {"num_branches": 4}),
         (ONE, {"num_branches": 2, "num_micro_batches": 2, "rematerialize": True}),
         (ONE, {"rematerialize": True}),
+        (ONE, {"num_micro_batches": 2, "layer_loop": True}),
         (two_replicas, {}),
         (two_replicas, {"num_micro_batches": 2}),
     ],
@@ -117,7 +118,8 @@ def test_without_a_sentence_task_what_no_gradient_reaches_stays_as_it_is():
 
 def test_dropout_is_the_same_when_recomputed_and_different_on_each_replica(plain):
     dropped = train(ONE(), dropout=0.3)
-    assert_same(train(ONE(), dropout=0.3, rematerialize=True)[1], dropped[1], 1e-6)
+    for way in ("rematerialize", "layer_loop"):
+        assert_same(train(ONE(), dropout=0.3, **{way: True})[1], dropped[1], 1e-6)
     assert max(np.abs(x - y).max() for x, y in zip(dropped[1], plain[1], strict=True)) > 1e-2
     on_two = train(two_replicas(), dropout=0.3)
     assert max(np.abs(x - y).max() for x, y in zip(dropped[1], on_two[1], strict=True)) > 1e-3

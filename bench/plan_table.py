@@ -1,0 +1,91 @@
+"""Compiles the models of the paper for TPU slices that are not there, beside what the formulas say.
+
+    python bench/plan_table.py --rows=plan_rows.jsonl [--only=base:plain:v3:16x16] [--show]
+
+A row is a model, a way to train it and a slice; batch 4096, 512 tokens, 77 predictions, bfloat16. A
+row is written as soon as it is compiled, so a run that is killed goes on where it stopped. --show
+prints the table of the rows that are there, and compiles nothing. Minutes a row.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import pathlib
+
+from albert_tf import config
+from plan import chips, compiling, costs, lint, lowering, memory
+
+MODELS = ("base", "large", "xlarge", "xxlarge")
+WAYS = {
+    "plain": {},
+    "rematerialize": {"rematerialize": True},
+    "layer_loop": {"layer_loop": True},
+}
+SLICES = ("v3:16x16", "v5e:16x16")
+BATCH = 4096
+GB = 1e9
+
+
+def settings_of(model: str, way: str) -> config.PretrainConfig:
+    values = {"albert": f"albert_{model}_v2", "max_predictions_per_seq": 77, **WAYS[way]}
+    return config.from_dict(config.PretrainConfig, values)
+
+
+def compiled_row(model: str, way: str, slice_name: str) -> dict:
+    topology = chips.topology(slice_name)
+    batch = BATCH // topology.num_devices
+    lowered = lowering.lower(
+        settings_of(model, way), per_replica_batch=batch, num_replicas=topology.num_devices
+    )
+    findings = [str(one) for one in lint.lint(lowered.module)]
+    found = compiling.compile_step(lowered, topology)
+    row = {"model": model, "way": way, "slice": slice_name, "batch": batch, "lint": findings}
+    return {**row, **dataclasses.asdict(found)}
+
+
+def shown(row: dict) -> str:
+    """One line of the table: compiled / by formula = ratio, of memory and of FLOPs."""
+    settings = settings_of(row["model"], row["way"])
+    batch = row["batch"]
+    by_formula = memory.needed(settings, batch).total
+    flops = costs.flops(settings, batch).total
+    needed = row["peak"] if row["fits"] else row["needed"]
+    is_loop = row["way"] == "layer_loop"
+    cells = [
+        *(row["model"], row["way"], row["slice"], str(batch)),
+        f"{needed / GB:.2f}" if row["fits"] else f"{(needed or 0) / GB:.2f}, too much",
+        f"{by_formula / GB:.2f}",
+        f"{by_formula / needed:.2f}" if needed else "",
+        "" if is_loop or not row["fits"] else f"{row['flops']:.3e}",
+        f"{flops:.3e}",
+        "" if is_loop or not row["fits"] else f"{flops / row['flops']:.3f}",
+        f"{row['all_reduces']}, {row['all_reduce_bytes'] / 1e6:.0f} MB" if row["fits"] else "",
+        f"{row['seconds']:.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", required=True, help="file of JSON lines, one a row")
+    parser.add_argument("--only", nargs="*", default=[], help="rows that begin so: model:way:slice")
+    parser.add_argument("--show", action="store_true", help="print the table, compile nothing")
+    given = parser.parse_args()
+    path = pathlib.Path(given.rows)
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if given.show:
+        print("\n".join(shown(row) for row in rows))
+        return
+    done = {(row["model"], row["way"], row["slice"]) for row in rows}
+    for which in itertools.product(MODELS, WAYS, SLICES):
+        wanted = not given.only or ":".join(which).startswith(tuple(given.only))
+        if wanted and which not in done:
+            row = compiled_row(*which)
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a training run will cost and whether it fits, before a machine for it is rented."""

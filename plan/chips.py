@@ -1,0 +1,158 @@
+"""What the machines can do, by public figures, and how a TPU slice is named.
+
+Sources: Google's documentation of each TPU version, NVIDIA's data sheets (dense, not sparse). A run
+reaches a share of the peak: see `--utilization`.
+"""
+
+import dataclasses
+import math
+import os
+import re
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device, as a replica sees it: a core of v2 and v3, else a chip or a GPU.
+
+    Attributes:
+        name: of its kind.
+        peak: products in bfloat16, FLOP/s; of "this machine" as measured, in the config's type.
+        memory: bytes.
+        bandwidth: of memory, bytes/s; 0 where unknown.
+        matrix_unit: sides of products are filled up to multiples of this.
+        per_chip: how many a chip has.
+        options: of the compiler's topology.
+    """
+
+    name: str
+    peak: float
+    memory: int
+    bandwidth: float = 0.0
+    matrix_unit: int = 128
+    per_chip: int = 1
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+# Figures are of a chip; v2 and v3 are two devices each, v4 as all jobs use it is one.
+TPUS = {
+    "v2": Device(name="TPU v2 core", peak=23e12, memory=8 * GIB, bandwidth=350e9, per_chip=2),
+    "v3": Device(name="TPU v3 core", peak=61.5e12, memory=16 * GIB, bandwidth=450e9, per_chip=2),
+    "v4": Device(
+        name="TPU v4 chip",
+        peak=275e12,
+        memory=32 * GIB,
+        bandwidth=1228e9,
+        options=(("chip_config_name", "megacore"),),
+    ),
+    "v5e": Device(name="TPU v5e chip", peak=197e12, memory=16 * GIB, bandwidth=819e9),
+    "v5p": Device(name="TPU v5p chip", peak=459e12, memory=95 * GIB, bandwidth=2765e9),
+    "v6e": Device(
+        name="TPU v6e chip", peak=918e12, memory=32 * GIB, bandwidth=1640e9, matrix_unit=256
+    ),
+}
+_TILE = 16  # of tensor cores
+
+
+def _gpu(name: str, peak: float, memory: int, bandwidth: float) -> Device:
+    return Device(name=name, peak=peak, memory=memory, bandwidth=bandwidth, matrix_unit=_TILE)
+
+
+GPUS = {
+    "a100": _gpu("A100 (80 GB)", 312e12, 80 * GIB, 2039e9),
+    "h100": _gpu("H100 (SXM)", 989e12, 80 * GIB, 3350e9),
+    "h200": _gpu("H200 (SXM)", 989e12, 141 * GIB, 4800e9),
+    "l4": _gpu("L4", 121e12, 24 * GIB, 300e9),
+    "l40s": _gpu("L40S", 362e12, 48 * GIB, 864e9),
+}
+HERE = "here"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Devices that sum their gradients.
+
+    Attributes:
+        name: as the compiler wants it, such as `v3:16x16`; of others the device's key.
+        device: of which kind.
+        num_devices: all of them.
+        is_tpu: whether it can be compiled for.
+    """
+
+    name: str
+    device: Device
+    num_devices: int
+    is_tpu: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further options of the compiler's topology."""
+        found = dict(self.device.options)
+        if self.num_devices == 1:
+            found["chips_per_host_bounds"] = [1, 1, 1]
+        return found
+
+
+def topology(text: str) -> Topology:
+    """A TPU slice: `v3:16x16` are 16 x 16 chips of 2 cores each.
+
+    Raises:
+        UserError: unknown version, or not of that form.
+    """
+    version, _, sides = text.partition(":")
+    if version not in TPUS:
+        raise UserError(f"--topology: {version!r} is not one of {', '.join(TPUS)}.")
+    if not re.fullmatch(r"[1-9]\d{0,2}(x[1-9]\d{0,2}){1,2}", sides):
+        raise UserError(
+            f"--topology: {text!r} is not of the form {version}:4x4 or {version}:4x4x4."
+        )
+    device = TPUS[version]
+    chips = math.prod(int(side) for side in sides.split("x"))
+    return Topology(name=text, device=device, num_devices=chips * device.per_chip, is_tpu=True)
+
+
+def machine(text: str, num_devices: int, dtype: str) -> Topology:
+    """`--device`: a GPU of `GPUS`, or `here`, whose rate is measured.
+
+    Raises:
+        UserError: unknown; lists the known ones.
+    """
+    if text != HERE and text not in GPUS:
+        raise UserError(f"--device: {text!r} is not one of {HERE}, {', '.join(GPUS)}.")
+    device = _here(dtype) if text == HERE else GPUS[text]
+    return Topology(name=text, device=device, num_devices=num_devices, is_tpu=False)
+
+
+def _here(dtype: str) -> Device:
+    kind = tf.bfloat16 if dtype == "mixed_bfloat16" else tf.float32
+    return Device(name="this machine", peak=_measured_rate(kind), memory=_memory(), matrix_unit=1)
+
+
+def _measured_rate(dtype: tf.DType, size: int = 1024) -> float:
+    """FLOP/s of the best of some products of the size that a model has."""
+    x, kernel = tf.ones([2 * size, size], dtype), tf.ones([size, 4 * size], dtype)
+    product = tf.function(lambda: tf.reduce_sum(tf.matmul(x, kernel)))
+    product()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        product().numpy()
+        times.append(time.perf_counter() - start)
+    return 2.0 * 2 * size * size * 4 * size / min(times)
+
+
+def _memory() -> int:
+    """Of the machine, or less where a container may not have all."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            return min(found, int(file.read()))
+    except (OSError, ValueError):
+        return found

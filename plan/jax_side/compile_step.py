@@ -1,0 +1,178 @@
+"""Compiles a lowered step for a TPU slice that is not there, and says what it would take.
+
+    .venv-plan/bin/python plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
+
+Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; that
+a step needs more memory than a device has is a result too. See `plan/compiling.py`.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import time
+
+# Read when jax and libtpu are loaded: do not ask Google's cloud which machine this is, do not look
+# for a TPU, let several processes load libtpu, write no log files.
+os.environ.update(
+    TPU_SKIP_MDS_QUERY="1",
+    JAX_PLATFORMS="cpu",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+    TPU_LOG_DIR="disabled",
+    TPU_STDERR_LOG_LEVEL="3",
+)
+
+import jax
+import numpy as np
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax
+from jax._src.lib.mlir import ir
+from jax.experimental import topologies
+
+MEMORY = {
+    "arguments": "argument_size_in_bytes",
+    "outputs": "output_size_in_bytes",
+    "aliased": "alias_size_in_bytes",
+    "temporary": "temp_size_in_bytes",
+    "peak": "peak_memory_in_bytes",
+    "code": "generated_code_size_in_bytes",
+    "total": "total_allocation_bytes",
+}
+TOO_BIG = re.compile(r"memory required for HLO temporaries \((.*?)\) exceeds .*? HBM \((.*?)\)")
+TOO_BIG_BY = re.compile(r"Used ([\d.]+[KMGT]?) of ([\d.]+[KMGT]?) hbm")
+# A result of one type, or of a tuple of types, then the operation.
+ALL_REDUCE = re.compile(r"= (\(?[a-z].*?) all-reduce(?:-start)?\(")
+TYPE = re.compile(r"\b(f32|bf16|f16|f64|s32|u32|s64|pred)\[([\d,]*)\]")
+BYTES = {"f64": 8, "s64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "pred": 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", help="StableHLO, text or bytecode")
+    parser.add_argument("topology", help="such as v5e:2x2")
+    parser.add_argument("report", help="JSON file to write")
+    parser.add_argument("--options", default="{}", help="JSON of further options of the topology")
+    parser.add_argument("--hlo", help="file for the text of the compiled module")
+    given = parser.parse_args()
+    with open(given.module, "rb") as file:
+        module = file.read()
+    report = compile_for(module, given.topology, json.loads(given.options), given.hlo)
+    with open(given.report, "w", encoding="utf-8") as file:
+        json.dump(report, file)
+
+
+def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | None = None) -> dict:
+    """Compiles for all devices of a slice, one replica on each. Returns the report."""
+    try:
+        devices = topologies.get_topology_desc(
+            platform="tpu", topology_name=topology, **options
+        ).devices
+    except Exception as error:  # libtpu's own, of several kinds
+        return {"error": "topology", "message": str(error).splitlines()[0]}
+    start = time.time()
+    try:
+        compiled = _compile(module, devices)
+    except jax.errors.JaxRuntimeError as error:
+        return _failure(str(error), len(devices), time.time() - start)
+    seconds = time.time() - start
+    text = compiled.hlo_modules()[0].to_string()
+    if hlo_file:
+        with open(hlo_file, "w", encoding="utf-8") as file:
+            file.write(text)
+    sizes = all_reduces(text)
+    return {
+        "error": None,
+        "devices": len(devices),
+        "device_kind": devices[0].device_kind,
+        "seconds": round(seconds, 1),
+        "memory": _memory(compiled),
+        "flops": _flops(compiled),
+        "all_reduces": len(sizes),
+        "all_reduce_bytes": sum(sizes),
+    }
+
+
+def _compile(module: bytes, devices: list):
+    context = mlir.make_ir_context()
+    context.allow_unregistered_dialects = True
+    with context:
+        parsed = ir.Module.parse(module)
+        _drop_copies(parsed)
+        ids = np.array([[device.id] for device in devices])
+        compile_options = compiler.get_compile_options(
+            num_replicas=len(devices), num_partitions=1, device_assignment=ids
+        )
+        return compiler.backend_compile_and_load(
+            devices[0].client, parsed, _jax.DeviceList(tuple(devices)), compile_options, []
+        )
+
+
+def _drop_copies(module: ir.Module) -> None:
+    """TensorFlow copies new state out by an operation that is none of StableHLO's."""
+    dead = []
+    for operation in _operations(module.operation):
+        if operation.name == "mhlo.copy":
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            dead.append(operation)
+    for operation in dead:
+        operation.erase()
+
+
+def _operations(operation: ir.Operation):
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _operations(inner.operation)
+
+
+def _failure(message: str, num_devices: int, seconds: float) -> dict:
+    """Too little memory is a result: {"needed", "available"} in bytes where the compiler says."""
+    if "RESOURCE_EXHAUSTED" not in message and "hbm" not in message.lower():
+        return {"error": "compile", "message": message[:2000]}
+    found = TOO_BIG.search(message) or TOO_BIG_BY.search(message)
+    needed, available = map(_bytes, found.groups()) if found else (None, None)
+    return {
+        "error": "memory",
+        "message": message.splitlines()[0][:500],
+        "devices": num_devices,
+        "seconds": round(seconds, 1),
+        "needed": needed,
+        "available": available,
+    }
+
+
+def _bytes(text: str) -> int:
+    """15.75G -> as a number."""
+    unit = text.strip("B")[-1]
+    power = "KMGT".find(unit) + 1
+    return int(float(text.strip("BKMGT")) * 1024**power)
+
+
+def _memory(compiled) -> dict[str, int]:
+    """Bytes of one device. libtpu 0.0.42 gives 0 for what is temporary."""
+    found = compiled.get_compiled_memory_stats()
+    return {name: getattr(found, field, 0) for name, field in MEMORY.items()}
+
+
+def _flops(compiled) -> float:
+    """Of one device. What is within a loop is counted once."""
+    found = compiled.cost_analysis()
+    return (found[0] if isinstance(found, list) else found).get("flops", 0.0)
+
+
+def all_reduces(text: str) -> list[int]:
+    """The bytes of each all-reduce of a compiled module."""
+    return [
+        sum(
+            BYTES[kind] * math.prod(int(size) for size in sizes.split(",") if size)
+            for kind, sizes in TYPE.findall(types)
+        )
+        for types in ALL_REDUCE.findall(text)
+    ]
+
+
+if __name__ == "__main__":
+    main()

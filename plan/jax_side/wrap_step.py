@@ -1,0 +1,122 @@
+"""Makes of a lowered step what any program with jax can load: an artifact of `jax.export`.
+
+    .venv-plan/bin/python plan/jax_side/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
+
+Runs with jax, without TensorFlow. See `plan/artifact.py`. The artifact can be loaded by newer
+versions of jax (its module is of the oldest version that jax writes).
+"""
+
+import argparse
+import json
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
+
+import jax
+from jax import numpy as jnp
+from jax._src import core
+from jax._src.export import _export
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax
+from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import hlo
+
+CALLING_CONVENTION = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", help="StableHLO, text or bytecode")
+    parser.add_argument("description", help="JSON file with the inputs and outputs")
+    parser.add_argument("platform", help="cpu or cuda")
+    parser.add_argument("artifact", help="file to write")
+    given = parser.parse_args()
+    with open(given.module, "rb") as file:
+        module = portable(file.read())
+    with open(given.description, encoding="utf-8") as file:
+        description = json.load(file)
+    with jax.enable_x64(True), open(given.artifact, "wb") as file:
+        file.write(bytes(wrap(module, description, given.platform).serialize()))
+
+
+def portable(module: bytes) -> bytes:
+    """The module in the form that stays readable, as jax expects it of its own functions."""
+    context = mlir.make_ir_context()
+    with context:
+        parsed = ir.Module.parse(module)
+        # Without the places in the source, which are most of the text.
+        parsed = ir.Module.parse(parsed.operation.get_asm(enable_debug_info=False))
+        _drop_copies(parsed)
+        attributes = parsed.operation.attributes
+        for name in [x if isinstance(x, str) else x.name for x in attributes]:
+            if name.startswith("mhlo."):
+                del attributes[name]
+        one = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1)
+        attributes["mhlo.num_partitions"] = attributes["mhlo.num_replicas"] = one
+        _strip_main(parsed)
+        requirement = hlo.StablehloCompatibilityRequirement.WEEK_4
+        version = hlo.get_version_from_compatibility_requirement(requirement)
+        return _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(parsed), version)
+
+
+def _drop_copies(module: ir.Module) -> None:
+    """TensorFlow copies new state out by an operation that is none of StableHLO's."""
+    copies = []
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
+
+
+def _strip_main(module: ir.Module) -> None:
+    """Who donates which argument is for the caller to say."""
+    [main] = [
+        operation
+        for operation in module.body.operations
+        if operation.operation.name == "func.func"
+        and ir.StringAttr(operation.operation.attributes["sym_name"]).value == "main"
+    ]
+    attributes = main.operation.attributes
+    for name in ("arg_attrs", "res_attrs"):
+        if name in attributes:
+            del attributes[name]
+    attributes["sym_visibility"] = ir.StringAttr.get("public")
+
+
+def wrap(module: bytes, description: dict, platform: str) -> _export.Exported:
+    """What `jax.export.export` would return for a function of a flat list of arrays."""
+    inputs, outputs = (
+        tuple(core.ShapedArray(tuple(x["shape"]), jnp.dtype(x["dtype"])) for x in description[kind])
+        for kind in ("inputs", "outputs")
+    )
+    return _export.Exported(
+        fun_name="train_step",
+        in_tree=jax.tree.structure((tuple(range(len(inputs))), {})),
+        in_avals=inputs,
+        out_tree=jax.tree.structure(list(range(len(outputs)))),
+        out_avals=outputs,
+        _in_named_shardings=(None,) * len(inputs),
+        _out_named_shardings=(None,) * len(outputs),
+        in_shardings_hlo=(None,) * len(inputs),
+        out_shardings_hlo=(None,) * len(outputs),
+        nr_devices=1,
+        platforms=(platform,),
+        ordered_effects=(),
+        unordered_effects=(),
+        disabled_safety_checks=(),
+        mlir_module_serialized=module,
+        calling_convention_version=CALLING_CONVENTION,
+        module_kept_var_idx=tuple(range(len(inputs))),
+        uses_global_constants=False,
+        _get_vjp=None,
+    )
+
+
+if __name__ == "__main__":
+    main()
