@@ -69,7 +69,7 @@ def shown(row: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", required=True, help="file of JSON lines, one a row")
-    parser.add_argument("--only", nargs="*", default=[], help="model:way:slice, or a part of it")
+    parser.add_argument("--only", nargs="*", default=[], help="rows that begin so: model:way:slice")
     parser.add_argument("--show", action="store_true", help="print the table, compile nothing")
     given = parser.parse_args()
     path = pathlib.Path(given.rows)
@@ -79,7 +79,7 @@ def main() -> None:
         return
     done = {(row["model"], row["way"], row["slice"]) for row in rows}
     for which in itertools.product(MODELS, WAYS, SLICES):
-        wanted = not given.only or any(part in ":".join(which) for part in given.only)
+        wanted = not given.only or ":".join(which).startswith(tuple(given.only))
         if wanted and which not in done:
             row = compiled_row(*which)
             with path.open("a") as file:

@@ -39,7 +39,9 @@ def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
     return {**found, "masked_lm_weights": np.ones((size, predictions), np.float32)}
 
 
-def make_update(settings: config.PretrainConfig, *, warm_up: int = 2) -> Callable[[], training.Totals]:
+def make_update(
+    settings: config.PretrainConfig, *, warm_up: int = 2
+) -> Callable[[], training.Totals]:
     """Returns what runs one update, after so many to warm up."""
     parts = pretraining.build(settings, tf.distribute.get_strategy())
     run_updates = runs.make_run_updates(parts)

@@ -14,6 +14,8 @@ HOST = ("infeed", "outfeed", "send", "recv")
 # Written in a loop without recomputing there are a dozen; with it, the input of each turn.
 MAX_STACKED = 2
 
+# Its regions begin on the next line.
+_LOOP = "stablehlo.while"
 # `%1 = stablehlo.add ...`, `"stablehlo.all_reduce"(...)`, and `mhlo.` and `chlo.`, too
 _OPERATION = re.compile(r'^\s*(?:%[\w:, %#]+ = )?"?((?:stablehlo|chlo|mhlo)\.[a-z_0-9]+)"?')
 _TYPE = re.compile(r"tensor<([^>]*?)(?:, #stablehlo[^>]*>)?>")
@@ -55,7 +57,9 @@ class Operation:
 
     @property
     def types(self) -> list[str]:
-        return _TYPE.findall(self.text)
+        """Of its operands and results, not of what is in its regions."""
+        lines = self.text.splitlines()
+        return _TYPE.findall(lines[0] + (lines[-1] if len(lines) > 1 else ""))
 
 
 def lint(module: bytes) -> list[Finding]:
@@ -68,7 +72,7 @@ def lint(module: bytes) -> list[Finding]:
             if detail := check(operation):
                 name = names.get(operation.location, "unnamed")
                 found[Finding(rule, operation.kind, name, detail)] += 1
-    found.update(_stacked(list(_operations(lines)), names))
+    found.update(_stacked(_operations(lines), names))
     return sorted(dataclasses.replace(one, count=count) for one, count in found.items())
 
 
@@ -84,9 +88,10 @@ def _operations(lines: Iterable[str]) -> Iterator[Operation]:
         match = _OPERATION.match(line)
         for _, text, _ in open_ones:
             text.append(line)
-        if match and depth > before:
+        if match and (depth > before or match[1] == _LOOP):
             open_ones.append((match[1], [line], before))
-        elif match:
+            continue
+        if match:
             yield Operation(match[1], line, _location(line))
         while open_ones and depth <= open_ones[-1][2]:
             kind, text, _ = open_ones.pop()
@@ -114,8 +119,6 @@ def _names(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _dynamic_shape(operation: Operation) -> str | None:
-    if operation.kind.endswith((".set_dimension_size", ".dynamic_reshape", "_dynamic_slice")):
-        return "a shape that depends on values: make it a constant of the config"
     if any("?" in kind for kind in operation.types):
         return "a shape that depends on values: make it a constant of the config"
     return None
@@ -168,21 +171,36 @@ RULES: dict[str, Callable[[Operation], str | None]] = {
 }
 
 
-def _stacked(operations: list[Operation], names: dict[str, str]) -> list[Finding]:
+def _stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Finding]:
     """A loop that keeps for its gradient all that is computed in it."""
-    by_turns: dict[str, list[Operation]] = {}
-    for operation in operations:
-        if operation.kind.endswith(".dynamic_update_slice") and "\n" not in operation.text:
-            whole, part = (kind.split("x") for kind in operation.types[:2])
-            if part[0] == "1" != whole[0] and len(part) > 2 and part[-1] in ("f32", "bf16"):
-                by_turns.setdefault(whole[0], []).append(operation)
-    return [
-        Finding(
-            "loop without recomputing",
-            "stablehlo.while",
-            names.get(kept[0].location, "unnamed"),
-            f"{turns} turns keep {len(kept)} arrays each: recompute (rematerialize, layer_loop)",
-        )
-        for turns, kept in by_turns.items()
-        if len(kept) > MAX_STACKED
-    ]
+    found = []
+    for loop in operations:
+        if loop.kind != _LOOP:
+            continue
+        kept: dict[str, list[str]] = {}
+        for line in _own_lines(loop.text):
+            if ".dynamic_update_slice" in line:
+                whole, part = (kind.split("x") for kind in _TYPE.findall(line)[:2])
+                if part[0] == "1" != whole[0] and len(part) > 2 and part[-1] in ("f32", "bf16"):
+                    kept.setdefault(whole[0], []).append(line)
+        for turns, lines in kept.items():
+            if len(lines) > MAX_STACKED:
+                name = names.get(_location(lines[0]), "unnamed")
+                detail = f"{turns} turns keep {len(lines)} arrays each: recompute what is in it"
+                found.append(Finding("loop without recomputing", loop.kind, name, detail))
+    return found
+
+
+def _own_lines(loop: str) -> Iterator[str]:
+    """The lines of a loop but not those of loops within it."""
+    first, *lines = loop.splitlines()
+    yield first
+    depth, inner = 0, None  # of braces; where an inner loop begins
+    for line in lines:
+        depth += line.count("{") - line.count("}")
+        if inner is None and f"{_LOOP}(" in line:
+            inner = depth
+        elif inner is None:
+            yield line
+        elif depth <= inner:
+            inner = None

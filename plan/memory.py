@@ -84,6 +84,9 @@ def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, int]]:
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
         gradients = of_heads + (full - j) * matrices * width
         activations = (j + 1) * kept
+        if costs.loops(settings):  # all inputs in one array, all gradients in one sum
+            gradients = of_heads + matrices * (4 + 2 * width)
+            activations = full * kept
         working = _working(settings, batch) + (block if again else 0)
         moments.append(
             {

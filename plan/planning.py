@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from albert_tf import config, files
 from albert_tf.config import PretrainConfig
@@ -11,14 +12,6 @@ from plan.chips import Topology
 from plan.estimate import Plan
 
 Say = Callable[[str], None]
-# What a run can change to need less memory; of those, the ones that help are named.
-REMEDIES = (
-    {"dtype": "mixed_bfloat16"},
-    {"rematerialize": True},
-    {"layer_loop": True},
-    {"num_micro_batches": 2},
-    {"rematerialize": True, "num_micro_batches": 4},
-)
 
 
 def run(
@@ -71,7 +64,7 @@ def run(
     limit = found.available if found and found.available else topology.device.memory
     if found and not found.fits:
         raise UserError(_too_big(plan, found.needed, limit))
-    if not found and plan.memory.total > limit:
+    if not (found or searches) and plan.memory.total > limit:
         raise UserError(_too_big(plan, plan.memory.total, limit))
 
 
@@ -186,18 +179,31 @@ def _too_big(plan: Plan, needed: int | None, limit: int) -> str:
 def _helpful(plan: Plan, limit: int) -> list[str]:
     """The changes of the config with which it fits by formula, each as for --set."""
     found = []
-    for change in REMEDIES:
+    for change in _remedies(plan):
         values = {**config.to_dict(plan.settings), **change}
         try:
             settings = config.from_dict(PretrainConfig, values)
         except UserError:
             continue  # this model cannot have it
-        divides = plan.batch % settings.num_micro_batches == 0
-        if divides and memory.needed(settings, plan.batch).total < limit:
-            if settings.rematerialize and costs.loops(settings):
-                continue
+        if memory.needed(settings, plan.batch).total < limit:
             found.append(" ".join(f"{key}={_text(value)}" for key, value in change.items()))
     return found
+
+
+def _remedies(plan: Plan) -> list[dict[str, Any]]:
+    """What a run can change to need less memory, the cheapest in time first."""
+    settings = plan.settings
+    changes: list[dict[str, Any]] = []
+    if settings.dtype == "float32":
+        changes.append({"dtype": "mixed_bfloat16"})
+    for parts in (2, 4, 8):
+        number = settings.num_micro_batches * parts
+        if plan.batch % number == 0:
+            changes.append({"num_micro_batches": number})
+    if not costs.recomputes(settings):
+        changes += [{"rematerialize": True}, {"layer_loop": True}]
+        changes += [{"layer_loop": True, **change} for change in changes[:-2]]
+    return changes
 
 
 def _text(value: object) -> str:

@@ -118,6 +118,11 @@ def test_what_is_sound_is_not_reported():
     [
         {"albert": tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)},
         {"rematerialize": True, "num_micro_batches": 2, "bias_correction": True},
+        {
+            "albert": tiny_run.albert(num_hidden_layers=7),
+            "layer_loop": True,
+            "num_micro_batches": 2,
+        },
     ],
 )
 def test_our_own_step_breaks_no_rule(options):

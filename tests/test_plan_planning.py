@@ -9,7 +9,18 @@ from test_house import ROOT
 
 from albert_tf import config
 from albert_tf.errors import UserError
-from plan import chips, compiling, environment, estimate, memory, planning, report
+from plan import (
+    chips,
+    compiling,
+    costs,
+    environment,
+    estimate,
+    lint,
+    lowering,
+    memory,
+    planning,
+    report,
+)
 
 PROGRAM = ROOT / "bin" / "plan_training"
 GB = 10**9
@@ -81,7 +92,13 @@ def test_nothing_fits():
 
 @pytest.fixture
 def stub(monkeypatch):
-    """Stands in for the compiler: a step fits up to 5 sequences."""
+    """Stands in for lowering and the compiler: a step fits up to 5 sequences."""
+
+    def lower(settings, *, per_replica_batch, num_replicas):
+        ids = lowering.Array(name="input_ids", shape=(per_replica_batch, 14), dtype="int32")
+        return lowering.Lowered(
+            module=b"", inputs=(ids,), outputs=(), state=(), num_replicas=num_replicas
+        )
 
     def compile_step(lowered, topology):
         batch = lowered.inputs[0].shape[0]
@@ -89,6 +106,7 @@ def stub(monkeypatch):
             return compiling.Compiled(fits=False, needed=20 * GB, available=16 * GB)
         return compiling.Compiled(fits=True, peak=batch * GB, total=batch * GB, all_reduces=3)
 
+    monkeypatch.setattr(lowering, "lower", lower)
     monkeypatch.setattr(compiling, "compile_step", compile_step)
 
 
@@ -118,8 +136,6 @@ def test_what_was_compiled_is_reported_and_written(stub, tmp_path):
 
 def test_the_search_ends_at_the_largest_that_compiles(stub):
     settings = tiny_run.settings(dtype="mixed_bfloat16")
-    found = planning.largest(lambda batch: batch <= 5, 4, 1)
-    assert found == 5
     said = run(settings, "v5e:1x1", global_batch=1, searches=True)
     assert "largest batch that fits, compiled, not run: 5 sequences a device, 5 together" in said
 
@@ -143,8 +159,6 @@ def test_too_big_by_formula_names_what_would_fit():
 
 
 def test_a_broken_step_is_refused_before_it_is_compiled(stub, monkeypatch):
-    from plan import lint
-
     broken = lint.Finding("float64", "stablehlo.add", "encoder/add", "cast to float32")
     monkeypatch.setattr(lint, "lint", lambda module: [broken, broken])
     with pytest.raises(UserError, match=r"float64: stablehlo\.add 'encoder/add'.*1 more above"):
@@ -224,20 +238,39 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     found = json.loads(path.read_text())["compiled"]
     assert found["fits"]
     assert found["device_kind"] == "TPU v5 lite"
-    state = 12 * sum(report_parameters(settings))
+    state = 12 * sum(parameters(settings))
     assert state < found["arguments"] < 20 * state  # small arrays are filled up to whole tiles
     # The counts, the gradients together, and what an update tells.
     assert found["all_reduces"] == 3
-    assert found["all_reduce_bytes"] == 4 * sum(report_parameters(settings)) + 4 * (2 + 9)
+    assert found["all_reduce_bytes"] == 4 * sum(parameters(settings)) + 4 * (2 + 9)
 
 
-def report_parameters(settings):
-    return estimate.costs.parameters(settings.albert).values()
+def parameters(settings):
+    return costs.parameters(settings.albert).values()
 
 
 @pytest.mark.slow
 def test_what_libtpu_does_not_know_is_one_line(jax_python):
     unknown = dataclasses.replace(chips.topology("v5e:2x2"), name="v5e:3x5x7")
-    lowered = compiling.Lowered(module=b"", inputs=(), outputs=(), state=(), num_replicas=4)
+    lowered = lowering.Lowered(module=b"", inputs=(), outputs=(), state=(), num_replicas=4)
     with pytest.raises(UserError, match=r"--topology: no 'v5e:3x5x7' \("):
         compiling.compile_step(lowered, unknown)
+
+
+@pytest.mark.slow
+def test_too_little_memory_is_a_result(jax_python):
+    shape = "tensor<80000x65536xf32>"  # 21 GB in, 21 GB out
+    module = f"""
+      module @step {{
+        func.func @main(%arg0: {shape}) -> {shape} {{
+          %0 = stablehlo.add %arg0, %arg0 : {shape}
+          return %0 : {shape}
+        }}
+      }}"""
+    lowered = lowering.Lowered(
+        module=module.encode(), inputs=(), outputs=(), state=(), num_replicas=4
+    )
+    found = compiling.compile_step(lowered, chips.topology("v5e:2x2"))
+    assert not found.fits
+    assert found.needed == pytest.approx(2 * 4 * 80_000 * 65_536, rel=1e-3)
+    assert 15 * 2**30 < found.available < 16 * 2**30

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import sys
 import time
 
 # Read when jax and libtpu are loaded: do not ask Google's cloud which machine this is, do not look
@@ -146,8 +145,10 @@ def _failure(message: str, num_devices: int, seconds: float) -> dict:
 
 
 def _bytes(text: str) -> int:
-    number, unit = re.fullmatch(r"([\d.]+)([KMGT]?)B?", text).groups()
-    return int(float(number) * 1024 ** " KMGT".index(unit or " "))
+    """15.75G -> as a number."""
+    unit = text.strip("B")[-1]
+    power = "KMGT".find(unit) + 1
+    return int(float(text.strip("BKMGT")) * 1024**power)
 
 
 def _memory(compiled) -> dict[str, int]:
@@ -174,4 +175,4 @@ def all_reduces(text: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
