@@ -176,7 +176,7 @@ def recomputes(settings: PretrainConfig) -> bool:
 
 def loops(settings: PretrainConfig) -> bool:
     """Whether the layers are one loop of the device."""
-    return getattr(settings, "layer_loop", False)
+    return settings.layer_loop
 
 
 def intensity(settings: PretrainConfig, batch: int) -> float:
