@@ -74,7 +74,7 @@ def plain():
         (ONE, {"num_branches": 4}),
         (ONE, {"num_branches": 2, "num_micro_batches": 2, "rematerialize": True}),
         (ONE, {"rematerialize": True}),
-        (ONE, {"num_micro_batches": 2, "layer_loop": True}),
+        (two_replicas, {"num_micro_batches": 2, "layer_loop": True}),
         (two_replicas, {}),
         (two_replicas, {"num_micro_batches": 2}),
     ],

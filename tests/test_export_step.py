@@ -1,0 +1,149 @@
+"""The step that is exported: what it starts with, and that it trains as TensorFlow does."""
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf import config, losses, pretraining, runs
+from albert_tf.errors import UserError
+from albert_tf.model import weights_by_name
+from plan import artifact, environment, lowering
+
+ROOT = Path(__file__).parent.parent
+STEPS, BATCH = 20, 6
+ONE = tf.distribute.get_strategy()
+SETTINGS = tiny_run.settings(
+    albert=tiny_run.albert(
+        num_hidden_layers=4,
+        hidden_dropout_prob=0.2,
+        attention_probs_dropout_prob=0.1,
+        initializer_range=0.2,
+    ),
+    train_batch_size=BATCH,
+    num_train_steps=STEPS,
+    layer_loop=True,
+    jit_compile=True,
+)
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    return lowering.lower(SETTINGS, per_replica_batch=BATCH, num_replicas=1)
+
+
+@pytest.fixture(scope="module")
+def description(lowered):
+    return artifact.describe(SETTINGS, lowered)
+
+
+def test_new_state_is_that_of_a_new_model(description):
+    parts = pretraining.build(SETTINGS, ONE)
+    state = {**weights_by_name(parts.network), **parts.optimizer.slots()}
+    inputs = {x["name"]: x for x in description["inputs"] if x["output"] is not None}
+    assert inputs.keys() == state.keys() | {"iterations"}
+    for name, variable in state.items():
+        start, value = inputs[name], variable.numpy()
+        assert tuple(start["shape"]) == value.shape
+        if start["make"] == "constant":
+            assert (value == start["by"]).all(), name
+        else:
+            assert (start["make"], start["by"]) == ("normal", 0.2)
+            assert 0 < np.abs(value).max() <= 2 * 0.2, name
+            assert value.size < 50 or value.std() == pytest.approx(0.88 * 0.2, rel=0.2), name
+
+
+def test_random_tokens_are_a_batch(description):
+    examples = tiny_run.examples(BATCH)
+    batch = {x["name"]: x for x in description["inputs"] if x["output"] is None}
+    assert batch.keys() < examples.keys()
+    for name, x in batch.items():
+        assert tuple(x["shape"]) == examples[name].shape
+        assert x["dtype"] == examples[name].dtype
+        lowest, highest = (0, x["by"] - 1) if x["make"] == "integers" else (x["by"], x["by"])
+        assert highest >= examples[name].max()
+        assert lowest == 0 or x["make"] == "constant"
+    assert batch["input_ids"]["by"] == tiny_run.VOCAB
+
+
+def test_outputs_are_named(description):
+    outputs = [x["name"] for x in description["outputs"]]
+    for x in description["inputs"]:
+        assert x["output"] is None or outputs[x["output"]] == x["name"]
+    assert outputs[: len(description["tells"])] == description["tells"]
+    assert {"masked_lm_loss", "masked_lm", "sentence_order_loss"} <= set(description["tells"])
+    assert description["counts"] == ["masked_lm", "sentence_order"]
+    assert description["model_flops"] > 0
+
+
+def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
+    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    with pytest.raises(UserError, match=r"^--per_replica_batch: 5 is not a multiple of num_micro"):
+        two = dataclasses.replace(SETTINGS, num_micro_batches=2)
+        artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
+    (tmp_path / "step.json").write_text("{}")
+    with pytest.raises(UserError, match=r"^--output_dir: '.*' holds another step\. Take another"):
+        artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+    assert os.listdir(tmp_path) == ["step.json"]
+
+
+def test_the_runner_is_short():
+    assert len((ROOT / "plan/jax_side/run_step.py").read_text().splitlines()) <= 60
+
+
+@pytest.fixture(scope="module")
+def python_with_jax():
+    try:
+        return environment.python()
+    except UserError as error:
+        pytest.skip(f"the exported step was not run: {error}")
+
+
+def train(settings, examples):
+    """With TensorFlow: the state before and after, and the loss of each step."""
+    parts = pretraining.build(settings, ONE)
+    variables = {**weights_by_name(parts.network), **parts.optimizer.slots()}
+    run_updates = runs.make_run_updates(parts)
+    batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
+    names = losses.pretraining("sop").names
+    before = {name: variable.numpy() for name, variable in variables.items()}
+    found = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
+    return before, {name: variable.numpy() for name, variable in variables.items()}, found
+
+
+@pytest.mark.slow
+def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
+    config.save(dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json"))
+    flags = {"config": tmp_path / "config.json", "output_dir": tmp_path / "step"}
+    flags |= {"platform": "cpu", "per_replica_batch": BATCH}
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    assert not run_program(ROOT / "bin/export_step", *given)
+    examples = tiny_run.examples(BATCH * STEPS)
+    del examples["token_boundary"]
+    before, after, expected = train(SETTINGS, examples)
+    np.savez(tmp_path / "arrays.npz", **before, **examples)
+    flags = {"arrays": tmp_path / "arrays.npz", "steps": STEPS, "every": 7, "save": "end.npz"}
+    done = subprocess.run(
+        [python_with_jax, "step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},  # no path of TensorFlow's
+    )
+    assert done.returncode == 0, done.stderr
+    *told, rate = done.stdout.splitlines()
+    np.testing.assert_allclose([json.loads(line)["loss"] for line in told], expected, rtol=1e-5)
+    assert "model FLOP/s" in rate
+    end = np.load(tmp_path / "end.npz")
+    assert set(end.files) == {"iterations", *before}
+    assert end["iterations"] == STEPS
+    for name, value in after.items():
+        np.testing.assert_allclose(end[name], value, atol=1e-4, err_msg=name)
+        still = name.endswith(("key/bias", "adam_m", "adam_v"))  # or small
+        assert still or np.abs(value - before[name]).max() > 1e-3, name
