@@ -7,7 +7,8 @@ within the products that read them. So a block keeps, in the computing type:
     queries, keys, values 3 D, context D, both sums before LayerNorm 2 D, intermediate I: a token
     probabilities of attention: N S S a sequence
 
-The gradients of a weight that layers share are kept layer by layer, and added up at the end.
+The gradients of a weight that layers share are kept layer by layer, and added up at the end. Not
+counted: the program, and what sides below 128, such as short sequences, are filled up to.
 """
 
 import dataclasses
@@ -84,8 +85,9 @@ def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, int]]:
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
         gradients = of_heads + (full - j) * matrices * width
         activations = (j + 1) * kept
-        if costs.loops(settings):  # all inputs in one array, all gradients in one sum
-            gradients = of_heads + matrices * (4 + width)
+        if costs.loops(settings):  # all inputs in one array, each gradient added to one sum
+            largest = config.hidden_size * config.intermediate_size
+            gradients = of_heads + 4 * matrices + width * largest
             activations = full * kept
         working = _working(settings, batch) + (block if again else 0)
         moments.append(

@@ -80,9 +80,11 @@ def test_the_largest_that_fits_is_found_in_few_tries(best, start, step):
         tried.append(batch)
         return batch <= best
 
-    assert planning.largest(fits, start, step) == best // step * step
+    found = planning.largest(fits, start, step)
+    exact = best // step * step
+    assert found <= exact <= found + max(0, found // 16 - 1)
     assert all(batch % step == 0 for batch in tried)
-    assert len(tried) <= 15
+    assert len(tried) <= 12
     assert len(set(tried)) == len(tried)
 
 
