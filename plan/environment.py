@@ -64,8 +64,8 @@ def find_python() -> str:
         if _runs(candidate, _IS_FIT):
             return candidate
     raise UserError(
-        "--compile: no Python 3.11 to 3.13 with venv, which jax needs. Install one "
-        "(Debian: apt install python3-venv) or plan without --compile."
+        "no Python 3.11 to 3.13 with venv, which jax needs. Install one (Debian: apt install "
+        "python3-venv), or plan without --compile."
     )
 
 
@@ -106,7 +106,7 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
         raise UserError(
-            f"--compile: {FOLDER.name} cannot be made ({reason}). It needs the network, Linux and "
+            f"{FOLDER.name} cannot be made ({reason}). It needs the network, Linux and "
             "an x86 processor; remove it to begin anew, or plan without --compile."
         )
 

@@ -25,6 +25,7 @@ os.environ.update(
 
 import jax
 import numpy as np
+from copies import drop_copies
 from jax._src import compiler
 from jax._src.interpreters import mlir
 from jax._src.lib import _jax
@@ -99,7 +100,7 @@ def _compile(module: bytes, devices: list):
     context.allow_unregistered_dialects = True
     with context:
         parsed = ir.Module.parse(module)
-        _drop_copies(parsed)
+        drop_copies(parsed)
         ids = np.array([[device.id] for device in devices])
         compile_options = compiler.get_compile_options(
             num_replicas=len(devices), num_partitions=1, device_assignment=ids
@@ -107,25 +108,6 @@ def _compile(module: bytes, devices: list):
         return compiler.backend_compile_and_load(
             devices[0].client, parsed, _jax.DeviceList(tuple(devices)), compile_options, []
         )
-
-
-def _drop_copies(module: ir.Module) -> None:
-    """TensorFlow copies new state out by an operation that is none of StableHLO's."""
-    dead = []
-    for operation in _operations(module.operation):
-        if operation.name == "mhlo.copy":
-            operation.results[0].replace_all_uses_with(operation.operands[0])
-            dead.append(operation)
-    for operation in dead:
-        operation.erase()
-
-
-def _operations(operation: ir.Operation):
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _operations(inner.operation)
 
 
 def _failure(message: str, num_devices: int, seconds: float) -> dict:

@@ -13,6 +13,7 @@ import os
 os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
 
 import jax
+from copies import drop_copies
 from jax import numpy as jnp
 from jax._src import core
 from jax._src.export import _export
@@ -46,7 +47,7 @@ def portable(module: bytes) -> bytes:
         parsed = ir.Module.parse(module)
         # Without the places in the source, which are most of the text.
         parsed = ir.Module.parse(parsed.operation.get_asm(enable_debug_info=False))
-        _drop_copies(parsed)
+        drop_copies(parsed)
         attributes = parsed.operation.attributes
         for name in [x if isinstance(x, str) else x.name for x in attributes]:
             if name.startswith("mhlo."):
@@ -57,21 +58,6 @@ def portable(module: bytes) -> bytes:
         requirement = hlo.StablehloCompatibilityRequirement.WEEK_4
         version = hlo.get_version_from_compatibility_requirement(requirement)
         return _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(parsed), version)
-
-
-def _drop_copies(module: ir.Module) -> None:
-    """TensorFlow copies new state out by an operation that is none of StableHLO's."""
-    copies = []
-
-    def note(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name == "mhlo.copy":
-            copies.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(note)
-    for copy in copies:
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-        copy.erase()
 
 
 def _strip_main(module: ir.Module) -> None:
