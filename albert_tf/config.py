@@ -192,6 +192,7 @@ class PretrainConfig:
         checks.choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
         checks.choice("dtype", self.dtype, DTYPES)
         checks.numbers(self, MAY_BE_ZERO)
+        checks.layer_loop(self)
         checks.require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
         checks.require(
             self.num_warmup_steps < self.num_train_steps,

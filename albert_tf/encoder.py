@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from albert_tf import kernels, recomputing
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.layers import AlbertLayer, Dense, FeedForward, SelfAttention, scope
+
+# How many of a block's weights are those of attention: what `SelfAttention.read` returns.
+_OF_ATTENTION = 6
 
 
 class SharedEncoder(AlbertLayer):
@@ -25,10 +27,8 @@ class SharedEncoder(AlbertLayer):
         config: the model.
         rng: of the initial weights.
         rematerialize: in training keep the input of each block alone, and compute the rest again.
-        layer_loop: in training do the same in a loop of the device, a far smaller program.
-
-    Raises:
-        UserError: `layer_loop`, and the steps do not all have the same weights.
+        layer_loop: in training do the same in a loop of the device, a far smaller program. All
+            steps must have the same weights (see `checks.layer_loop`).
     """
 
     def __init__(
@@ -42,11 +42,6 @@ class SharedEncoder(AlbertLayer):
     ):
         super().__init__(config, rng, name="encoder", **kwargs)
         self.rematerialize, self.layer_loop = rematerialize, layer_loop
-        if layer_loop and (config.cross_layer_sharing != "all" or config.num_hidden_groups > 1):
-            raise UserError(
-                "layer_loop needs layers that share all their weights (cross_layer_sharing=all, "
-                "num_hidden_groups=1). Take rematerialize=true instead."
-            )
         steps, groups = config.num_hidden_layers, config.num_hidden_groups
         # Whole numbers: the published int(step / steps * groups) is off by one for some sizes.
         in_groups = tuple(step * groups // steps for step in range(steps))
@@ -54,6 +49,7 @@ class SharedEncoder(AlbertLayer):
         shares = config.cross_layer_sharing
         self.attention_of_step = in_groups if shares in ("all", "attention") else of_their_own
         self.ffn_of_step = in_groups if shares in ("all", "ffn") else of_their_own
+        assert not layer_loop or self.attention_of_step == self.ffn_of_step == (0,) * steps
         with scope("encoder"):
             self.projection = None
             if config.embedding_size != config.hidden_size:
@@ -151,8 +147,8 @@ def _block(blocks, x, seed, weights, *, adder, number, rows, training):
     attention, ffn = blocks
     site = 1 + 3 * number  # 0 is that of the embeddings; a block has three
     options = {"seed": seed, "training": training}
-    x = attention(x, adder, weights[:6], rows=rows, site=site, **options)
-    return ffn(x, weights[6:], site=site + 2, **options)
+    x = attention(x, adder, weights[:_OF_ATTENTION], rows=rows, site=site, **options)
+    return ffn(x, weights[_OF_ATTENTION:], site=site + 2, **options)
 
 
 def weights_for_uses(block, uses: int) -> list[tuple[tf.Tensor, ...]]:

@@ -80,6 +80,7 @@ class FinetuneConfig:
         checks.choice("dtype", self.dtype, DTYPES)
         checks.choice("null_answer", self.null_answer, NULL_ANSWERS)
         checks.numbers(self, _MAY_BE_ZERO)
+        checks.layer_loop(self)
         checks.require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
         checks.require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         checks.require(

@@ -80,7 +80,12 @@ def run(
     settings = finetune_config.with_steps(settings, train.num_records)
     workdirs.check_batches(settings, strategy, evaluates=dev is not None)
     identity = _identity(settings, vocabulary, train)
-    told = {"dev records": dev.num_records if dev else 0, "initial": initial and initial.source}
+    told = {
+        "dev data": _told_of(dev) if dev else None,
+        "--init_checkpoint": initial.source if initial else None,
+        "--init_head": init_head,
+        "--allow_partial": allow_partial,
+    }
     workers.check_same(strategy, workdirs.facts(identity) | told)
     workdirs.check_same_run(workdir, identity)
     parts = runs.build(
@@ -149,6 +154,7 @@ def predict(
     if scored:
         _check_labelled(data)
     workdirs.check_batches(settings, strategy, evaluates=True)
+    workers.check_same(strategy, workdirs.flat({"data": _told_of(data), "scored": scored}))
     branches = runs.num_branches(settings, strategy)
     devices.share_cores(branches)
     with strategy.scope():
@@ -231,8 +237,12 @@ def _make_evaluate(parts: runs.Parts, settings: FinetuneConfig, dev: Folder):
 def _identity(settings: FinetuneConfig, vocabulary: str, train: Folder) -> workdirs.Identity:
     written = train.manifest["settings"]
     header = {name: written[name] for name in _HEADER if name in written}
-    data = {"folder": os.path.basename(train.path), "num_records": train.num_records}
-    return workdirs.Identity(settings, vocabulary, {workdirs.TASK: header, workdirs.EXAMPLES: data})
+    of_files = {workdirs.TASK: header, workdirs.EXAMPLES: _told_of(train)}
+    return workdirs.Identity(settings, vocabulary, of_files)
+
+
+def _told_of(folder: Folder) -> dict[str, Any]:
+    return {"folder": os.path.basename(folder.path), "num_records": folder.num_records}
 
 
 def _check_folder(settings: FinetuneConfig, folder: Folder, sha256: str, owner: str) -> None:

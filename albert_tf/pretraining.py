@@ -60,7 +60,11 @@ def run(
     identity = workdirs.Identity(
         settings, records_vocabulary, {workdirs.RECORDS: workdirs.counts(train_paths)}
     )
-    told = {"--eval_files": dict(workdirs.counts(eval_paths)), "--init_checkpoint": init_checkpoint}
+    told = {
+        "--eval_files": workdirs.numbered(workdirs.counts(eval_paths)),
+        "--init_checkpoint": init_checkpoint,
+        "--allow_partial": allow_partial,
+    }
     workers.check_same(strategy, workdirs.facts(identity) | workdirs.flat(told))
     workdirs.check_same_run(workdir, identity)
     parts = build(settings, strategy)

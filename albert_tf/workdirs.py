@@ -60,6 +60,11 @@ def counts(paths: Sequence[str]) -> list[list[Any]]:
     return [list(row) for row in zip(names, manifest.num_examples(paths), strict=True)]
 
 
+def numbered(rows: Sequence[Any]) -> dict[str, Any]:
+    """Rows by their numbers: files of two folders may have the same name."""
+    return {str(number): row for number, row in enumerate(rows, 1)}
+
+
 def read_config(workdir: str, cls: type[T]) -> T:
     """The config of the run in `workdir`.
 
@@ -122,8 +127,9 @@ def facts(identity: Identity) -> dict[str, Any]:
     """All that makes a run the same, and what it keeps and tells: {name: JSON value}."""
     of_files = {_WHAT[name]: content for name, content in identity.files.items()}
     if RECORDS in identity.files:
-        of_files[_WHAT[RECORDS]] = dict(identity.files[RECORDS])
-    return flat({**config.to_dict(identity.settings), **of_files})
+        of_files[_WHAT[RECORDS]] = numbered(identity.files[RECORDS])
+    sha256 = tokenization.load(identity.records_vocabulary).sha256
+    return flat({**config.to_dict(identity.settings), **of_files, "vocabulary": sha256})
 
 
 def check_same_run(workdir: str, identity: Identity) -> None:

@@ -180,9 +180,10 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def _who(cluster: Cluster, cause: str) -> str:
-    """The worker that an error names."""
+    """The worker that an error names; if it names none, what it says instead."""
     for job, number in re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", cause):
         task = (job, int(number))
         if task in cluster.tasks and cluster.tasks.index(task) != cluster.own:
             return cluster.name(cluster.tasks.index(task))
-    return "another worker"
+    said = next((line.strip(": ") for line in cause.splitlines() if line.strip(": ")), "")
+    return f"another worker ({said})" if said else "another worker"

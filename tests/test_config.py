@@ -6,6 +6,8 @@ import pytest
 from albert_tf import config
 from albert_tf.config import PRESETS, AlbertConfig, PretrainConfig
 from albert_tf.errors import UserError
+from albert_tf.finetune_config import FinetuneConfig
+from plan import chips, planning
 
 # What a published albert_config.json of version 2 holds.
 PUBLISHED_BASE_V2 = {
@@ -251,6 +253,28 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
     assert str(error.value) == f"{path}: albert: {message}"
     with pytest.raises(UserError, match=r"^x does not hold a JSON object\.$"):
         config.from_dict(AlbertConfig, [1], "x")
+
+
+@pytest.mark.parametrize("kind", [PretrainConfig, FinetuneConfig])
+@pytest.mark.parametrize(
+    "changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}, {"num_hidden_groups": 3}]
+)
+def test_a_loop_needs_one_set_of_weights(kind, changes):
+    albert = AlbertConfig(**changes)
+    assert not kind(albert=albert).layer_loop
+    assert kind(layer_loop=True).layer_loop
+    with pytest.raises(UserError, match=r"^layer_loop needs .* Take rematerialize=true instead\.$"):
+        kind(albert=albert, layer_loop=True)
+
+
+def test_a_plan_advises_nothing_that_the_config_refuses():
+    slice_ = chips.topology("v3:2x2")
+    options = {"utilization": 0.4, "compiles": False, "searches": False, "json_file": None}
+    for name in ("bert_large", "albert_large_v2"):
+        settings = PretrainConfig(albert=PRESETS[name])
+        with pytest.raises(UserError, match=r"^it does not fit: .* Set .*rematerialize=true") as e:
+            planning.run(settings, slice_, global_batch=8 * 65, say=str, **options)
+        assert ("layer_loop" in str(e.value)) == (name == "albert_large_v2")
 
 
 def test_a_missing_file(tmp_path):

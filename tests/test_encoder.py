@@ -11,7 +11,6 @@ import tiny
 from tiny import assert_close
 
 from albert_tf import encoder
-from albert_tf.errors import UserError
 from albert_tf.model import Albert, weights_by_name
 
 # Without a mapping from E to D, an encoder's output can be put into it once more.
@@ -173,9 +172,7 @@ def test_the_size_of_a_loop_does_not_grow_with_its_layers():
     assert operations(3) == operations(7) > 100
 
 
-@pytest.mark.parametrize(
-    "changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}, {"num_hidden_groups": 3}]
-)
+@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}])
 def test_a_loop_needs_one_set_of_weights(changes):
-    with pytest.raises(UserError, match=r"^layer_loop needs .* Take rematerialize=true instead\.$"):
+    with pytest.raises(AssertionError):
         make(layer_loop=True, **changes)

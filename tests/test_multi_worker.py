@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+import replicas
 import tiny_run
 import tiny_workers
 
@@ -29,12 +30,26 @@ def arguments(data, tmp_path):
     return of
 
 
+def assert_same_training(shared, whole, *, last):
+    """Of several workers and of one process: losses until the last step, and weights after it."""
+    expected = {record["step"]: record for record in tiny_run.metrics(whole)}
+    found = tiny_run.metrics(shared)
+    assert [record["step"] for record in found] == list(range(2, last + 1, 2))
+    for record in found:
+        for name, value in record.items():
+            assert value == pytest.approx(expected[record["step"]][name], rel=1e-4), name
+    weights = checkpoints.read_weights(f"{shared}/model.ckpt-{last}")
+    for name, value in checkpoints.read_weights(f"{whole}/model.ckpt-{last}").items():
+        np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.slow
-def test_when_one_is_killed_all_end_and_go_on_to_the_bit(arguments, tmp_path):
+def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_path):
     albert = tiny_run.albert(
         num_hidden_layers=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
     )
-    command = arguments("run", tiny_run.settings(albert=albert, num_train_steps=10))
+    settings = tiny_run.settings(albert=albert, num_train_steps=10)
+    command = arguments("run", settings)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
     found = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
     assert found == [1, -signal.SIGKILL]
@@ -55,6 +70,9 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(arguments, tmp_path):
     after = tiny_run.metrics(tmp_path / "run")
     assert after[:4] == before
     assert after[4]["step"] == 10
+    # One process with two replicas, for dropout is of a replica; it was never stopped.
+    tiny_run.run(data, tmp_path / "one", settings, strategy=replicas.two_replicas())
+    assert_same_training(tmp_path / "run", tmp_path / "one", last=10)
 
 
 @pytest.mark.slow
@@ -67,16 +85,7 @@ def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments,
     )
     assert found == [0, 0, 0, 0]
     assert "told to stop at step 4" in (tmp_path / "output-0").read_text()
-    one = {record["step"]: record for record in tiny_run.metrics(tmp_path / "one")}
-    four = tiny_run.metrics(tmp_path / "four")
-    assert [record["step"] for record in four] == [2, 4]
-    for record in four:
-        for name, value in record.items():
-            assert value == pytest.approx(one[record["step"]][name], rel=1e-4), name
-    whole = checkpoints.read_weights(f"{tmp_path}/one/model.ckpt-4")
-    shared = checkpoints.read_weights(f"{tmp_path}/four/model.ckpt-4")
-    for name, value in whole.items():
-        np.testing.assert_allclose(shared[name], value, rtol=0, atol=1e-5, err_msg=name)
+    assert_same_training(tmp_path / "four", tmp_path / "one", last=4)
 
 
 @pytest.mark.slow
@@ -84,11 +93,12 @@ def test_workers_wait_for_each_other_and_compare_their_settings(arguments, tmp_p
     cluster = tiny_workers.addresses(2)
     same = arguments("run", tiny_run.settings())
     outputs = [tmp_path / "output-0", tmp_path / "output-1"]
-    first = tiny_workers.start(outputs[0], cluster, 0, same)
-    tiny_workers.wait_for(outputs[0], f"waiting for worker 1 ({cluster[1]})\n")
     other = [*same, "--set=learning_rate=0.25"]
-    second = tiny_workers.start(outputs[1], cluster, 1, other)
-    assert (first.wait(tiny_workers.LIMIT), second.wait(tiny_workers.LIMIT)) == (1, 1)
+    with tiny_workers.ended() as children:
+        children.append(tiny_workers.start(outputs[0], cluster, 0, same))
+        tiny_workers.wait_for(outputs[0], f"waiting for worker 1 ({cluster[1]})\n")
+        children.append(tiny_workers.start(outputs[1], cluster, 1, other))
+        assert [child.wait(tiny_workers.LIMIT) for child in children] == [1, 1]
     line = (
         f"run_pretraining: the workers differ: learning_rate is 0.05 for worker 0 ({cluster[0]}), "
         f"0.25 for worker 1 ({cluster[1]}). Start all with the same command, config and files."

@@ -139,10 +139,6 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
             "train_batch_size 9 is not a multiple of 2",
         ),
         ({"optimizer": "sgd"}, "not one of lamb, adamw"),
-        (
-            {"layer_loop": True, "albert": tiny_run.albert(cross_layer_sharing="none")},
-            "layer_loop needs layers that share all their weights",
-        ),
     ],
 )
 def test_mistakes_leave_no_folder_behind(data, tmp_path, changes, message):

@@ -1,5 +1,6 @@
 """Several workers of bin/run_pretraining on this machine, to one of which something happens."""
 
+import contextlib
 import json
 import os
 import socket
@@ -52,15 +53,24 @@ def start(output, cluster, index, arguments, *, at_step=0, do="pass"):
 def run(folder, number, arguments, *, happens=None, at_step=0, do="pass"):
     """Runs all workers to their ends; `do` happens to one. Returns the exit status of each."""
     cluster = addresses(number)
-    children = []
-    try:
+    with ended() as children:
         for k in range(number):
             what = {"at_step": at_step, "do": do} if k == happens else {}
             children.append(start(folder / f"output-{k}", cluster, k, arguments, **what))
         return [child.wait(LIMIT) for child in children]
+
+
+@contextlib.contextmanager
+def ended():
+    """A list for processes, all of which end with the block, whatever happens in it."""
+    children = []
+    try:
+        yield children
     finally:
         for child in children:
             child.kill()
+        for child in children:
+            child.wait()
 
 
 def wait_for(path, text):
