@@ -1,10 +1,12 @@
 """The commands of BUILD.md from fine-tuning on, as they stand there, on data of a few rows."""
 
+import ast
 import json
 import math
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import grpc
@@ -14,8 +16,11 @@ import stand_in
 import tensorflow as tf
 import tiny_checkpoints
 import tiny_program
+import tiny_run
 
-from albert_tf import formats, submissions
+from albert_tf import config, formats, submissions
+from albert_tf.errors import UserError
+from plan import environment
 
 checkpoint = tiny_program.checkpoint
 ROOT = Path(__file__).parent.parent
@@ -133,6 +138,68 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]
     assert json.loads(Path("seeds/mrpc/summary.json").read_text())["best_seed"]
     _serve(run_program, capsys)
+
+
+def known_flags(program):
+    return set(re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', (ROOT / program).read_text()))
+
+
+def used_flags(arguments):
+    return {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
+
+
+def test_planning(run_program, tmp_path, monkeypatch, capsys):
+    """By formula; the compiler's commands, which take minutes, have the flags that there are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    planned = [c for c in commands("Plan a run") if c[0] == "bin/plan_training"]
+    compiled = []
+    for program, *arguments in planned:
+        assert used_flags(arguments) <= known_flags(program)
+        if {"--compile", "--search"} & set(arguments):
+            compiled += [word for word in arguments if "=" not in word]
+        else:
+            assert not run_program(ROOT / program, *arguments)
+    assert compiled == ["--compile", "--search"]
+    assert len(planned) == 5
+    said = capsys.readouterr().out
+    assert all(slice_ in said for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
+    assert json.loads(Path("plan.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
+    try:
+        environment.find_python()
+    except UserError as error:
+        pytest.skip(f"no step was exported: {error}")
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs", ".venv-plan"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    export, train = commands("Plan a run")[-2:]
+    assert export[0] == "bin/export_step"
+    albert = config.to_dict(tiny_run.albert(max_position_embeddings=128))
+    assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
+    capfd.readouterr()
+    # Not the paths of this process: modules of TensorFlow's environment are not jax's.
+    subprocess.run(train, check=True, env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"})
+    told = capfd.readouterr().out
+    assert told.count('{"loss": ') == 3
+    assert "steps/s" in told
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run_pretraining", "run_finetuning", "create_pretraining_data", "create_finetuning_data"],
+)
+def test_programs_tell_a_command_that_works(name):
+    told = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))
+    lines = re.findall(r"^    .*", told, re.MULTILINE)
+    assert lines
+    for line, before in zip(lines, ["", *lines], strict=False):
+        start = rf"    bin/{name}" if not before.endswith("\\") else " {7}"
+        assert re.match(rf"{start}( \S+)+$", line), line
+        assert used_flags(shlex.split(line.rstrip("\\"))) <= known_flags(f"bin/{name}")
 
 
 def _serve(run_program, capsys):
