@@ -81,7 +81,9 @@ def test_a_failure_says_how_it_ended(status, stderr, expected):
 )
 def test_sigterm_ends_the_compiler_too(program, flags, run_program, monkeypatch, tmp_path):
     python, started = tmp_path / "python", tmp_path / "started"
-    python.write_text(f"#!/bin/sh\necho $$ > {started}.tmp\nmv {started}.tmp {started}\nsleep 60\n")
+    python.write_text(
+        f"#!/bin/sh\necho $$ > {started}.tmp\nmv {started}.tmp {started}\nexec sleep 60\n"
+    )
     python.chmod(0o755)
     (tmp_path / "temporary").mkdir()
     ids = lowering.Array(name="input_ids", shape=(1, 14), dtype="int32")
