@@ -30,11 +30,12 @@ wrong = [f"there is no {x}; jax runs on {platform} here" for x in files if x and
 wrong += [f"--{name} is less than 1" for name in ("steps", "every") if vars(given)[name] < 1]
 if wrong:
     raise SystemExit(f"run_step.py: {wrong[0]}")
-about = json.loads(files[0].read_text())
+about, waiting, started = json.loads(files[0].read_text()), [], 0.0
 inputs, size = {x["name"]: x for x in about["inputs"]}, about["per_replica_batch"]
 state = {name: x["output"] for name, x in inputs.items() if x["output"] is not None}
-call = export.deserialize(files[1].read_bytes()).call
-step = jax.jit(call, donate_argnums=[k for k, name in enumerate(inputs) if name in state])
+exported = export.deserialize(files[1].read_bytes())
+donated = [number for number, name in enumerate(inputs) if name in state]
+step = jax.jit(exported.call, donate_argnums=donated).lower(*exported.in_avals).compile()
 arrays = dict(np.load(given.arrays)) if given.arrays else {}
 for name, x in arrays.items():
     if [*(x if name in state else x[:size]).shape] != inputs.get(name, {"shape": 0})["shape"]:
@@ -43,7 +44,6 @@ for name, x in arrays.items():
 examples = {name: arrays.pop(name) for name in inputs if name in arrays and name not in state}
 make = lambda k, x: MAKE[x["make"]](random.key(k), x["shape"], x["dtype"], x["by"])  # noqa: E731
 values = {name: make(k, x) for k, (name, x) in enumerate(inputs.items())} | arrays
-waiting, started = [], 0.0
 for number, rows in enumerate(np.arange(given.steps * size).reshape(-1, size)):
     values |= {name: x.take(rows, 0, mode="wrap") for name, x in examples.items()}
     outputs = step(*values.values())
