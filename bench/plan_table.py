@@ -12,8 +12,10 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import sys
 
 from albert_tf import config
+from albert_tf.errors import UserError
 from plan import chips, compiling, costs, lint, lowering, memory
 
 MODELS = ("base", "large", "xlarge", "xxlarge")
@@ -66,6 +68,15 @@ def shown(row: dict) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def read(path: pathlib.Path) -> list[dict]:
+    """The rows of a file; takes out of it what a run that was killed has half written."""
+    text = path.read_text() if path.exists() else ""
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole)
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", required=True, help="file of JSON lines, one a row")
@@ -73,7 +84,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the table, compile nothing")
     given = parser.parse_args()
     path = pathlib.Path(given.rows)
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read(path)
     if given.show:
         print("\n".join(shown(row) for row in rows))
         return
@@ -81,7 +92,11 @@ def main() -> None:
     for which in itertools.product(MODELS, WAYS, SLICES):
         wanted = not given.only or ":".join(which).startswith(tuple(given.only))
         if wanted and which not in done:
-            row = compiled_row(*which)
+            try:
+                row = compiled_row(*which)
+            except UserError as error:  # not written, so the next run tries it again
+                print(f"{':'.join(which)}: {error}", file=sys.stderr, flush=True)
+                continue
             with path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)

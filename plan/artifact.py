@@ -41,7 +41,7 @@ def export(
     if per_replica_batch % settings.num_micro_batches:
         raise UserError(
             f"--per_replica_batch: {per_replica_batch} is not a multiple of num_micro_batches "
-            f"{settings.num_micro_batches}."
+            f"{settings.num_micro_batches}. Change one of them."
         )
     settings = dataclasses.replace(settings, train_batch_size=per_replica_batch)
     lowered = lowering.lower(settings, per_replica_batch=per_replica_batch, num_replicas=1)
@@ -52,8 +52,8 @@ def export(
     artifact = _wrap(lowered.module, description, platform)
     tf.io.gfile.makedirs(output_dir)
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
+    files.write_bytes(path, description)  # first: an artifact never lies beside another's
     files.write_bytes(name, artifact)
-    files.write_bytes(path, description)
     runner = (environment.ROOT / "plan" / "jax_side" / RUNNER).read_bytes()
     files.write_bytes(os.path.join(output_dir, RUNNER), runner)
     return [
@@ -113,6 +113,8 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         arguments = [str(module_file), str(description_file), platform, str(artifact)]
         done = environment.run("wrap_step.py", *arguments)
         if done.returncode:
-            reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
-            raise UserError(f"the step cannot be exported: {reason}.")
+            raise UserError(
+                f"the step cannot be exported ({environment.failure(done)}). Remove "
+                f"{environment.FOLDER.name}, so that it is made anew, and try again."
+            )
         return artifact.read_bytes()

@@ -1,7 +1,8 @@
 """What the machines can do, by public figures, and how a TPU slice is named.
 
 Sources: Google's documentation of each TPU version, NVIDIA's data sheets (dense, not sparse). A run
-reaches a share of the peak: see `--utilization`.
+reaches a share of the peak: see `--utilization`. TPUs round the factors of float32 products to
+bfloat16, as fast as if they were; TensorFlow on GPUs rounds them to TF32, which is half as fast.
 """
 
 import dataclasses
@@ -16,6 +17,9 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 
 GIB = 2**30
+# Of a device's memory: the system takes some. Of 16 GiB the compiler may use 15.48 GiB of a v3
+# core, 15.75 GiB of a v5e chip.
+USABLE_SHARE = 0.95
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,8 @@ class Device:
 
     Attributes:
         name: of its kind.
-        peak: products in bfloat16, FLOP/s; of "this machine" as measured, in the config's type.
+        peak: products in bfloat16, FLOP/s; of what `machine` returns, in the config's type.
+        peak_float32: the same in float32; 0 where it is `peak`.
         memory: bytes.
         bandwidth: of memory, bytes/s; 0 where unknown.
         matrix_unit: sides of products are filled up to multiples of this.
@@ -35,10 +40,16 @@ class Device:
     name: str
     peak: float
     memory: int
+    peak_float32: float = 0.0
     bandwidth: float = 0.0
     matrix_unit: int = 128
     per_chip: int = 1
     options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def usable(self) -> int:
+        """Bytes of memory that a run can have."""
+        return int(USABLE_SHARE * self.memory)
 
 
 # Figures are of a chip; v2 and v3 are two devices each, v4 as all jobs use it is one.
@@ -61,16 +72,23 @@ TPUS = {
 _TILE = 16  # of tensor cores
 
 
-def _gpu(name: str, peak: float, memory: int, bandwidth: float) -> Device:
-    return Device(name=name, peak=peak, memory=memory, bandwidth=bandwidth, matrix_unit=_TILE)
+def _gpu(name: str, peak: float, peak_float32: float, memory: int, bandwidth: float) -> Device:
+    return Device(
+        name=name,
+        peak=peak,
+        peak_float32=peak_float32,
+        memory=memory,
+        bandwidth=bandwidth,
+        matrix_unit=_TILE,
+    )
 
 
 GPUS = {
-    "a100": _gpu("A100 (80 GB)", 312e12, 80 * GIB, 2039e9),
-    "h100": _gpu("H100 (SXM)", 989e12, 80 * GIB, 3350e9),
-    "h200": _gpu("H200 (SXM)", 989e12, 141 * GIB, 4800e9),
-    "l4": _gpu("L4", 121e12, 24 * GIB, 300e9),
-    "l40s": _gpu("L40S", 362e12, 48 * GIB, 864e9),
+    "a100": _gpu("A100 (80 GB)", 312e12, 156e12, 80 * GIB, 2039e9),
+    "h100": _gpu("H100 (SXM)", 989e12, 494.5e12, 80 * GIB, 3350e9),
+    "h200": _gpu("H200 (SXM)", 989e12, 494.5e12, 141 * GIB, 4800e9),
+    "l4": _gpu("L4", 121e12, 60e12, 24 * GIB, 300e9),
+    "l40s": _gpu("L40S", 362e12, 181e12, 48 * GIB, 864e9),
 }
 HERE = "here"
 
@@ -95,7 +113,7 @@ class Topology:
     def options(self) -> dict[str, Any]:
         """Further options of the compiler's topology."""
         found = dict(self.device.options)
-        if self.num_devices == 1:
+        if self.num_devices == self.device.per_chip:  # by default a host has four chips
             found["chips_per_host_bounds"] = [1, 1, 1]
         return found
 
@@ -127,7 +145,15 @@ def machine(text: str, num_devices: int, dtype: str) -> Topology:
     if text != HERE and text not in GPUS:
         raise UserError(f"--device: {text!r} is not one of {HERE}, {', '.join(GPUS)}.")
     device = _here(dtype) if text == HERE else GPUS[text]
+    if dtype == "float32" and device.peak_float32:
+        device = dataclasses.replace(device, peak=device.peak_float32)
     return Topology(name=text, device=device, num_devices=num_devices, is_tpu=False)
+
+
+def with_peak(found: Topology, teraflops: float) -> Topology:
+    """The same with a rate that is known better, in TFLOP/s of one device."""
+    device = dataclasses.replace(found.device, peak=1e12 * teraflops)
+    return dataclasses.replace(found, device=device)
 
 
 def _here(dtype: str) -> Device:
@@ -136,15 +162,16 @@ def _here(dtype: str) -> Device:
 
 
 def _measured_rate(dtype: tf.DType, size: int = 1024) -> float:
-    """FLOP/s of the best of some products of the size that a model has."""
-    x, kernel = tf.ones([2 * size, size], dtype), tf.ones([size, 4 * size], dtype)
-    product = tf.function(lambda: tf.reduce_sum(tf.matmul(x, kernel)))
-    product()
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        product().numpy()
-        times.append(time.perf_counter() - start)
+    """FLOP/s of the processor: the best of some products of the size that a model has."""
+    with tf.device("CPU:0"):  # whose memory is meant, even where there is a GPU
+        x, kernel = tf.ones([2 * size, size], dtype), tf.ones([size, 4 * size], dtype)
+        product = tf.function(lambda: tf.reduce_sum(tf.matmul(x, kernel)))
+        product()
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            product().numpy()
+            times.append(time.perf_counter() - start)
     return 2.0 * 2 * size * size * 4 * size / min(times)
 
 

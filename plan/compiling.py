@@ -22,7 +22,7 @@ class Compiled:
         arguments: state and batch.
         peak: the most that is in use at once, arguments and program aside or not, as the compiler
             counts.
-        total: what is reserved.
+        total: what is reserved; 0 where the compiler does not say (libtpu 0.0.42).
         code: the program.
         flops: of an update; what is within a loop is counted once.
         all_reduces: how many.
@@ -59,25 +59,31 @@ def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
             "compile_step.py", str(module), topology.name, str(report), f"--options={options}"
         )
         if not report.exists():
-            reason = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-            raise UserError(f"--compile: the compiler failed ({reason}).")
+            raise UserError(
+                f"--compile: the compiler failed ({environment.failure(done)}). Give it more "
+                "memory (large models take many GB), or plan without --compile."
+            )
         return _read(json.loads(report.read_text()), topology)
 
 
 def _read(report: dict[str, Any], topology: chips.Topology) -> Compiled:
     if report["error"] == "topology":
-        raise UserError(f"--topology: no {topology.name!r} ({report['message']}).")
+        raise UserError(
+            f"--topology: no {topology.name!r} ({report['message']}). Take a slice that there is, "
+            "such as v5e:4x4."
+        )
     if report["error"] == "compile":
-        reason = report["message"].splitlines()[0]
-        raise UserError(f"--compile: the step does not compile for {topology.name} ({reason}).")
+        raise UserError(
+            f"--compile: the step does not compile for {topology.name} ({report['message']}). Try "
+            "another topology, or plan without --compile."
+        )
     if report["error"] == "memory":
         keys = ("needed", "available", "seconds")
         return Compiled(fits=False, **{key: report[key] for key in keys})
     memory = report["memory"]
     return Compiled(
         fits=True,
-        needed=memory["total"],
-        available=None,
+        needed=memory["total"] or memory["peak"],
         **{key: memory[key] for key in ("arguments", "peak", "total", "code")},
         **{
             key: report[key]

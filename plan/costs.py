@@ -71,12 +71,7 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
     size, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
     rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
     mapping = (size + 1) * hidden if size != hidden else 0
-    shares = config.cross_layer_sharing
-    attentions, ffns = (
-        config.inner_group_num
-        * (config.num_hidden_groups if shares in ("all", kind) else config.num_hidden_layers)
-        for kind in ("attention", "ffn")
-    )
+    attentions, ffns = sets(config)
     return {
         EMBEDDINGS: (rows + 2) * size + mapping,
         ATTENTION: attentions * (4 * (hidden + 1) * hidden + 2 * hidden),
@@ -84,6 +79,17 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
         SENTENCE: (hidden + 1) * hidden + 2 * (hidden + 1),
         MASKED_LM: (hidden + 1) * size + 2 * size + config.vocab_size,
     }
+
+
+def sets(config: AlbertConfig) -> tuple[int, int]:
+    """How many attentions and feed-forward parts have weights of their own."""
+    shares = config.cross_layer_sharing
+    attentions, ffns = (
+        config.inner_group_num
+        * (config.num_hidden_groups if shares in ("all", kind) else config.num_hidden_layers)
+        for kind in ("attention", "ffn")
+    )
+    return attentions, ffns
 
 
 def trained_parameters(settings: PretrainConfig) -> int:
@@ -171,19 +177,18 @@ def _flops(found: Iterable[Product], again: bool) -> dict[str, float]:
 
 def recomputes(settings: PretrainConfig) -> bool:
     """Whether the backward pass computes the blocks again."""
-    return settings.rematerialize or loops(settings)
+    return settings.rematerialize or settings.layer_loop
 
 
-def loops(settings: PretrainConfig) -> bool:
-    """Whether the layers are one loop of the device."""
-    return settings.layer_loop
+def width(settings: PretrainConfig) -> int:
+    """Bytes of a number in the type that products are computed in."""
+    return 2 if settings.dtype == "mixed_bfloat16" else 4
 
 
 def intensity(settings: PretrainConfig, batch: int) -> float:
     """Operations for each byte that products read and write, forward, in the type of the config."""
     found = products(settings, batch)
-    width = 2 if settings.dtype == "mixed_bfloat16" else 4
-    return sum(x.flops for x in found) / (width * sum(x.elements for x in found))
+    return sum(x.flops for x in found) / (width(settings) * sum(x.elements for x in found))
 
 
 def fill(settings: PretrainConfig, batch: int, unit: int) -> float:
@@ -194,10 +199,12 @@ def fill(settings: PretrainConfig, batch: int, unit: int) -> float:
     """
     useful = padded = 0.0
     for x in products(settings, batch):
-        # The product itself and the gradients of its left and right side.
-        sides = [(x.rows, x.inner, x.columns), (x.rows, x.columns, x.inner)]
-        sides.append((x.inner, x.rows, x.columns))
-        for rows, inner, columns in sides[: 1 + x.gradients]:
+        again = x.in_block and recomputes(settings)
+        # The product itself, as often as it is computed, and the gradients of its right and left
+        # side; where there is one gradient, it is the right side's, the weights'.
+        sides = [(x.rows, x.inner, x.columns)] * (2 if again else 1)
+        sides += [(x.inner, x.rows, x.columns), (x.rows, x.columns, x.inner)][: x.gradients]
+        for rows, inner, columns in sides:
             useful += x.times * rows * inner * columns
             best = min(
                 _up(rows, unit) * _up(columns, ROWS_OF_A_TILE),

@@ -7,6 +7,7 @@ files only.
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,8 +30,8 @@ def python(say: Callable[[str], None] = print) -> str:
         UserError: no Python that jax runs with, or the packages cannot be installed.
     """
     found = FOLDER / "bin" / "python"
-    with _alone():
-        if _is_complete():
+    with _alone(say):
+        if _is_complete() and _runs(str(found), ""):
             return str(found)
         say(f"Installing requirements-plan.txt into {FOLDER.name} (minutes, the first time)")
         if not _runs(str(found), ""):
@@ -39,11 +40,6 @@ def python(say: Callable[[str], None] = print) -> str:
         _run([*pip, "-r", str(REQUIREMENTS)])
         _marker().write_text(REQUIREMENTS.read_text())
     return str(found)
-
-
-def is_made() -> bool:
-    """Whether `python` would return at once."""
-    return _is_complete()
 
 
 def find_python() -> str:
@@ -84,6 +80,14 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Why what `run` ran has failed: how it ended, and the last that it said."""
+    said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+    if done.returncode == -signal.SIGKILL:
+        return f"killed, as the system does when memory runs out: {said}"
+    return f"exit status {done.returncode}: {said}"
+
+
 def _marker() -> Path:
     return FOLDER / "requirements-plan.txt.installed"
 
@@ -104,18 +108,21 @@ def _runs(python: str, code: str) -> bool:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
         raise UserError(
-            f"{FOLDER.name} cannot be made ({reason}). It needs the network, Linux and "
+            f"{FOLDER.name} cannot be made ({failure(done)}). It needs the network, Linux and "
             "an x86 processor; remove it to begin anew, or plan without --compile."
         )
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _alone(say: Callable[[str], None]) -> Iterator[None]:
     """Two programs may want the environment at once: the second waits for the first."""
-    import fcntl
+    import fcntl  # here, as Windows has none, and plans by formula
 
     with open(ROOT / "pyproject.toml", "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another program that makes {FOLDER.name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -26,7 +26,7 @@ class Plan:
         memory: in use at once.
         all_reduce_bytes: of the gradients in an update.
         intensity: operations for each byte that products read and write.
-        fill: the share of the matrix unit that products can keep busy.
+        fill: the share of the matrix unit that products can keep busy; None where there is none.
         seconds: an update takes.
     """
 
@@ -41,13 +41,13 @@ class Plan:
     memory: memory_of.Memory
     all_reduce_bytes: int
     intensity: float
-    fill: float
+    fill: float | None
     seconds: float
 
     @property
     def has_loop(self) -> bool:
         """Whether the compiler meets a loop, whose operations it counts once."""
-        return costs.loops(self.settings) or self.settings.num_micro_batches > 1
+        return self.settings.layer_loop or self.settings.num_micro_batches > 1
 
     @property
     def days(self) -> float:
@@ -56,7 +56,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """All numbers, as JSON has them."""
         found = dataclasses.asdict(self)
-        return {**found, "days": self.days, "memory_total": self.memory.total}
+        memory = {"memory_total": self.memory.total, "memory_usable": self.topology.device.usable}
+        return {**found, "days": self.days, **memory}
 
 
 def make(
@@ -71,6 +72,7 @@ def make(
     if not 0 < utilization <= 1:
         raise UserError(f"--utilization: {utilization} is not above 0 and at most 1.")
     flops = costs.flops(settings, batch)
+    unit = topology.device.matrix_unit
     return Plan(
         settings=settings,
         topology=topology,
@@ -83,7 +85,7 @@ def make(
         memory=memory_of.needed(settings, batch),
         all_reduce_bytes=costs.all_reduce_bytes(settings) if topology.num_devices > 1 else 0,
         intensity=costs.intensity(settings, batch),
-        fill=costs.fill(settings, batch, topology.device.matrix_unit),
+        fill=costs.fill(settings, batch, unit) if unit > 1 else None,
         seconds=flops.total / (utilization * topology.device.peak),
     )
 

@@ -124,7 +124,7 @@ def _dynamic_shape(operation: Operation) -> str | None:
     return None
 
 
-def _float64(operation: Operation) -> str | None:
+def _float_type(operation: Operation) -> str | None:
     kinds = {kind.split("x")[-1] for kind in operation.types}
     if "f64" in kinds:
         return "float64 is emulated by many operations: cast to float32"
@@ -163,7 +163,7 @@ def _custom_call(operation: Operation) -> str | None:
 
 RULES: dict[str, Callable[[Operation], str | None]] = {
     "dynamic shape": _dynamic_shape,
-    "float64": _float64,
+    "float type": _float_type,
     "bfloat16 sum": _bfloat16_reduction,
     "host": _host,
     "stateful random numbers": _stateful_random,

@@ -55,7 +55,7 @@ def lower(settings: PretrainConfig, *, per_replica_batch: int, num_replicas: int
     with tf.device("CPU:0"), compiling.off():
         parts = pretraining.build(settings, tf.distribute.get_strategy())
         specs = [
-            tf.TensorSpec([per_replica_batch, *kind.shape], narrowed(kind.dtype), name)
+            tf.TensorSpec([per_replica_batch, *kind.shape], _narrowed(kind.dtype), name)
             for name, kind in parts.spec.items()
         ]
         told: list[str] = []
@@ -65,8 +65,8 @@ def lower(settings: PretrainConfig, *, per_replica_batch: int, num_replicas: int
     return _describe(parts, specs, concrete, told, module.encode(), num_replicas)
 
 
-def narrowed(dtype: tf.DType) -> tf.DType:
-    """The type that a feature has in a batch, see `features.parse`."""
+def _narrowed(dtype: tf.DType) -> tf.DType:
+    """The type that a feature has in a batch: `features.parse` does this to its values."""
     return tf.int32 if dtype == tf.int64 else dtype
 
 

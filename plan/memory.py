@@ -9,12 +9,20 @@ within the products that read them. So a block keeps, in the computing type:
 
 The gradients of a weight that layers share are kept layer by layer, and added up at the end. Not
 counted: the program, and what sides below 128, such as short sequences, are filled up to.
+
+Compared with the compiler (bench/plan_table.py) were ALBERT's own models alone: all weights shared,
+no dropout, bfloat16, one micro-batch. What dropout keeps, weights that layers do not share, float32
+and micro-batches follow from the same picture, unchecked.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.config import PretrainConfig
 from plan import costs
+
+PROBABILITIES, LAST, INPUTS = "attention probabilities", "last block", "inputs of blocks"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,9 +33,9 @@ class Memory:
         weights: float32, with those that no gradient reaches.
         optimizer: two moments of each weight that is trained.
         batch: what comes from the host.
-        copies: weights of a block in the computing type.
+        copies: the blocks' matrices in the computing type.
         gradients: of weights, at that time.
-        activations: kept for the backward pass.
+        activations: kept for the backward pass, by part.
         working: of the block that is being computed.
     """
 
@@ -36,110 +44,120 @@ class Memory:
     batch: int
     copies: int
     gradients: int
-    activations: int
+    activations: dict[str, int]
     working: int
 
     @property
     def total(self) -> int:
-        return sum(dataclasses.astuple(self))
+        return _total(dataclasses.asdict(self))
 
 
 def needed(settings: PretrainConfig, batch: int) -> Memory:
     """Of one device for `batch` sequences, program and runtime aside."""
     accumulated = settings.num_micro_batches > 1
-    state = {
+    state: dict[str, Any] = {
         "weights": 4 * sum(costs.parameters(settings.albert).values()),
         "optimizer": 8 * costs.trained_parameters(settings),
         "batch": 4 * batch * (3 * settings.max_seq_length + 3 * settings.max_predictions_per_seq),
     }
     rows = batch // settings.num_micro_batches
     sums = 4 * costs.trained_parameters(settings) if accumulated else 0
-    moments = [*_backward(settings, rows), _at_the_end(settings)]
-    at_peak = max(moments, key=lambda moment: sum(moment.values()))
+    at_peak = max([*_backward(settings, rows), _at_the_end(settings)], key=_total)
     at_peak["gradients"] += sums
     return Memory(**state, **at_peak)
 
 
-def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, int]]:
+def _total(parts: Mapping[str, Any]) -> int:
+    """Of numbers, and of tables of numbers."""
+    return sum(sum(x.values()) if isinstance(x, dict) else x for x in parts.values())
+
+
+def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, Any]]:
     """What is in use besides the state when the backward pass has come to each block."""
-    width = _width(settings)
+    width = costs.width(settings)
     config, size = settings.albert, settings.albert.embedding_size
     full = costs.depth(config) - 1
-    block = _kept(settings, batch)
+    block = _kept(settings, batch, settings.max_seq_length)
     again = costs.recomputes(settings)
-    kept = width * batch * settings.max_seq_length * config.hidden_size if again else block
-    of_last = 0 if again else _kept_by_last(settings, batch)
+    of_last = {} if again else {LAST: _total(_kept(settings, batch, _rows_of_last(settings)))}
     matrices = _matrices(settings)
-    copies = matrices * width if width == 2 else 0
+    copies = width * _all_matrices(settings) if width == 2 else 0
     of_heads = 4 * config.vocab_size * size  # of the word embeddings
     logits = width * batch * settings.max_predictions_per_seq * config.vocab_size
-    moments = [
-        # The heads: all blocks are kept.
-        {
-            "copies": copies,
-            "gradients": of_heads,
-            "activations": full * kept + of_last,
-            "working": logits,
-        }
-    ]
+
+    def kept(blocks: int) -> dict[str, int]:
+        if again:
+            inputs = width * batch * settings.max_seq_length * config.hidden_size
+            return {INPUTS: blocks * inputs}
+        return {part: blocks * each for part, each in block.items()}
+
+    def moment(gradients: int, activations: dict[str, int], working: int) -> dict[str, Any]:
+        parts = {"gradients": of_heads + gradients, "activations": activations}
+        return {"copies": copies, **parts, "working": working}
+
+    # The heads: all blocks are kept.
+    turns = config.num_hidden_layers - 1
+    found = [moment(0, {**kept(turns if settings.layer_loop else full), **of_last}, logits)]
+    working = _working(settings, batch)
+    if settings.layer_loop:  # all inputs in one array, each gradient added to one sum
+        turn = config.inner_group_num  # blocks that are computed again together
+        gradients = 4 * turn * matrices + width * config.hidden_size * config.intermediate_size
+        return [*found, moment(gradients, kept(turns), working + turn * _total(block))]
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
-        gradients = of_heads + (full - j) * matrices * width
-        activations = (j + 1) * kept
-        if costs.loops(settings):  # all inputs in one array, each gradient added to one sum
-            largest = config.hidden_size * config.intermediate_size
-            gradients = of_heads + 4 * matrices + width * largest
-            activations = full * kept
-        working = _working(settings, batch) + (block if again else 0)
-        moments.append(
-            {
-                "copies": copies,
-                "gradients": gradients,
-                "activations": activations,
-                "working": working,
-            }
-        )
-    return moments
+        gradients = (full - j) * matrices * width
+        found.append(moment(gradients, kept(j + 1), working + (_total(block) if again else 0)))
+    return found
 
 
-def _at_the_end(settings: PretrainConfig) -> dict[str, int]:
+def _at_the_end(settings: PretrainConfig) -> dict[str, Any]:
     """When all gradients are summed over the replicas, and nothing else is left."""
     gradients = costs.all_reduce_bytes(settings)
-    return {"copies": 0, "gradients": gradients, "activations": 0, "working": 0}
+    return {"copies": 0, "gradients": gradients, "activations": {}, "working": 0}
 
 
-def _width(settings: PretrainConfig) -> int:
-    return 2 if settings.dtype == "mixed_bfloat16" else 4
+def _rows_of_last(settings: PretrainConfig) -> int:
+    return settings.max_predictions_per_seq + 1
 
 
-def _kept(settings: PretrainConfig, batch: int) -> int:
-    """Bytes that a block of all tokens keeps; dropout keeps probabilities before and after."""
+def _kept(settings: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
+    """Bytes that a block which computes `rows` of each sequence keeps, by part.
+
+    Dropout keeps probabilities before and after it; the masks themselves are drawn again.
+    """
     config, length = settings.albert, settings.max_seq_length
-    tokens = batch * length
-    of_tokens = tokens * (config.intermediate_size + 6 * config.hidden_size)
+    hidden, tokens, some = config.hidden_size, batch * length, batch * rows
     copies = 2 if config.attention_probs_dropout_prob else 1
-    of_pairs = copies * tokens * config.num_attention_heads * length
-    return _width(settings) * (of_tokens + of_pairs)
-
-
-def _kept_by_last(settings: PretrainConfig, batch: int) -> int:
-    """The same of the last block, which computes the rows that are read alone."""
-    config, length = settings.albert, settings.max_seq_length
-    tokens, some = batch * length, batch * (settings.max_predictions_per_seq + 1)
-    of_tokens = 2 * tokens * config.hidden_size
-    of_rows = some * (config.intermediate_size + 4 * config.hidden_size)
-    of_pairs = some * config.num_attention_heads * length
-    return _width(settings) * (of_tokens + of_rows + of_pairs)
+    elements = {
+        # Keys and values; queries, context and the sum.
+        costs.ATTENTION: hidden * (2 * tokens + 3 * some),
+        PROBABILITIES: copies * some * config.num_attention_heads * length,
+        costs.FFN: some * (config.intermediate_size + hidden),
+    }
+    return {part: costs.width(settings) * number for part, number in elements.items()}
 
 
 def _working(settings: PretrainConfig, batch: int) -> int:
-    """Bytes of the gradients within a block: at its feed-forward part, or at its attention."""
+    """Bytes of the gradients within a block: at its feed-forward part, or at its attention.
+
+    By then what the feed-forward part kept is gone.
+    """
     config, length = settings.albert, settings.max_seq_length
-    tokens = batch * length
-    ffn = tokens * (2 * config.intermediate_size + 6 * config.hidden_size)
-    return _width(settings) * ffn
+    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    ffn = 2 * inner + 6 * hidden
+    # Of probabilities, of their logits; of queries, keys, values and context.
+    attention = 2 * heads * length + 4 * hidden - (inner + hidden)
+    return costs.width(settings) * batch * length * max(ffn, attention)
 
 
 def _matrices(settings: PretrainConfig) -> int:
     """Elements of the matrices of a block."""
     config = settings.albert
     return 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+
+
+def _all_matrices(settings: PretrainConfig) -> int:
+    """The same of all blocks; those that share their weights count once."""
+    config = settings.albert
+    attentions, ffns = costs.sets(config)
+    ffn = 2 * config.hidden_size * config.intermediate_size
+    return attentions * 4 * config.hidden_size**2 + ffns * ffn

@@ -51,20 +51,24 @@ def run(
     for line in report.lines(plan):
         say(line)
     numbers = plan.to_json()
-    found = None
-    try:
-        if compiles:
-            found = compile_and_report(plan, say)
-            numbers["compiled"] = dataclasses.asdict(found)
-        if searches:
-            numbers["largest_batch"] = _search(plan, say)
-    finally:
+
+    def write(**more: Any) -> None:
+        numbers.update(more)
         if json_file:
             files.write_json(json_file, numbers)
-    limit = found.available if found and found.available else topology.device.memory
+
+    write()  # before what takes minutes
+    found, batch = None, 0
+    if compiles:
+        found = compile_and_report(plan, say)
+        write(compiled=dataclasses.asdict(found))
+    if searches:
+        batch = _search(plan, say)
+        write(largest_batch=batch)
+    limit = (found and found.available) or topology.device.usable
     if found and not found.fits:
         raise UserError(_too_big(plan, found.needed, limit))
-    if not (found or searches) and plan.memory.total > limit:
+    if not found and batch < plan.batch and plan.memory.total > limit:
         raise UserError(_too_big(plan, plan.memory.total, limit))
 
 
@@ -118,7 +122,7 @@ def _search(plan: Plan, say: Say) -> int:
     step = plan.settings.num_micro_batches
     found = largest(fits, _start(plan), step)
     if not found:
-        raise UserError(_too_big(plan, None, plan.topology.device.memory))
+        raise UserError(_too_big(plan, None, plan.topology.device.usable))
     say("")
     say(
         f"largest batch that fits, compiled, not run: {found} sequences a device, "
@@ -132,7 +136,7 @@ def _start(plan: Plan) -> int:
     step = plan.settings.num_micro_batches
 
     def fits(batch: int) -> bool:
-        return memory.needed(plan.settings, batch).total < 0.95 * plan.topology.device.memory
+        return memory.needed(plan.settings, batch).total <= plan.topology.device.usable
 
     return max(step, largest(fits, step, step))
 
@@ -169,27 +173,28 @@ def largest(fits: Callable[[int], bool], start: int, step: int) -> int:
 def _too_big(plan: Plan, needed: int | None, limit: int) -> str:
     """One line: what is too much, and what to change."""
     device = plan.topology.device.name
-    amount = f"{needed / report.GB:.1f} GB" if needed else "more memory"
+    amount = f"{needed / report.GB:.1f} GB of" if needed else "more than its"
     remedies = _helpful(plan, limit)
     advice = f"Set {', or '.join(remedies)}; or t" if remedies else "T"
     return (
-        f"it does not fit: each {device} would need {amount} of {limit / report.GB:.1f} GB. "
+        f"it does not fit: each {device} would need {amount} {limit / report.GB:.1f} GB. "
         f"{advice}ake more devices or a smaller batch."
     )
 
 
 def _helpful(plan: Plan, limit: int) -> list[str]:
-    """The changes of the config with which it fits by formula, each as for --set."""
-    found = []
+    """Up to three changes of the config with which it fits by formula, each as for --set."""
+    found: dict[tuple[str, ...], str] = {}  # the first of each kind, which costs the least time
     for change in _remedies(plan):
         values = {**config.to_dict(plan.settings), **change}
         try:
             settings = config.from_dict(PretrainConfig, values)
         except UserError:
             continue  # this model cannot have it
-        if memory.needed(settings, plan.batch).total < limit:
-            found.append(" ".join(f"{key}={_text(value)}" for key, value in change.items()))
-    return found
+        if memory.needed(settings, plan.batch).total <= limit:
+            text = " ".join(f"{key}={_text(value)}" for key, value in change.items())
+            found.setdefault(tuple(change), text)
+    return list(found.values())[:3]
 
 
 def _remedies(plan: Plan) -> list[dict[str, Any]]:

@@ -56,10 +56,12 @@ def _teras(flops: Flops | None) -> list[str]:
 def _memory(plan: Plan) -> list[str]:
     rows = [["memory of one device, by formula", "GB"]]
     for name, size in dataclasses.asdict(plan.memory).items():
-        rows.append([name, f"{size / GB:.3f}"])
-    limit = plan.topology.device.memory
+        parts = size if isinstance(size, dict) else {"": size}
+        rows += [[f"{name}: {p}" if p else name, f"{x / GB:.3f}"] for p, x in parts.items()]
     rows.append(["together", f"{plan.memory.total / GB:.3f}"])
-    return [*_aligned(rows), f"(of {limit / GB:.1f} GB, of which the system takes some)"]
+    device = plan.topology.device
+    limit = f"(of {device.memory / GB:.1f} GB a run can use {device.usable / GB:.1f})"
+    return [*_aligned(rows), limit]
 
 
 def _balance(plan: Plan) -> str:
@@ -71,7 +73,7 @@ def _balance(plan: Plan) -> str:
 
 def _filled(plan: Plan) -> list[str]:
     unit = plan.topology.device.matrix_unit
-    if unit == 1:
+    if plan.fill is None:
         return []
     return [f"matrix unit     {100 * plan.fill:.1f} % filled at most ({unit} wide)"]
 
@@ -86,23 +88,26 @@ def _rate(plan: Plan) -> str:
 
 def _duration(plan: Plan) -> str:
     steps = plan.settings.num_train_steps
-    days = steps * plan.seconds / 86400
     return (
         f"run             {steps:,} updates, {steps * plan.global_batch:,} examples, "
-        f"{days:.2f} days, {24 * days * plan.topology.num_devices:,.0f} device hours"
+        f"{plan.days:.2f} days, {24 * plan.days * plan.topology.num_devices:,.0f} device hours"
     )
 
 
 def compiled_lines(plan: Plan, found: Compiled) -> list[str]:
     """What the compiler says, beside the formula."""
-    limit = found.available or plan.topology.device.memory
+    device = plan.topology.device
     if not found.fits:
+        limit = found.available or device.usable
         needed = f"{found.needed / GB:.2f} GB" if found.needed else "more"
         return [f"compiled, not run: needs {needed} of {limit / GB:.2f} GB on each device"]
+    # Older compilers do not say.
+    total = f"{found.total / GB:.3f} GB of {device.memory / GB:.1f}"
+    reserved = [["memory reserved", total, ""]] if found.total else []
     rows = [
         ["compiled, not run", "", "by formula"],
         ["memory in use", f"{found.peak / GB:.3f} GB", f"{plan.memory.total / GB:.3f} GB"],
-        ["memory reserved", f"{found.total / GB:.3f} GB of {limit / GB:.1f}", ""],
+        *reserved,
         ["program", f"{found.code / GB:.3f} GB", ""],
         ["operations", f"{found.flops / TERA:.4g} TFLOP", f"{plan.flops.total / TERA:.4g} TFLOP"],
         [

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import config, losses, pretraining, runs
+from albert_tf import config, files, losses, pretraining, runs
 from albert_tf.errors import UserError
 from albert_tf.model import weights_by_name
 from plan import artifact, environment, lowering
@@ -66,10 +66,16 @@ def test_random_tokens_are_a_batch(description):
     for name, x in batch.items():
         assert tuple(x["shape"]) == examples[name].shape
         assert x["dtype"] == examples[name].dtype
-        lowest, highest = (0, x["by"] - 1) if x["make"] == "integers" else (x["by"], x["by"])
-        assert highest >= examples[name].max()
-        assert lowest == 0 or x["make"] == "constant"
-    assert batch["input_ids"]["by"] == tiny_run.VOCAB
+    ends = {name: x["by"] for name, x in batch.items() if x["make"] == "integers"}
+    assert ends == {
+        "input_ids": tiny_run.VOCAB,
+        "segment_ids": 2,
+        "masked_lm_positions": SETTINGS.max_seq_length,
+        "masked_lm_ids": tiny_run.VOCAB,
+        "next_sentence_labels": 2,
+    }
+    whole = {name: (x["make"], x["by"]) for name, x in batch.items() if name not in ends}
+    assert whole == dict.fromkeys(("input_mask", "masked_lm_weights"), ("constant", 1))
 
 
 def test_outputs_are_named(description):
@@ -91,6 +97,30 @@ def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"^--output_dir: '.*' holds another step\. Take another"):
         artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
     assert os.listdir(tmp_path) == ["step.json"]
+    killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
+    monkeypatch.setattr(environment, "run", lambda *_: killed)
+    reason = r"exported \(killed, as .* memory runs out: it was large\)\. Remove \.venv-plan"
+    with pytest.raises(UserError, match=reason):
+        artifact.export(SETTINGS, str(tmp_path / "new"), platform="cpu", per_replica_batch=BATCH)
+
+
+def test_a_folder_that_is_half_written_takes_no_other_step(lowered, tmp_path, monkeypatch):
+    def write(path, content):
+        if path.endswith("jaxexport"):
+            raise KeyboardInterrupt
+        Path(path).write_bytes(content)
+
+    def export(settings):
+        artifact.export(settings, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+
+    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    monkeypatch.setattr(artifact, "_wrap", lambda *_: b"artifact")
+    monkeypatch.setattr(files, "write_bytes", write)
+    with pytest.raises(KeyboardInterrupt):
+        export(SETTINGS)
+    assert os.listdir(tmp_path) == ["step.json"]
+    with pytest.raises(UserError, match="holds another step"):
+        export(dataclasses.replace(SETTINGS, seed=SETTINGS.seed + 1))
 
 
 def test_the_runner_is_short():
@@ -100,9 +130,10 @@ def test_the_runner_is_short():
 @pytest.fixture(scope="module")
 def python_with_jax():
     try:
-        return environment.python()
+        environment.find_python()
     except UserError as error:
         pytest.skip(f"the exported step was not run: {error}")
+    return environment.python()
 
 
 def train(settings, examples):
@@ -117,6 +148,16 @@ def train(settings, examples):
     return before, {name: variable.numpy() for name, variable in variables.items()}, found
 
 
+def run_step(python, folder, **flags):
+    return subprocess.run(
+        [python, "step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},  # no path of TensorFlow's
+    )
+
+
 @pytest.mark.slow
 def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
     config.save(dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json"))
@@ -129,17 +170,12 @@ def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
     before, after, expected = train(SETTINGS, examples)
     np.savez(tmp_path / "arrays.npz", **before, **examples)
     flags = {"arrays": tmp_path / "arrays.npz", "steps": STEPS, "every": 7, "save": "end.npz"}
-    done = subprocess.run(
-        [python_with_jax, "step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},  # no path of TensorFlow's
-    )
+    done = run_step(python_with_jax, tmp_path, **flags)
     assert done.returncode == 0, done.stderr
     *told, rate = done.stdout.splitlines()
     np.testing.assert_allclose([json.loads(line)["loss"] for line in told], expected, rtol=1e-5)
     assert "model FLOP/s" in rate
+    assert float(rate.split()[0]) > 10  # some hundreds; a second compilation takes seconds
     end = np.load(tmp_path / "end.npz")
     assert set(end.files) == {"iterations", *before}
     assert end["iterations"] == STEPS
@@ -147,3 +183,21 @@ def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
         np.testing.assert_allclose(end[name], value, atol=1e-4, err_msg=name)
         still = name.endswith(("key/bias", "adam_m", "adam_v"))  # or small
         assert still or np.abs(value - before[name]).max() > 1e-3, name
+    check_mistakes(python_with_jax, tmp_path)
+
+
+def check_mistakes(python, folder):
+    """Each mistake of whoever runs the exported step is one line."""
+    short = {"input_ids": np.zeros([BATCH - 1, SETTINGS.max_seq_length], np.int32)}
+    np.savez(folder / "short.npz", **short)
+    np.savez(folder / "unknown.npz", inputs=np.zeros(3), number=np.zeros([]))
+    for flags, message in (
+        ({"every": 0}, "--every is less than 1"),
+        ({"arrays": "short.npz"}, "--arrays: 'input_ids' (5, 14) is not as in step.json"),
+        ({"arrays": "unknown.npz"}, "--arrays: 'inputs' (3,) is not as in step.json"),
+    ):
+        done = run_step(python, folder, **flags)
+        assert (done.returncode, done.stderr) == (1, f"run_step.py: {message}\n")
+    (folder / "step/step.cpu.jaxexport").rename(folder / "step/step.cuda.jaxexport")
+    done = run_step(python, folder)
+    assert done.stderr.startswith("run_step.py: there is no step/step.cpu.jaxexport; jax runs on")

@@ -103,6 +103,17 @@ def test_a_matrix_unit_is_filled_where_all_sides_are_multiples():
     assert costs.fill(narrow, 8, 1) == pytest.approx(1, abs=1e-3)
 
 
+def test_recomputing_and_the_gradient_of_a_single_side_count_for_the_matrix_unit(monkeypatch):
+    settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
+    again = dataclasses.replace(settings, rematerialize=True)
+    assert costs.fill(again, 8, 128) != costs.fill(settings, 8, 128)
+    # [6, 2] x [2, 16] and then [2, 6] x [6, 16], each filled up to 8 where it helps most.
+    one = costs.Product(part=costs.FFN, rows=6, inner=2, columns=16, gradients=1)
+    monkeypatch.setattr(costs, "products", lambda *_: [one])
+    assert costs.fill(settings, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
+    assert costs.fill(again, 8, 16) == pytest.approx(3 * 6 * 2 * 16 / (3 * 16 * 8 * 16))
+
+
 def test_a_larger_batch_does_more_for_each_byte():
     settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
     assert costs.intensity(settings, 1) < costs.intensity(settings, 8)

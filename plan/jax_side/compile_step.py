@@ -34,9 +34,6 @@ from jax.experimental import topologies
 
 MEMORY = {
     "arguments": "argument_size_in_bytes",
-    "outputs": "output_size_in_bytes",
-    "aliased": "alias_size_in_bytes",
-    "temporary": "temp_size_in_bytes",
     "peak": "peak_memory_in_bytes",
     "code": "generated_code_size_in_bytes",
     "total": "total_allocation_bytes",
@@ -71,12 +68,13 @@ def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | Non
             platform="tpu", topology_name=topology, **options
         ).devices
     except Exception as error:  # libtpu's own, of several kinds
-        return {"error": "topology", "message": str(error).splitlines()[0]}
+        is_unknown = "INVALID_ARGUMENT" in str(error)  # else libtpu does not run here
+        return {"error": "topology" if is_unknown else "compile", "message": first_line(error)}
     start = time.time()
     try:
         compiled = _compile(module, devices)
     except jax.errors.JaxRuntimeError as error:
-        return _failure(str(error), len(devices), time.time() - start)
+        return _failure(error, time.time() - start)
     seconds = time.time() - start
     text = compiled.hlo_modules()[0].to_string()
     if hlo_file:
@@ -85,7 +83,6 @@ def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | Non
     sizes = all_reduces(text)
     return {
         "error": None,
-        "devices": len(devices),
         "device_kind": devices[0].device_kind,
         "seconds": round(seconds, 1),
         "memory": _memory(compiled),
@@ -110,16 +107,20 @@ def _compile(module: bytes, devices: list):
         )
 
 
-def _failure(message: str, num_devices: int, seconds: float) -> dict:
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:500]
+
+
+def _failure(error: Exception, seconds: float) -> dict:
     """Too little memory is a result: {"needed", "available"} in bytes where the compiler says."""
+    message = str(error)
     if "RESOURCE_EXHAUSTED" not in message and "hbm" not in message.lower():
-        return {"error": "compile", "message": message[:2000]}
+        return {"error": "compile", "message": first_line(error)}
     found = TOO_BIG.search(message) or TOO_BIG_BY.search(message)
     needed, available = map(_bytes, found.groups()) if found else (None, None)
     return {
         "error": "memory",
-        "message": message.splitlines()[0][:500],
-        "devices": num_devices,
+        "message": first_line(error),
         "seconds": round(seconds, 1),
         "needed": needed,
         "available": available,
@@ -134,7 +135,7 @@ def _bytes(text: str) -> int:
 
 
 def _memory(compiled) -> dict[str, int]:
-    """Bytes of one device. libtpu 0.0.42 gives 0 for what is temporary."""
+    """Bytes of one device; 0 for what this libtpu does not say."""
     found = compiled.get_compiled_memory_stats()
     return {name: getattr(found, field, 0) for name, field in MEMORY.items()}
 

@@ -2,8 +2,7 @@
 
     python run_step.py FOLDER [--steps=20] [--every=1] [--arrays=FILE.npz] [--save=FILE.npz]
 
-Arrays: examples and state by their names in step.json. What is not there is made up here.
-"""
+Arrays: examples and state by their names in step.json. What is not there is made up here."""
 
 import argparse
 import json
@@ -22,29 +21,31 @@ MAKE = {
 }
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("folder", type=pathlib.Path)
-parser.add_argument("--steps", type=int, default=20)
-parser.add_argument("--every", type=int, default=1, help="steps between two reports")
-parser.add_argument("--arrays")
-parser.add_argument("--save", help="file for the state at the end")
+for name, default in {"steps": 20, "every": 1, "arrays": None, "save": None}.items():
+    parser.add_argument(f"--{name}", type=int if default else pathlib.Path, default=default)
 given = parser.parse_args()
-about = json.loads((given.folder / "step.json").read_text())
+platform = jax.default_backend().replace("gpu", "cuda")
+files = [given.folder / "step.json", given.folder / f"step.{platform}.jaxexport", given.arrays]
+wrong = [f"there is no {x}; jax runs on {platform} here" for x in files if x and not x.exists()]
+wrong += [f"--{name} is less than 1" for name in ("steps", "every") if vars(given)[name] < 1]
+if wrong:
+    raise SystemExit(f"run_step.py: {wrong[0]}")
+about, waiting, started = json.loads(files[0].read_text()), [], 0.0
 inputs, size = {x["name"]: x for x in about["inputs"]}, about["per_replica_batch"]
 state = {name: x["output"] for name, x in inputs.items() if x["output"] is not None}
-platform = "cuda" if jax.default_backend() == "gpu" else "cpu"
-exported = export.deserialize((given.folder / f"step.{platform}.jaxexport").read_bytes())
+exported = export.deserialize(files[1].read_bytes())
 donated = [number for number, name in enumerate(inputs) if name in state]
 step = jax.jit(exported.call, donate_argnums=donated).lower(*exported.in_avals).compile()
 arrays = dict(np.load(given.arrays)) if given.arrays else {}
-arrays = {name: value.astype(inputs[name]["dtype"]) for name, value in arrays.items()}
+for name, x in arrays.items():
+    if [*(x if name in state else x[:size]).shape] != inputs.get(name, {"shape": 0})["shape"]:
+        raise SystemExit(f"run_step.py: --arrays: {name!r} {x.shape} is not as in step.json")
+    arrays[name] = x.astype(inputs[name]["dtype"])
 examples = {name: arrays.pop(name) for name in inputs if name in arrays and name not in state}
-batches = min((len(value) // size for value in examples.values()), default=1)
 make = lambda k, x: MAKE[x["make"]](random.key(k), x["shape"], x["dtype"], x["by"])  # noqa: E731
-made = jax.jit(lambda: [make(k, x) for k, x in enumerate(inputs.values())])()
-values = {**dict(zip(inputs, made, strict=True)), **arrays}
-waiting, started = [], 0.0
-for number in range(given.steps):
-    first = number % batches * size
-    values |= {name: value[first : first + size] for name, value in examples.items()}
+values = {name: make(k, x) for k, (name, x) in enumerate(inputs.items())} | arrays
+for number, rows in enumerate(np.arange(given.steps * size).reshape(-1, size)):
+    values |= {name: x.take(rows, 0, mode="wrap") for name, x in examples.items()}
     outputs = step(*values.values())
     values |= {name: outputs[k] for name, k in state.items()}
     waiting.append(dict(zip(about["tells"], outputs)))  # noqa: B905 (state follows)

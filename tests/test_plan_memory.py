@@ -1,0 +1,74 @@
+"""What memory is made of, where nothing was compiled to compare with."""
+
+import dataclasses
+
+import pytest
+
+from albert_tf.config import PRESETS, PretrainConfig
+from plan import costs, memory
+
+LARGE = PretrainConfig(albert=PRESETS["albert_large_v2"], dtype="mixed_bfloat16")
+TOKENS = 8 * 512
+
+
+def needed(batch=8, **changes):
+    """Changes with `albert_` in front are of the model."""
+    model = {k.removeprefix("albert_"): v for k, v in changes.items() if k.startswith("albert_")}
+    others = {k: v for k, v in changes.items() if not k.startswith("albert_")}
+    albert = dataclasses.replace(LARGE.albert, **model)
+    return memory.needed(dataclasses.replace(LARGE, albert=albert, **others), batch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "attentions", "ffns"),
+    [
+        ({}, 1, 1),
+        ({"albert_num_hidden_groups": 3}, 3, 3),
+        ({"albert_cross_layer_sharing": "attention"}, 1, 24),
+        ({"albert_cross_layer_sharing": "none"}, 24, 24),
+    ],
+)
+def test_matrices_of_all_sets_of_weights_are_copied(changes, attentions, ffns):
+    assert needed(**changes).copies == 2 * (attentions * 4 * 1024**2 + ffns * 2 * 1024 * 4096)
+
+
+def test_activations_are_kept_by_part_and_dropout_keeps_probabilities_twice():
+    found = needed().activations
+    assert set(found) == {costs.ATTENTION, memory.PROBABILITIES, costs.FFN}
+    assert found[memory.PROBABILITIES] == 23 * 2 * TOKENS * 16 * 512
+    assert found[costs.ATTENTION] == 23 * 2 * TOKENS * 5 * 1024
+    assert found[costs.FFN] == 23 * 2 * TOKENS * (4096 + 1024)
+    dropped = needed(albert_attention_probs_dropout_prob=0.1).activations
+    assert dropped[memory.PROBABILITIES] == 2 * found[memory.PROBABILITIES]
+    assert dropped[costs.FFN] == found[costs.FFN]
+
+
+def test_dropout_keeps_probabilities_of_the_last_block_twice():
+    # Few tokens and many words: the most is in use at the heads.
+    small = {"albert_num_hidden_layers": 1, "max_seq_length": 128, "max_predictions_per_seq": 99}
+    plain, dropped = (
+        needed(**small, albert_attention_probs_dropout_prob=p).activations[memory.LAST]
+        for p in (0.0, 0.1)
+    )
+    assert dropped - plain == 2 * 8 * 100 * 16 * 128
+
+
+def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():
+    one = needed(layer_loop=True, albert_num_hidden_layers=12)
+    two = needed(layer_loop=True, albert_num_hidden_layers=12, albert_inner_group_num=2)
+    assert two.activations == one.activations == {memory.INPUTS: 11 * 2 * TOKENS * 1024}
+    block = 2 * TOKENS * (10 * 1024 + 16 * 512)
+    assert two.working - one.working == block
+
+
+def test_long_sequences_need_the_most_at_attention():
+    wide, long = (needed(max_seq_length=s, albert_max_position_embeddings=s) for s in (64, 2048))
+    assert wide.working < 2 * 8 * 64 * (2 * 4096 + 6 * 1024 + 16 * 1024)
+    assert long.working == 2 * 8 * 2048 * (2 * 16 * 2048 + 4 * 1024 - 5 * 1024)
+
+
+def test_the_total_is_that_of_all_parts():
+    found = needed()
+    parts = dataclasses.asdict(found)
+    activations = parts.pop("activations")
+    assert found.total == sum(parts.values()) + sum(activations.values())
