@@ -139,13 +139,14 @@ def _kept(settings: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
 def _working(settings: PretrainConfig, batch: int) -> int:
     """Bytes of the gradients within a block: at its feed-forward part, or at its attention.
 
-    By then what the feed-forward part kept is gone.
+    By then what the feed-forward part kept is gone. Which arrays take the place of which is the
+    compiler's business: of several readings this is the one that the compiled models agree with.
     """
     config, length = settings.albert, settings.max_seq_length
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
-    ffn = 2 * inner + 6 * hidden
-    # Of probabilities, of their logits; of queries, keys, values and context.
-    attention = 2 * heads * length + 4 * hidden - (inner + hidden)
+    ffn = inner + 4 * hidden
+    # Of probabilities; of queries, keys, values and context.
+    attention = heads * length + 4 * hidden - (inner + hidden)
     return costs.width(settings) * batch * length * max(ffn, attention)
 
 

@@ -190,7 +190,10 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
 
 @pytest.mark.parametrize(
     "name",
-    ["run_pretraining", "run_finetuning", "create_pretraining_data", "create_finetuning_data"],
+    [
+        *("run_pretraining", "run_finetuning", "create_pretraining_data"),
+        *("create_finetuning_data", "plan_training"),
+    ],
 )
 def test_programs_tell_a_command_that_works(name):
     told = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))

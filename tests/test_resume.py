@@ -3,7 +3,6 @@
 import signal
 
 import pytest
-import replicas
 import tiny_children
 import tiny_run
 
@@ -43,24 +42,6 @@ def test_told_to_stop_it_saves_and_ends_well(data, tmp_path, name):
     assert "model.ckpt-6" in output
     tiny_run.run(data, tmp_path / "told", settings)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "told")
-
-
-@pytest.mark.slow
-def test_two_replicas_resume_too(data, tmp_path, monkeypatch):
-    settings = tiny_run.settings(albert=WITH_DROPOUT)
-    two = replicas.two_replicas()
-    tiny_run.run(data, tmp_path / "unbroken", settings, strategy=two)
-
-    def broken_at_6(record, *rest):
-        if record["step"] == 6:
-            raise KeyboardInterrupt
-        return ""
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(reports, "line", broken_at_6)
-        tiny_run.run(data, tmp_path / "broken", settings, strategy=two)
-    tiny_run.run(data, tmp_path / "broken", settings, strategy=two)
-    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
 
 
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):
