@@ -190,11 +190,11 @@ def check_mistakes(python, folder):
     """Each mistake of whoever runs the exported step is one line."""
     short = {"input_ids": np.zeros([BATCH - 1, SETTINGS.max_seq_length], np.int32)}
     np.savez(folder / "short.npz", **short)
-    np.savez(folder / "unknown.npz", inputs=np.zeros(3), number=np.zeros([]))
+    np.savez(folder / "unknown.npz", number=np.zeros([]), inputs=np.zeros(3))
     for flags, message in (
         ({"every": 0}, "--every is less than 1"),
         ({"arrays": "short.npz"}, "--arrays: 'input_ids' (5, 14) is not as in step.json"),
-        ({"arrays": "unknown.npz"}, "--arrays: 'inputs' (3,) is not as in step.json"),
+        ({"arrays": "unknown.npz"}, "--arrays: 'number' () is not as in step.json"),
     ):
         done = run_step(python, folder, **flags)
         assert (done.returncode, done.stderr) == (1, f"run_step.py: {message}\n")

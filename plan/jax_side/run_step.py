@@ -37,10 +37,10 @@ exported = export.deserialize(files[1].read_bytes())
 donated = [number for number, name in enumerate(inputs) if name in state]
 step = jax.jit(exported.call, donate_argnums=donated).lower(*exported.in_avals).compile()
 arrays = dict(np.load(given.arrays)) if given.arrays else {}
-for name, x in arrays.items():
-    if [*(x if name in state else x[:size]).shape] != inputs.get(name, {"shape": 0})["shape"]:
-        raise SystemExit(f"run_step.py: --arrays: {name!r} {x.shape} is not as in step.json")
-    arrays[name] = x.astype(inputs[name]["dtype"])
+for k, x in arrays.items():
+    if [*(x if k in state else np.atleast_1d(x)[:size]).shape] != inputs.get(k, {}).get("shape"):
+        raise SystemExit(f"run_step.py: --arrays: {k!r} {x.shape} is not as in step.json")
+    arrays[k] = x.astype(inputs[k]["dtype"])
 examples = {name: arrays.pop(name) for name in inputs if name in arrays and name not in state}
 make = lambda k, x: MAKE[x["make"]](random.key(k), x["shape"], x["dtype"], x["by"])  # noqa: E731
 values = {name: make(k, x) for k, (name, x) in enumerate(inputs.items())} | arrays
