@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -30,13 +28,17 @@ def write_corpus(path: pathlib.Path) -> None:
     path.write_text("\n".join(lines))
 
 
-def program(name: str, **flags: object) -> str:
-    arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-    done = subprocess.run(
-        [sys.executable, str(BIN / name), *arguments], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def program(run_program, capfd):
+    """Runs a program; returns what it says."""
+
+    def run(name: str, **flags: object) -> str:
+        capfd.readouterr()
+        arguments = [f"--{flag}={value}" for flag, value in flags.items()]
+        assert not run_program(BIN / name, *arguments)
+        return capfd.readouterr().out
+
+    return run
 
 
 def labels(pattern: pathlib.Path) -> np.ndarray:
@@ -53,7 +55,7 @@ def unigram_entropy(train: np.ndarray, held_out: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_from_text_to_guessed_words(tmp_path):
+def test_from_text_to_guessed_words(program, tmp_path):
     text, vocabulary, data, run = (tmp_path / x for x in ("text.txt", "vocabulary", "data", "run"))
     write_corpus(text)
     said = program("train_vocabulary", input_files=text, output_dir=vocabulary, vocab_size=55)

@@ -164,6 +164,11 @@ def test_the_cpp_loader_answers_the_requests_of_the_warm_up(exported, serve_chec
     }
     answers = cpp.ask(serve_check, folder, LIBRARIES)
     cpp.assert_same(answers, tiny_exports.ask_session(folder, requests))
+
+
+@pytest.mark.parametrize("exported", ["fill_mask", "span"], indirect=True)
+def test_what_is_said_to_need_a_library_needs_it(exported, serve_check):
+    _, folder = exported
     alone = subprocess.run([serve_check, folder], capture_output=True, text=True)
     assert alone.returncode == (1 if server_ops.check(folder) else 0)
 

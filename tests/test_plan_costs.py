@@ -1,6 +1,7 @@
 """The formulas, against real models, the products of the real step, and what was compiled."""
 
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
@@ -135,6 +136,13 @@ def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
 
 
 ROWS_THERE = [json.loads(line) for line in ROWS.read_text().splitlines()]
+
+
+def test_every_model_was_compiled_in_every_way_for_both_slices():
+    models = "base", "large", "xlarge", "xxlarge"
+    ways = "plain", "rematerialize", "layer_loop"
+    there = [(row["model"], row["way"], row["slice"]) for row in ROWS_THERE]
+    assert sorted(there) == sorted(itertools.product(models, ways, ("v3:16x16", "v5e:16x16")))
 
 
 @pytest.mark.parametrize(

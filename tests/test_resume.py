@@ -1,14 +1,16 @@
 """However a run is broken off, it ends as the unbroken one."""
 
-import signal
-
 import pytest
 import tiny_children
 import tiny_run
 
 from albert_tf import checkpoints, reports
 
-WITH_DROPOUT = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+SETTINGS = tiny_run.settings(
+    albert=tiny_run.albert(
+        num_hidden_layers=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -16,32 +18,25 @@ def data(tmp_path_factory):
     return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.mark.slow
-def test_a_killed_run_ends_as_the_unbroken_one(data, tmp_path):
-    settings = tiny_run.settings(albert=WITH_DROPOUT)
-    tiny_run.run(data, tmp_path / "unbroken", settings)
-    kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    tiny_children.finish(
-        tiny_children.start(data, tmp_path / "killed", settings, at_step=6, do=kill),
-        -signal.SIGKILL,
-    )
-    assert checkpoints.find(str(tmp_path / "killed")).endswith("model.ckpt-4")
-    tiny_run.run(data, tmp_path / "killed", settings)
-    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "killed")
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    tiny_run.run(data, folder, SETTINGS)
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_told_to_stop_it_saves_and_ends_well(data, tmp_path, name):
-    settings = tiny_run.settings(albert=WITH_DROPOUT)
-    tiny_run.run(data, tmp_path / "unbroken", settings)
+@pytest.mark.parametrize(
+    ("name", "exits", "saved"), [("SIGKILL", -9, 4), ("SIGTERM", 0, 6), ("SIGINT", 0, 6)]
+)
+def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path, name, exits, saved):
     told = f"os.kill(os.getpid(), signal.{name})"
-    output = tiny_children.finish(
-        tiny_children.start(data, tmp_path / "told", settings, at_step=6, do=told), 0
-    )
-    assert "model.ckpt-6" in output
-    tiny_run.run(data, tmp_path / "told", settings)
-    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "told")
+    child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=6, do=told)
+    output = tiny_children.finish(child, exits)
+    assert ("told to stop at step 6" in output) == (exits == 0)
+    assert checkpoints.find(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
+    tiny_run.run(data, tmp_path / "told", SETTINGS)
+    tiny_run.assert_same_end(unbroken, tmp_path / "told")
 
 
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):
