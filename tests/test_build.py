@@ -118,8 +118,7 @@ def write_data(folder):
 def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path)
-    sizes = {"max_position_embeddings": 128, "num_hidden_layers": 1}
-    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", **sizes)
+    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", max_position_embeddings=128)
     (tmp_path / "albert_base").mkdir()
     formats.writable("google")(made, "albert_base")
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}

@@ -92,12 +92,14 @@ def test_a_model_of_another_shape_is_refused_and_left_alone(tmp_path):
 
 
 def test_missing_and_unexpected_weights_are_refused(tmp_path):
-    saved(str(tmp_path), num_hidden_groups=2)
+    saved(str(tmp_path), num_hidden_layers=2, num_hidden_groups=2)
     with pytest.raises(UserError, match=r"16 unexpected: .*group_1"):
         checkpoints.restore_weights(str(tmp_path), build()[0])
-    saved(str(tmp_path), step=8)
+    saved(str(tmp_path), step=8, num_hidden_layers=2)
     with pytest.raises(UserError, match=r"16 missing: .*group_1"):
-        checkpoints.restore_weights(str(tmp_path), build(num_hidden_groups=2)[0])
+        checkpoints.restore_weights(
+            str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0]
+        )
 
 
 def test_mistakes_are_named(tmp_path):

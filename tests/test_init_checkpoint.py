@@ -114,7 +114,8 @@ def test_a_published_model_without_a_sentence_head_gets_a_new_one(data, tmp_path
 
 
 def test_a_deeper_model_may_start_from_a_shallow_one(data, tmp_path, capsys):
-    run(data, tmp_path / "run", write(tmp_path / "init", data, num_hidden_layers=1))
+    init = write(tmp_path / "init", data, num_hidden_layers=1)
+    run(data, tmp_path / "run", init, albert=tiny_run.albert(num_hidden_layers=2))
     assert "loaded 32, missing 0" in capsys.readouterr().out
 
 

@@ -45,9 +45,7 @@ def assert_same_training(shared, whole, *, last):
 
 @pytest.mark.slow
 def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_path):
-    albert = tiny_run.albert(
-        num_hidden_layers=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
-    )
+    albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     settings = tiny_run.settings(albert=albert, num_train_steps=10)
     command = arguments("run", settings)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
@@ -77,7 +75,7 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
 
 @pytest.mark.slow
 def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
-    settings = tiny_run.settings(albert=tiny_run.albert(num_hidden_layers=1), num_train_steps=6)
+    settings = tiny_run.settings(num_train_steps=6)
     tiny_run.run(data, tmp_path / "one", settings)
     told = "os.kill(os.getpid(), signal.SIGTERM)"
     found = tiny_workers.run(

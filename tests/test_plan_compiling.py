@@ -64,7 +64,9 @@ def jax_python():
 @pytest.mark.slow
 def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_path):
     path = tmp_path / "plan.json"
-    settings = tiny_run.settings(dtype="mixed_bfloat16")
+    settings = tiny_run.settings(
+        albert=tiny_run.albert(num_hidden_layers=2), dtype="mixed_bfloat16"
+    )
     config.save(settings, str(tmp_path / "config.json"))
     stop = run_program(
         PROGRAM,

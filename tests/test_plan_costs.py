@@ -65,8 +65,11 @@ def flops_of(module):
 @pytest.mark.parametrize(
     "options",
     [
-        {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8)},
-        {"albert": tiny_run.albert(inner_group_num=2), "rematerialize": True},
+        {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8, num_hidden_layers=3)},
+        {
+            "albert": tiny_run.albert(inner_group_num=2, num_hidden_layers=2),
+            "rematerialize": True,
+        },
     ],
 )
 def test_operations_are_those_of_the_products_in_the_real_step(options):

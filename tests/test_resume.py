@@ -7,9 +7,7 @@ import tiny_run
 from albert_tf import checkpoints, reports
 
 SETTINGS = tiny_run.settings(
-    albert=tiny_run.albert(
-        num_hidden_layers=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
-    )
+    albert=tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 )
 
 

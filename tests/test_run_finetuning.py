@@ -98,7 +98,7 @@ def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path,
     write_own(tmp_path)
     command = (*OWN, f"--data_dir={tmp_path}", "--mode=train")
     assert "name it with --vocabulary" in run(*command, start=None)
-    albert = json.dumps(config.to_dict(tiny_run.albert(num_hidden_layers=1)))
+    albert = json.dumps(config.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
     assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)
     assert "new weights" in capsys.readouterr().out

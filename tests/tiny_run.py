@@ -21,7 +21,7 @@ def albert(**overrides: Any) -> config.AlbertConfig:
         "vocab_size": VOCAB,
         "embedding_size": 6,
         "hidden_size": 8,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "intermediate_size": 10,
         "max_position_embeddings": 16,
