@@ -72,7 +72,7 @@ def test_saved_model_cli_shows_and_runs_it(exported):
 @pytest.mark.slow
 def test_the_cpp_loader_answers_the_requests_of_the_warm_up(exported, serve_check):
     """Models of token ids need no library; those of every kind are in test_export_texts.py."""
-    found, folder = exported("span_or_none")
+    found, folder = exported("classification")
     wanted = {
         name: {key: x.numpy() for key, x in signature.function(signature.example).items()}
         for name, signature in signatures.make(found).items()
