@@ -75,6 +75,7 @@ def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
     assert scores[METRICS[kind]] > 0.98 * full
 
 
+@pytest.mark.usefixtures("branches")
 def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatch):
     albert = tiny_run.albert(hidden_dropout_prob=0.1)
     run("classification", "unbroken", albert=albert)
@@ -169,6 +170,7 @@ def test_files_without_labels_are_predicted(run, folders, vocabulary, tmp_path):
         predict(tmp_path / "run", folder, tmp_path / "out")
 
 
+@pytest.mark.usefixtures("branches")
 def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_path):
     run()
     dev = folders["classification"][1]

@@ -26,6 +26,7 @@ def data(tmp_path_factory):
     return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
+@pytest.mark.usefixtures("branches")
 def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     settings = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
     tiny_run.run(data, tmp_path, settings, evaluate=True)
