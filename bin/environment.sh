@@ -27,7 +27,7 @@ make_environment() {
 }
 
 _complete_environment() {
-  local folder=$1 python file wanted
+  local folder=$1 python file wanted missing=() options=()
   shift
   wanted="$PWD $(cat pyproject.toml requirements*.txt | cksum)"
   if ! "$folder/bin/python" -c '' 2>/dev/null; then
@@ -36,9 +36,15 @@ _complete_environment() {
   fi
   for file in "$@"; do
     if [[ $(cat "$folder/$file.installed" 2>/dev/null) != "$wanted" ]]; then
-      echo "Installing $file into $folder (minutes, the first time)"
-      "$folder/bin/python" -m pip install -q --disable-pip-version-check -r "$file" -e .
-      echo "$wanted" >"$folder/$file.installed"
+      missing+=("$file")
+      options+=(-r "$file")
     fi
   done
+  if ((${#missing[@]})); then
+    echo "Installing ${missing[*]} into $folder (minutes, the first time)"
+    "$folder/bin/python" -m pip install -q --disable-pip-version-check "${options[@]}" -e .
+    for file in "${missing[@]}"; do
+      echo "$wanted" >"$folder/$file.installed"
+    done
+  fi
 }

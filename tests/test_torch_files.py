@@ -51,6 +51,7 @@ def test_damaged_files_are_named(tmp_path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_any_damage_is_one_line(tmp_path):
     """Of a pickle alone, as before PyTorch 1.6: nothing guards its bytes."""
     path = tmp_path / "x.bin"
