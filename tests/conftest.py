@@ -1,6 +1,6 @@
 """All tests see two CPUs: two replicas anywhere. It must be said before TensorFlow starts.
 
-They may run a program of bin/ in this process, or the program in C++ (`cpp` reads its answers).
+They may run a program of bin/ in this process.
 """
 
 import os
@@ -10,10 +10,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import albert_tf  # noqa: F401, I001  (first: it imports TensorFlow quietly)
 import runpy
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -51,25 +48,3 @@ def run_program(monkeypatch):
         return stop.value.code
 
     return run
-
-
-@pytest.fixture(scope="session")
-def serve_check(tmp_path_factory):
-    """The C++ program, compiled."""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++ here: the C++ loader was not tried.")
-    program = tmp_path_factory.mktemp("bin") / "serve_check"
-    tensorflow = tf.sysconfig.get_lib()
-    includes = [f"-I{tensorflow}/include", f"-I{tensorflow}/include/external/com_google_protobuf"]
-    options = [x for x in tf.sysconfig.get_compile_flags() if not x.startswith("-I")]
-    # Without --no-as-needed the linker leaves out the library that registers sessions and kernels.
-    libraries = [
-        "-Wl,--no-as-needed",
-        "-l:libtensorflow_cc.so.2",
-        "-l:libtensorflow_framework.so.2",
-    ]
-    linking = [f"-L{tensorflow}", *libraries, f"-Wl,-rpath,{tensorflow}"]
-    source = str(Path(__file__).parent / "serve_check.cc")
-    command = ["g++", "-O1", "-w", *options, *includes, source, "-o", str(program), *linking]
-    subprocess.run(command, check=True)
-    return program

@@ -5,7 +5,7 @@
 //
 // Prints, for each output of each request, a line of tabs: signature, output, type, shape, values,
 // each with a space after it. Strings are as in an URL: what is not a visible letter of ASCII, and %,
-// is %XX. Anything wrong is one line on stderr and status 1. tests/conftest.py compiles it.
+// is %XX. Anything wrong is one line on stderr and status 1. test_export_cpp.py compiles it.
 
 #include <dlfcn.h>
 

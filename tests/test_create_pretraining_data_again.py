@@ -149,7 +149,7 @@ def command(vocabulary_dir, tmp_path):
 @pytest.mark.slow
 def test_killed_and_run_again(command, tmp_path):
     big = tmp_path / "big.txt"
-    big.write_text("\n".join([CORPUS.read_text()] * 60))
+    big.write_text("\n".join([CORPUS.read_text()] * 25))
     flags = [f"--input_files={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
     subprocess.run(
         command("unbroken", *flags, "--num_processes=1"), check=True, capture_output=True

@@ -1,17 +1,12 @@
-"""SavedModels are loaded without this code: in a fresh process, by saved_model_cli, in C++."""
+"""SavedModels are loaded without this code: in a fresh process, by saved_model_cli."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import cpp
 import numpy as np
 import pytest
-import tensorflow as tf
 import tiny_exports
-
-from export import asked, signatures, warmup
 
 # A process that has TensorFlow, and neither this project nor Keras.
 STRANGER = """
@@ -67,28 +62,3 @@ def test_saved_model_cli_shows_and_runs_it(exported):
         text=True,
     )
     assert "Result for output key outputs" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_cpp_loader_answers_the_requests_of_the_warm_up(exported, serve_check):
-    """Models of token ids need no library; those of every kind are in test_export_texts.py."""
-    found, folder = exported("classification")
-    wanted = {
-        name: {key: x.numpy() for key, x in signature.function(signature.example).items()}
-        for name, signature in signatures.make(found).items()
-    }
-    cpp.assert_same(cpp.ask(serve_check, folder), wanted)
-
-
-@pytest.mark.slow
-def test_the_cpp_loader_finds_what_is_wrong(exported, serve_check, tmp_path):
-    _, folder = exported("regression")
-    broken = tmp_path / "1"
-    shutil.copytree(folder, broken)
-    warm_up = broken / warmup.FOLDER / warmup.NAME
-    with tf.io.TFRecordWriter(str(warm_up)) as writer:
-        request = asked.Signature({}, None, {"input_ids": tf.constant([[1.5]])})
-        writer.write(warmup.log("token_ids", request).SerializeToString())
-    done = subprocess.run([serve_check, broken], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "token_ids: another number of inputs"

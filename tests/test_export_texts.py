@@ -1,15 +1,10 @@
-"""Raw text to a SavedModel: it answers what the network says of Python's ids, in C++ too."""
+"""Raw text to a SavedModel: it answers what the network says of Python's ids."""
 
-import subprocess
-from pathlib import Path
-
-import cpp
 import grpc
 import numpy as np
 import pytest
 import stand_in
 import tensorflow as tf
-import tensorflow_text
 import test_export_reading
 import tiny_exports
 import tiny_run
@@ -18,11 +13,10 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 from albert_tf import fill_mask
 from albert_tf.errors import UserError
 from data_prep import race
-from export import asked, kinds, saved_model, server_ops, signatures, warmup
+from export import asked, kinds, saved_model, signatures, warmup
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
-LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 pytestmark = pytest.mark.slow
 
 
@@ -154,23 +148,6 @@ def test_a_session_answers_what_python_and_the_network_do(exported):
                 np.testing.assert_allclose(made, value, 1e-5, 1e-5, err_msg=f"{name} {key}")
             else:
                 np.testing.assert_array_equal(made, value, err_msg=f"{name} {key}")
-
-
-def test_the_cpp_loader_answers_the_requests_of_the_warm_up(exported, serve_check):
-    found, folder = exported
-    requests = {
-        name: {key: x.numpy() for key, x in signature.example.items()}
-        for name, signature in signatures.make(found).items()
-    }
-    answers = cpp.ask(serve_check, folder, LIBRARIES)
-    cpp.assert_same(answers, tiny_exports.ask_session(folder, requests))
-
-
-@pytest.mark.parametrize("exported", ["fill_mask", "span"], indirect=True)
-def test_what_is_said_to_need_a_library_needs_it(exported, serve_check):
-    _, folder = exported
-    alone = subprocess.run([serve_check, folder], capture_output=True, text=True)
-    assert alone.returncode == (1 if server_ops.check(folder) else 0)
 
 
 def test_texts_of_unlike_batches_are_refused_by_the_server(exported):

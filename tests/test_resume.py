@@ -24,15 +24,14 @@ def unbroken(data, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "exits", "saved"), [("SIGKILL", -9, 4), ("SIGTERM", 0, 6), ("SIGINT", 0, 6)]
-)
-def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path, name, exits, saved):
-    told = f"os.kill(os.getpid(), signal.{name})"
-    child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=6, do=told)
-    output = tiny_children.finish(child, exits)
-    assert ("told to stop at step 6" in output) == (exits == 0)
-    assert checkpoints.find(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
+def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
+    ends = [("SIGKILL", 6, -9, 4), ("SIGTERM", 6, 0, 6), ("SIGINT", 10, 0, 10)]
+    for name, step, exits, saved in ends:
+        told = f"os.kill(os.getpid(), signal.{name})"
+        child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=step, do=told)
+        output = tiny_children.finish(child, exits)
+        assert (f"told to stop at step {step}" in output) == (exits == 0)
+        assert checkpoints.find(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
     tiny_run.run(data, tmp_path / "told", SETTINGS)
     tiny_run.assert_same_end(unbroken, tmp_path / "told")
 
