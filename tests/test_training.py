@@ -73,9 +73,7 @@ def plain():
 @pytest.mark.parametrize(
     ("make_strategy", "options"),
     [
-        (ONE, {"num_micro_batches": 2}),
         (ONE, {"jit_compile": True, "num_micro_batches": 2}),
-        (ONE, {"num_branches": 4}),
         (ONE, {"num_branches": 2, "num_micro_batches": 2, "rematerialize": True}),
         (two_replicas, {"num_micro_batches": 2, "layer_loop": True}),
         (two_replicas, {}),
