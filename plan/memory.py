@@ -10,9 +10,11 @@ within the products that read them. So a block keeps, in the computing type:
 The gradients of a weight that layers share are kept layer by layer, and added up at the end. Not
 counted: the program, and what sides below 128, such as short sequences, are filled up to.
 
-Compared with the compiler (bench/plan_table.py) were ALBERT's own models alone: all weights shared,
-no dropout, bfloat16, one micro-batch. What dropout keeps, weights that layers do not share, float32
-and micro-batches follow from the same picture, unchecked.
+Compared with the compiler in a table (bench/plan_table.py) were ALBERT's own models alone: all
+weights shared, no dropout, bfloat16, one micro-batch. For float32 and micro-batches it was asked of
+a small model, and agrees; with dropout it needs far more than the probabilities that are counted
+here (docs/results.md; what it holds was not looked into). Weights that layers do not share follow
+from the same picture, unchecked.
 """
 
 import dataclasses
