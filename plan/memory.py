@@ -13,7 +13,7 @@ counted: the program, and what sides below 128, such as short sequences, are fil
 Compared with the compiler in a table (bench/plan_table.py) were ALBERT's own models alone: all
 weights shared, no dropout, bfloat16, one micro-batch. For float32 and micro-batches it was asked of
 a small model, and agrees; with dropout it needs far more than the probabilities that are counted
-here (docs/results.md; what it holds was not looked into). Weights that layers do not share follow
+here (docs/results.md; why is not settled). Weights that layers do not share follow
 from the same picture, unchecked.
 """
 

@@ -13,12 +13,12 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from export import card, saved_model, signatures
+from export import card, kinds, saved_model, signatures
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=tiny_exports.UNLIKE_KINDS)
+@pytest.fixture(scope="module", params=kinds.KINDS)
 def served(request, tmp_path_factory):
     """The model, its folder and its card."""
     folder = tmp_path_factory.mktemp("models")

@@ -14,7 +14,7 @@ import tiny_run
 from export import asked, saved_model, server_ops, signatures, warmup
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
-# The other kinds have no signature that is of another form than one of these.
+# One for each way that texts are asked; test_export_texts asks every kind, in a session.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
 pytestmark = pytest.mark.slow
 

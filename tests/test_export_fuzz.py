@@ -4,7 +4,6 @@ import fuzzing
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_exports
 
 from export import kinds
 
@@ -12,7 +11,7 @@ NUMBER = 30
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=tiny_exports.UNLIKE_KINDS)
+@pytest.fixture(scope="module", params=kinds.KINDS)
 def served(request, tmp_path_factory):
     vocabulary = fuzzing.VOCABULARIES[[*kinds.KINDS].index(request.param) % 2]
     return fuzzing.export(request.param, vocabulary, str(tmp_path_factory.mktemp("fuzz") / "x"))

@@ -100,7 +100,7 @@ def test_weights_are_stored_once(exported, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", tiny_exports.UNLIKE_KINDS)
+@EVERY_KIND
 def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
     found, folder = exported(kind, dtype="bfloat16")
     for name, array in stored(folder).items():

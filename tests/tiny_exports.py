@@ -13,8 +13,6 @@ from export import kinds, saved_model, sources
 
 LONGEST, LENGTH = 16, 14
 LABELS = {"classification": ("bad", "fine", "good"), "multiple_choice": tuple("ABCDE")}
-# Two have no signature that another has not, with an output less (test_export_texts asks all).
-UNLIKE_KINDS = [kind for kind in kinds.KINDS if kind not in ("sentence_embedding", "span")]
 OUTPUTS_OF_HEAD = {"classification": 3, "regression": 1, "multiple_choice": 1}
 
 
