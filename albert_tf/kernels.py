@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import compiling
+from albert_tf import compiling, ordering
 
 LAYER_NORM_EPSILON = 1e-12
 # tanh-approximated GELU is x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
@@ -283,8 +283,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     """Dropout without state: the same `seed` and `site` give the same mask.
 
     So masks differ between steps, places and replicas, are the same when activations are
-    recomputed, and a run that is resumed draws what the unbroken run would have drawn. (XLA draws
-    others than TensorFlow's own kernels: compiled and not, a run has different masks.)
+    recomputed, and a resumed run draws what the unbroken run would. (XLA and TPUs draw others.)
 
     Args:
         x: any shape.
@@ -294,7 +293,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     """
     if seed is None or rate == 0.0:
         return x
-    key = tf.random.fold_in(seed, site, alg="philox")
-    # In float32: bfloat16 would round the rate to a multiple of 1/128.
-    draws = tf.random.stateless_uniform(tf.shape(x), key, alg="philox")
+    key = ordering.after(x, tf.random.fold_in(seed, site, alg="philox"))  # not all masks at once
+    # In float32: bfloat16 would round the rate to a multiple of 1/128. A TPU takes its own
+    # generator: Philox would need several times the memory there (docs/decisions.md).
+    draws = tf.random.stateless_uniform(tf.shape(x), key, alg="auto_select")
     return tf.where(draws >= rate, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))

@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf import ordering
+
 Weights = Sequence[tf.Tensor]
 Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
 # The same with the number of the step, an int32 scalar.
@@ -100,8 +102,8 @@ def _loop(body, num_steps, start):
 
 def _again(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
     """The gradients of a layer that is not computed again before `upstream` is known."""
-    later = None if seed is None else _after(upstream, seed)
-    return _gradients(layer, _after(upstream, x), later, weights, upstream)
+    later = None if seed is None else ordering.after(upstream, seed)
+    return _gradients(layer, ordering.after(upstream, x), later, weights, upstream)
 
 
 def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
@@ -110,13 +112,3 @@ def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Ten
         tape.watch([x, *weights])
         y = layer(x, seed, weights)
     return tape.gradient(y, [x, *weights], output_gradients=upstream)
-
-
-def _after(upstream: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """x, but known only when `upstream` is.
-
-    A compiler would find what is computed again to be what was computed before, and keep that. It
-    must not know that what is added is 0: NaN alone differs from itself.
-    """
-    one = tf.cast(tf.reshape(upstream, [-1])[0], tf.float32)
-    return x + tf.cast(tf.where(tf.equal(one, one), 0.0, one), x.dtype)

@@ -7,14 +7,14 @@ within the products that read them. So a block keeps, in the computing type:
     queries, keys, values 3 D, context D, both sums before LayerNorm 2 D, intermediate I: a token
     probabilities of attention: N S S a sequence
 
-The gradients of a weight that layers share are kept layer by layer, and added up at the end. Not
-counted: the program, and what sides below 128, such as short sequences, are filled up to.
+and of each element that dropout has seen, in a byte, whether it was dropped. The gradients of a
+weight that layers share are kept layer by layer, and added up at the end. Not counted: the program,
+the embeddings' dropout, and what sides below 128, such as short sequences, are filled up to.
 
 Compared with the compiler in a table (bench/plan_table.py) were ALBERT's own models alone: all
-weights shared, no dropout, bfloat16, one micro-batch. For float32 and micro-batches it was asked of
-a small model, and agrees; with dropout it needs far more than the probabilities that are counted
-here (docs/results.md; why is not settled). Weights that layers do not share follow
-from the same picture, unchecked.
+weights shared, no dropout, bfloat16, one micro-batch. For float32, micro-batches and dropout it was
+asked of a small model, and agrees (docs/results.md). Weights that layers do not share follow from
+the same picture, unchecked.
 """
 
 import dataclasses
@@ -122,20 +122,23 @@ def _rows_of_last(settings: PretrainConfig) -> int:
 
 
 def _kept(settings: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
-    """Bytes that a block which computes `rows` of each sequence keeps, by part.
-
-    Dropout keeps probabilities before and after it; the masks themselves are drawn again.
-    """
+    """Bytes that a block which computes `rows` of each sequence keeps, by part."""
     config, length = settings.albert, settings.max_seq_length
     hidden, tokens, some = config.hidden_size, batch * length, batch * rows
-    copies = 2 if config.attention_probs_dropout_prob else 1
+    probabilities = some * config.num_attention_heads * length
+    of_hidden = hidden * some if config.hidden_dropout_prob else 0
+    masks = {
+        costs.ATTENTION: of_hidden,
+        PROBABILITIES: probabilities if config.attention_probs_dropout_prob else 0,
+        costs.FFN: of_hidden,
+    }
     elements = {
         # Keys and values; queries, context and the sum.
         costs.ATTENTION: hidden * (2 * tokens + 3 * some),
-        PROBABILITIES: copies * some * config.num_attention_heads * length,
+        PROBABILITIES: probabilities,
         costs.FFN: some * (config.intermediate_size + hidden),
     }
-    return {part: costs.width(settings) * number for part, number in elements.items()}
+    return {part: costs.width(settings) * x + masks[part] for part, x in elements.items()}
 
 
 def _working(settings: PretrainConfig, batch: int) -> int:

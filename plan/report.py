@@ -61,11 +61,7 @@ def _memory(plan: Plan) -> list[str]:
     rows.append(["together", f"{plan.memory.total / GB:.3f}"])
     device = plan.topology.device
     limit = f"(of {device.memory / GB:.1f} GB a run can use {device.usable / GB:.1f})"
-    albert = plan.settings.albert
-    if not (albert.hidden_dropout_prob or albert.attention_probs_dropout_prob):
-        return [*_aligned(rows), limit]
-    # Measured in docs/results.md.
-    return [*_aligned(rows), limit, "(with dropout a TPU's compiler took up to 6.2 times as much)"]
+    return [*_aligned(rows), limit]
 
 
 def _balance(plan: Plan) -> str:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -64,9 +66,8 @@ def jax_python():
 @pytest.mark.slow
 def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_path):
     path = tmp_path / "plan.json"
-    settings = tiny_run.settings(
-        albert=tiny_run.albert(num_hidden_layers=2), dtype="mixed_bfloat16"
-    )
+    albert = tiny_run.albert(num_hidden_layers=2, attention_probs_dropout_prob=0.1)
+    settings = tiny_run.settings(albert=albert, dtype="mixed_bfloat16")
     config.save(settings, str(tmp_path / "config.json"))
     stop = run_program(
         PROGRAM,
@@ -90,6 +91,59 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
 
 def parameters(settings):
     return costs.parameters(settings.albert).values()
+
+
+DRAWING = """
+import sys
+from draws import draw_as_tpus
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
+
+with mlir.make_ir_context() as context:
+    context.allow_unregistered_dialects = True
+    module = ir.Module.parse(sys.stdin.read())
+    draw_as_tpus(module)
+    assert module.operation.verify()
+    print(module)
+"""
+
+
+@pytest.mark.slow
+def test_dropout_is_compiled_with_the_generator_that_a_tpu_has(jax_python):
+    albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)
+    given = lowering.lower(tiny_run.settings(albert=albert), per_replica_batch=3, num_replicas=4)
+    text = given.module.decode()
+    done = subprocess.run(
+        [jax_python, "-c", DRAWING],
+        input=text,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "plan" / "jax_side"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = (re.findall(DRAWS, x) for x in (text, done.stdout))
+    assert {algorithm for algorithm, *_ in before} == {"PHILOX"}
+    rows, tokens = 3 * (tiny_run.PREDICTIONS + 1), 3 * tiny_run.SEQUENCE
+    masks = {
+        f"{tokens}x6x",  # the embeddings
+        f"3x2x{tiny_run.PREDICTIONS + 1}x{tiny_run.SEQUENCE}x",  # two heads
+        f"{rows}x8x",
+    }
+    changed = [(state, bits) for algorithm, state, bits in after if algorithm == "DEFAULT"]
+    assert {state for state, _ in changed} == {"2"}
+    assert {bits for _, bits in changed} == masks
+    assert len(changed) == 4  # after attention and after the feed-forward part
+    # Keys are made as before.
+    kept = [one for one in after if one[0] == "PHILOX"]
+    assert kept == [one for one in before if one[2] not in masks]
+
+
+DRAWS = (
+    r"rng_bit_generator %\S+, algorithm = +([A-Z]+) : "
+    r"\(tensor<\d+xui64>\) -> \(tensor<(\d+)xui64>, tensor<([\dx]*)ui32>\)"
+)
 
 
 @pytest.mark.slow

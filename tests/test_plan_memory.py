@@ -32,25 +32,38 @@ def test_matrices_of_all_sets_of_weights_are_copied(changes, attentions, ffns):
     assert needed(**changes).copies == 2 * (attentions * 4 * 1024**2 + ffns * 2 * 1024 * 4096)
 
 
-def test_activations_are_kept_by_part_and_dropout_keeps_probabilities_twice():
+def test_activations_are_kept_by_part():
     found = needed().activations
     assert set(found) == {costs.ATTENTION, memory.PROBABILITIES, costs.FFN}
     assert found[memory.PROBABILITIES] == 23 * 2 * TOKENS * 16 * 512
     assert found[costs.ATTENTION] == 23 * 2 * TOKENS * 5 * 1024
     assert found[costs.FFN] == 23 * 2 * TOKENS * (4096 + 1024)
-    dropped = needed(albert_attention_probs_dropout_prob=0.1).activations
-    assert dropped[memory.PROBABILITIES] == 2 * found[memory.PROBABILITIES]
-    assert dropped[costs.FFN] == found[costs.FFN]
 
 
-def test_dropout_keeps_probabilities_of_the_last_block_twice():
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_dropout_keeps_a_byte_for_each_element_it_sees(dtype):
+    plain, attention, hidden = (
+        needed(dtype=dtype, **changes).activations
+        for changes in (
+            {},
+            {"albert_attention_probs_dropout_prob": 0.1},
+            {"albert_hidden_dropout_prob": 0.1},
+        )
+    )
+    probabilities = {memory.PROBABILITIES: 23 * TOKENS * 16 * 512}
+    outputs = dict.fromkeys((costs.ATTENTION, costs.FFN), 23 * TOKENS * 1024)
+    for found, more in ((attention, probabilities), (hidden, outputs)):
+        assert found == {part: size + more.get(part, 0) for part, size in plain.items()}
+
+
+def test_dropout_of_the_last_block_keeps_as_many():
     # Few tokens and many words: the most is in use at the heads.
     small = {"albert_num_hidden_layers": 1, "max_seq_length": 128, "max_predictions_per_seq": 99}
     plain, dropped = (
         needed(**small, albert_attention_probs_dropout_prob=p).activations[memory.LAST]
         for p in (0.0, 0.1)
     )
-    assert dropped - plain == 2 * 8 * 100 * 16 * 128
+    assert dropped - plain == 8 * 100 * 16 * 128
 
 
 def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():

@@ -26,6 +26,7 @@ os.environ.update(
 import jax
 import numpy as np
 from copies import drop_copies
+from draws import draw_as_tpus
 from jax._src import compiler
 from jax._src.interpreters import mlir
 from jax._src.lib import _jax
@@ -98,6 +99,7 @@ def _compile(module: bytes, devices: list):
     with context:
         parsed = ir.Module.parse(module)
         drop_copies(parsed)
+        draw_as_tpus(parsed)
         ids = np.array([[device.id] for device in devices])
         compile_options = compiler.get_compile_options(
             num_replicas=len(devices), num_partitions=1, device_assignment=ids

@@ -1,0 +1,42 @@
+"""How TensorFlow for TPUs would write what TensorFlow for CPUs wrote of random numbers."""
+
+from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import hlo
+
+# What tf.random.stateless_uniform(alg="auto_select") calls its operation. Keys, which are asked of
+# Philox, are whole numbers and come of another.
+CHOSEN = "StatelessRandomUniformV2"
+
+
+def draw_as_tpus(module: ir.Module) -> None:
+    """Takes the TPU's own generator where TensorFlow was to choose one.
+
+    On CPUs and GPUs it chooses Philox, of a state [3] (key, two of a counter); on TPUs
+    RNG_DEFAULT, of a state [2] (tensorflow-tpu 2.20.0, lowered for "TPU"). The difference matters:
+    Philox is spelled out in operations that take several times the memory on a TPU.
+    """
+    found = []
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "stablehlo.rng_bit_generator" and CHOSEN in str(operation.location):
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for operation in found:
+        old_state, bits = operation.results
+        with ir.InsertionPoint(operation), operation.location:
+            state = hlo.slice(operation.operands[0], *_ends(0, 2))
+            algorithm = hlo.RngAlgorithmAttr.get("DEFAULT")
+            new = hlo.RngBitGeneratorOp(state.type, bits.type, algorithm, state)
+            # The new state is not used, but there are operations that take it apart.
+            third = hlo.slice(new.results[0], *_ends(0, 1))
+            widened = hlo.concatenate([new.results[0], third], 0)
+        old_state.replace_all_uses_with(widened)
+        bits.replace_all_uses_with(new.results[1])
+        operation.erase()
+
+
+def _ends(start: int, limit: int) -> tuple[ir.Attribute, ...]:
+    """start, limit and stride of a slice of a vector"""
+    return tuple(ir.DenseI64ArrayAttr.get([x]) for x in (start, limit, 1))
