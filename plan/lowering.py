@@ -2,7 +2,8 @@
 
 It is the function that the training loop runs (`training.make_update`), with the model, losses and
 optimizer of the run. All-reduces stand in it as they do for TPUStrategy. Lowered by the TensorFlow
-that runs on CPUs; that for TPUs lowers the same operations, only random numbers otherwise.
+that runs on CPUs; that for TPUs lowers the same operations, only random numbers otherwise, which
+`jax_side/draws.py` makes up for.
 """
 
 import dataclasses

@@ -3,8 +3,8 @@
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
-# What tf.random.stateless_uniform(alg="auto_select") calls its operation. Keys, which are asked of
-# Philox, are whole numbers and come of another.
+# The operation of tf.random.stateless_uniform. All of ours have alg="auto_select": keys, which
+# Philox makes on every machine, are whole numbers and come of another operation.
 CHOSEN = "StatelessRandomUniformV2"
 
 
