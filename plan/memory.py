@@ -13,7 +13,7 @@ the embeddings' dropout, and what sides below 128, such as short sequences, are 
 
 Compared with the compiler in a table (bench/plan_table.py) were ALBERT's own models alone: all
 weights shared, no dropout, bfloat16, one micro-batch. For float32, micro-batches and dropout it was
-asked of a small model, and agrees (docs/results.md). Weights that layers do not share follow from
+asked of other models, and agrees (docs/results.md). Weights that layers do not share follow from
 the same picture, unchecked.
 """
 
@@ -100,7 +100,7 @@ def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, Any]]:
     # The heads: all blocks are kept.
     turns = config.num_hidden_layers - 1
     found = [moment(0, {**kept(turns if settings.layer_loop else full), **of_last}, logits)]
-    working = _working(settings, batch)
+    working = _working(settings, batch) + (_draws(settings, batch) if again else 0)
     if settings.layer_loop:  # all inputs in one array, each gradient added to one sum
         turn = config.inner_group_num  # blocks that are computed again together
         gradients = 4 * turn * matrices + width * config.hidden_size * config.intermediate_size
@@ -153,6 +153,18 @@ def _working(settings: PretrainConfig, batch: int) -> int:
     # Of probabilities; of queries, keys, values and context.
     attention = heads * length + 4 * hidden - (inner + hidden)
     return costs.width(settings) * batch * length * max(ffn, attention)
+
+
+def _draws(settings: PretrainConfig, batch: int) -> int:
+    """Bytes of the random numbers, 32 bits each, of the largest mask of a block.
+
+    Where blocks are not computed again they are gone when the most is in use.
+    """
+    config, length = settings.albert, settings.max_seq_length
+    hidden = config.hidden_size if config.hidden_dropout_prob else 0
+    probabilities = config.num_attention_heads * length
+    probabilities = probabilities if config.attention_probs_dropout_prob else 0
+    return 4 * batch * length * max(hidden, probabilities)
 
 
 def _matrices(settings: PretrainConfig) -> int:

@@ -1,4 +1,4 @@
-"""What memory is made of, where nothing was compiled to compare with."""
+"""What memory is made of; with dropout, beside what a compiler needed."""
 
 import dataclasses
 
@@ -64,6 +64,36 @@ def test_dropout_of_the_last_block_keeps_as_many():
         for p in (0.0, 0.1)
     )
     assert dropped - plain == 8 * 100 * 16 * 128
+
+
+@pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])
+def test_what_masks_are_made_of_is_there_when_a_block_is_computed_again(way):
+    plain, both, hidden = (
+        needed(**{way: True}, **dict.fromkeys(rates, 0.1)).working
+        for rates in (
+            (),
+            ("albert_hidden_dropout_prob", "albert_attention_probs_dropout_prob"),
+            ("albert_hidden_dropout_prob",),
+        )
+    )
+    masks = 2 * 1024
+    assert hidden - plain == TOKENS * (masks + 4 * 1024)
+    assert both - plain == TOKENS * (masks + 16 * 512 + 4 * 16 * 512)
+
+
+@pytest.mark.parametrize(
+    ("model", "way", "gigabytes"),
+    [
+        ("albert_base_v1", {}, 3.611),
+        ("albert_base_v1", {"rematerialize": True}, 0.960),
+        ("albert_base_v1", {"layer_loop": True}, 0.900),
+        ("albert_large_v1", {"rematerialize": True}, 1.671),
+    ],
+)
+def test_with_dropout_it_is_near_what_was_compiled(model, way, gigabytes):
+    """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
+    settings = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
+    assert memory.needed(settings, 16).total == pytest.approx(gigabytes * 1e9, rel=0.05)
 
 
 def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():
