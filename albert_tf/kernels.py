@@ -3,8 +3,7 @@
 On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
 gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
 cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
-(docs/results.md). One GPU, or a TPU, compiles the whole step, so there `fused` changes nothing but
-the rounding.
+(docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes rounding alone.
 
 Every function here has its plain formula beside it in tests/test_kernels.py.
 """
@@ -280,10 +279,9 @@ def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
-    """Dropout without state: the same `seed` and `site` give the same mask.
+    """Dropout without state: the same `seed` and `site` give the same mask on the same machine.
 
-    So masks differ between steps, places and replicas, are the same when activations are
-    recomputed, and a resumed run draws what the unbroken run would. (XLA and TPUs draw others.)
+    So masks differ between steps, places and replicas, and are the same when recomputed or resumed.
 
     Args:
         x: any shape.
@@ -293,8 +291,9 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     """
     if seed is None or rate == 0.0:
         return x
-    key = ordering.after(x, tf.random.fold_in(seed, site, alg="philox"))  # not all masks at once
-    # In float32: bfloat16 would round the rate to a multiple of 1/128. A TPU takes its own
-    # generator: Philox would need several times the memory there (docs/decisions.md).
-    draws = tf.random.stateless_uniform(tf.shape(x), key, alg="auto_select")
+    low, high = tf.unstack(tf.cast(tf.random.fold_in(seed, site, alg="philox"), tf.int64))
+    key = tf.bitcast([ordering.after(x, low + high * 2**32)], tf.uint64)  # not all masks at once
+    # The public function would mix the key once more, which XLA repeats for each element.
+    draw, auto = tf.raw_ops.StatelessRandomUniformV2, tf.random.Algorithm.AUTO_SELECT.value
+    draws = draw(shape=tf.shape(x), key=key, counter=tf.zeros([2], tf.uint64), alg=auto)
     return tf.where(draws >= rate, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))

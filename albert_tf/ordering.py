@@ -10,7 +10,7 @@ def after(known: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     keep that. It must not know that what is added is 0: NaN alone differs from itself.
 
     Args:
-        known: any shape, a floating type.
+        known: any shape of a known rank, a floating type.
         x: any shape, integers or a floating type.
     """
     one = known[(slice(1),) * known.shape.rank]  # or none, of an empty one

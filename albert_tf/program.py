@@ -31,6 +31,7 @@ def run(main: Callable[[list[str]], None]) -> None:
 def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None:
     name = os.path.basename(sys.argv[0])
     try:
+        _refuse_broken_text(sys.argv)
         if len(argv) > 1:
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
@@ -48,3 +49,12 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
+
+
+def _refuse_broken_text(arguments: list[str]) -> None:
+    """Python hands bytes that are not UTF-8 on as halves of characters, which nobody reads."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"not UTF-8: {argument!r}. Write it in UTF-8.") from None

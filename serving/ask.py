@@ -58,7 +58,10 @@ def ask(folder, texts):
     """Returns the outputs of the signature that takes just these texts: {name: [B, ...] array}."""
     if not os.path.exists(os.path.join(folder, "saved_model.pb")):
         raise ValueError(f"--model: {folder} is no version of a model; {folder}/1 may be one.")
-    signatures = tf.saved_model.load(folder).signatures.values()
+    try:
+        signatures = tf.saved_model.load(folder).signatures.values()
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise OSError(error) from error
     taken = [function.structured_input_signature[1].keys() for function in signatures]
     if texts.keys() not in taken:
         raise ValueError(f"the model takes other flags: see {folder}/MODEL.md.")

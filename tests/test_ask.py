@@ -111,10 +111,14 @@ def test_guesses_and_vectors_are_shown(ask):
     assert len([float(number) for number in numbers]) == 8
 
 
-@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
-def test_a_damaged_model_is_told_in_one_line(exported, run_program, tmp_path, name):
+@pytest.mark.parametrize("content", [b"", b"no such thing"])
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
+)
+def test_a_damaged_model_is_told_in_one_line(exported, run_program, tmp_path, name, content):
     folder = shutil.copytree(exported("classification"), tmp_path / "model")
-    (folder / name).write_bytes(b"no such thing")
+    (folder / name).write_bytes(content)
     message = run_program(PROGRAM, f"--model={folder}", "--text=a")
     assert message.startswith(f"ask.py: --model: {folder} is damaged: ")
     assert "\n" not in message

@@ -88,6 +88,16 @@ def test_stray_arguments_are_refused_in_one_line(path, run_program):
     assert "\n" not in message
 
 
+def test_no_checkpoint_is_tracked():
+    """Programs that are tried in this folder leave such things, which then go in by mistake."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a clone")
+    tracked = done.stdout.splitlines()
+    assert "README.md" in tracked
+    assert not [name for name in tracked if re.search(r"\.(index|data-\d+-of-\d+|model)$", name)]
+
+
 @pytest.mark.parametrize("name", ["quickstart", "test"])
 def test_shell_programs_refuse_stray_arguments_in_one_line(name):
     done = subprocess.run([ROOT / "bin" / name, "stray"], capture_output=True, text=True)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from albert_tf import kernels
 
@@ -233,8 +234,9 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype, wrap):
     x, y = (tf.cast(tensor, tf.float64).numpy() for tensor in (x, y))
     kept = y != 0
     for axis, number in ((None, 60_000), (0, 300), (1, 200)):  # no row or column as one
-        deviation = math.sqrt(rate * (1 - rate) / number)
-        assert np.abs(np.mean(~kept, axis) - rate).max() < 5 * deviation
+        dropped, expected = np.sum(~kept, axis), stats.binom(number, rate)
+        assert expected.sf(np.max(dropped) - 1) > 1e-7
+        assert expected.cdf(np.min(dropped)) > 1e-7
     np.testing.assert_allclose(y[kept], x[kept] / (1 - rate), rtol=ACCURACY[dtype])
 
 

@@ -95,14 +95,10 @@ def parameters(settings):
 
 DRAWING = """
 import sys
-from draws import draw_as_tpus
-from jax._src.interpreters import mlir
-from jax._src.lib.mlir import ir
+from compile_step import for_tpus, mlir
 
 with mlir.make_ir_context() as context:
-    context.allow_unregistered_dialects = True
-    module = ir.Module.parse(sys.stdin.read())
-    draw_as_tpus(module)
+    module = for_tpus(sys.stdin.buffer.read(), context)
     assert module.operation.verify()
     print(module)
 """
@@ -113,16 +109,18 @@ def test_dropout_is_compiled_with_the_generator_that_a_tpu_has(jax_python):
     albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)
     given = lowering.lower(tiny_run.settings(albert=albert), per_replica_batch=3, num_replicas=4)
     text = given.module.decode()
-    done = subprocess.run(
-        [jax_python, "-c", DRAWING],
-        input=text,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "plan" / "jax_side"), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+
+    def in_jax(program, text):
+        path = {"PYTHONPATH": str(ROOT / "plan" / "jax_side")}
+        options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
+        return subprocess.run(
+            [jax_python, "-c", program], input=text, env=os.environ | path, **options
+        )
+
+    done = in_jax(DRAWING, text)
     assert done.returncode == 0, done.stderr
+    renamed = text.replace("StatelessRandomUniformV2", "Other")
+    assert "not drawn by StatelessRandomUniformV2" in in_jax(DRAWING, renamed).stderr
     before, after = (re.findall(DRAWS, x) for x in (text, done.stdout))
     assert {algorithm for algorithm, *_ in before} == {"PHILOX"}
     rows, tokens = 3 * (tiny_run.PREDICTIONS + 1), 3 * tiny_run.SEQUENCE

@@ -59,11 +59,12 @@ def test_dropout_keeps_a_byte_for_each_element_it_sees(dtype):
 def test_dropout_of_the_last_block_keeps_as_many():
     # Few tokens and many words: the most is in use at the heads.
     small = {"albert_num_hidden_layers": 1, "max_seq_length": 128, "max_predictions_per_seq": 99}
-    plain, dropped = (
-        needed(**small, albert_attention_probs_dropout_prob=p).activations[memory.LAST]
-        for p in (0.0, 0.1)
+    plain, attention, hidden = (
+        needed(**small, **dict.fromkeys(rates, 0.1)).activations[memory.LAST]
+        for rates in ((), ("albert_attention_probs_dropout_prob",), ("albert_hidden_dropout_prob",))
     )
-    assert dropped - plain == 8 * 100 * 16 * 128
+    assert attention - plain == 8 * 100 * 16 * 128
+    assert hidden - plain == 8 * 100 * 2 * 1024
 
 
 @pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])

@@ -49,6 +49,12 @@ def test_stray_arguments_are_named_and_nothing_runs(run):
     assert "\n" not in message
 
 
+def test_text_that_is_not_utf8_is_shown_and_nothing_runs(run):
+    """As a shell hands it on: `$'caf\\xe9'`."""
+    message = run(fail_with(AssertionError("ran")), "caf\udce9")
+    assert message == r"thing: not UTF-8: 'caf\udce9'. Write it in UTF-8."
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

@@ -94,12 +94,8 @@ def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | Non
 
 
 def _compile(module: bytes, devices: list):
-    context = mlir.make_ir_context()
-    context.allow_unregistered_dialects = True
-    with context:
-        parsed = ir.Module.parse(module)
-        drop_copies(parsed)
-        draw_as_tpus(parsed)
+    with mlir.make_ir_context() as context:
+        parsed = for_tpus(module, context)
         ids = np.array([[device.id] for device in devices])
         compile_options = compiler.get_compile_options(
             num_replicas=len(devices), num_partitions=1, device_assignment=ids
@@ -107,6 +103,15 @@ def _compile(module: bytes, devices: list):
         return compiler.backend_compile_and_load(
             devices[0].client, parsed, _jax.DeviceList(tuple(devices)), compile_options, []
         )
+
+
+def for_tpus(module: bytes, context: ir.Context) -> ir.Module:
+    """A module that TensorFlow lowered for a CPU, as it would have lowered it for a TPU."""
+    context.allow_unregistered_dialects = True
+    parsed = ir.Module.parse(module)
+    drop_copies(parsed)
+    draw_as_tpus(parsed)
+    return parsed
 
 
 def first_line(error: Exception) -> str:

@@ -1,25 +1,33 @@
 """How TensorFlow for TPUs would write what TensorFlow for CPUs wrote of random numbers."""
 
+import math
+
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
-# The operation of tf.random.stateless_uniform. All of ours have alg="auto_select": keys, which
-# Philox makes on every machine, are whole numbers and come of another operation.
+# The operation that asks TensorFlow to choose (`albert_tf/kernels.py`). Keys, which Philox makes on
+# every machine, come of another, and have up to four words.
 CHOSEN = "StatelessRandomUniformV2"
+KEY_WORDS = 4
 
 
 def draw_as_tpus(module: ir.Module) -> None:
     """Takes the TPU's own generator where TensorFlow was to choose one.
 
     On CPUs and GPUs it chooses Philox, of a state [3] (key, two of a counter); on TPUs
-    RNG_DEFAULT, of a state [2] (tensorflow-tpu 2.20.0, lowered for "TPU"). The difference matters:
-    Philox is spelled out in operations that take several times the memory on a TPU.
+    RNG_DEFAULT, of the first two (tensorflow-tpu 2.20.0, lowered for "TPU").
+
+    Raises:
+        ValueError: something else than keys would still be drawn by Philox.
     """
     found = []
 
     def note(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name == "stablehlo.rng_bit_generator" and CHOSEN in str(operation.location):
-            found.append(operation)
+        if operation.name == "stablehlo.rng_bit_generator":
+            if CHOSEN in str(operation.location):
+                found.append(operation)
+            elif math.prod(ir.RankedTensorType(operation.results[1].type).shape) > KEY_WORDS:
+                raise ValueError(f"not drawn by {CHOSEN}: {operation}")
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(note)
