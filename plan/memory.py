@@ -125,17 +125,11 @@ def _kept(settings: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
     """Bytes that a block which computes `rows` of each sequence keeps, by part."""
     config, length = settings.albert, settings.max_seq_length
     hidden, tokens, some = config.hidden_size, batch * length, batch * rows
-    probabilities = some * config.num_attention_heads * length
-    of_hidden = hidden * some if config.hidden_dropout_prob else 0
-    masks = {
-        costs.ATTENTION: of_hidden,
-        PROBABILITIES: probabilities if config.attention_probs_dropout_prob else 0,
-        costs.FFN: of_hidden,
-    }
+    masks = _masks(settings, some)
     elements = {
         # Keys and values; queries, context and the sum.
         costs.ATTENTION: hidden * (2 * tokens + 3 * some),
-        PROBABILITIES: probabilities,
+        PROBABILITIES: some * config.num_attention_heads * length,
         costs.FFN: some * (config.intermediate_size + hidden),
     }
     return {part: costs.width(settings) * x + masks[part] for part, x in elements.items()}
@@ -155,16 +149,22 @@ def _working(settings: PretrainConfig, batch: int) -> int:
     return costs.width(settings) * batch * length * max(ffn, attention)
 
 
+def _masks(settings: PretrainConfig, tokens: int) -> dict[str, int]:
+    """Elements of a block for `tokens` that dropout sees, by part."""
+    config = settings.albert
+    hidden = tokens * config.hidden_size if config.hidden_dropout_prob else 0
+    probabilities = tokens * config.num_attention_heads * settings.max_seq_length
+    if not config.attention_probs_dropout_prob:
+        probabilities = 0
+    return {costs.ATTENTION: hidden, PROBABILITIES: probabilities, costs.FFN: hidden}
+
+
 def _draws(settings: PretrainConfig, batch: int) -> int:
     """Bytes of the random numbers, 32 bits each, of the largest mask of a block.
 
     Where blocks are not computed again they are gone when the most is in use.
     """
-    config, length = settings.albert, settings.max_seq_length
-    hidden = config.hidden_size if config.hidden_dropout_prob else 0
-    probabilities = config.num_attention_heads * length
-    probabilities = probabilities if config.attention_probs_dropout_prob else 0
-    return 4 * batch * length * max(hidden, probabilities)
+    return 4 * max(_masks(settings, batch * settings.max_seq_length).values())
 
 
 def _matrices(settings: PretrainConfig) -> int:

@@ -110,17 +110,17 @@ def test_dropout_is_compiled_with_the_generator_that_a_tpu_has(jax_python):
     given = lowering.lower(tiny_run.settings(albert=albert), per_replica_batch=3, num_replicas=4)
     text = given.module.decode()
 
-    def in_jax(program, text):
+    def in_jax(text):
         path = {"PYTHONPATH": str(ROOT / "plan" / "jax_side")}
         options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
         return subprocess.run(
-            [jax_python, "-c", program], input=text, env=os.environ | path, **options
+            [jax_python, "-c", DRAWING], input=text, env=os.environ | path, **options
         )
 
-    done = in_jax(DRAWING, text)
+    done = in_jax(text)
     assert done.returncode == 0, done.stderr
     renamed = text.replace("StatelessRandomUniformV2", "Other")
-    assert "not drawn by StatelessRandomUniformV2" in in_jax(DRAWING, renamed).stderr
+    assert "not drawn by StatelessRandomUniformV2" in in_jax(renamed).stderr
     before, after = (re.findall(DRAWS, x) for x in (text, done.stdout))
     assert {algorithm for algorithm, *_ in before} == {"PHILOX"}
     rows, tokens = 3 * (tiny_run.PREDICTIONS + 1), 3 * tiny_run.SEQUENCE
