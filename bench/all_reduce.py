@@ -32,7 +32,9 @@ import tensorflow as tf
 import train_step
 from absl import app, flags, logging
 
-from albert_tf import config, devices, pretraining
+from albert_tf import config
+from albert_tf.pipelines import pretraining
+from albert_tf.train import devices
 
 MODEL = flags.DEFINE_multi_string("model", ["albert_large_v2", "bert_large"], "presets")
 WORKERS = flags.DEFINE_integer("workers", 2, "processes")

@@ -17,10 +17,10 @@ import numpy as np
 from absl import app, flags, logging
 from ai_edge_litert.interpreter import Interpreter
 
-from albert_tf import features, tasks
-from data_prep import glue, sequences
-from export import litert, sources
-from export.sources import Source
+from albert_tf.records import features, task_table
+from data_prep.task_data import glue, sequence_features
+from export import export_source, litert
+from export.export_source import Source
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning", required=True)
 TASK = flags.DEFINE_string("task", None, "of GLUE, with classes", required=True)
@@ -34,11 +34,11 @@ HEADER = (
 
 def read(source: Source) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The ids of the dev data, and its labels."""
-    task = tasks.TASKS[TASK.value]
+    task = task_table.TASKS[TASK.value]
     found = glue.read(glue.find(task, "dev", DATA_DIR.value), task, "dev").examples
-    lengths = sequences.Lengths(max_seq_length=source.options.settings.max_seq_length)
+    lengths = sequence_features.Lengths(max_seq_length=source.options.settings.max_seq_length)
     assert source.tokenizer
-    batch = sequences.arrays(found, source.tokenizer, task, lengths, collections.Counter())
+    batch = sequence_features.arrays(found, source.tokenizer, task, lengths, collections.Counter())
     labels = [task.labels.index(str(example.label)) for example in found]
     return {name: x.astype(np.int32) for name, x in batch.items()}, np.array(labels)
 
@@ -64,7 +64,7 @@ def ask_all(
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
-    source = sources.read(CHECKPOINT.value, text=False)
+    source = export_source.read(CHECKPOINT.value, text=False)
     batch, labels = read(source)
     parts = [
         source.kind.answer(

@@ -16,12 +16,12 @@ import time
 import fuzzing
 from absl import app, flags, logging
 
-from export import kinds
+from export import model_kinds
 
 SEED = flags.DEFINE_integer("seed", 0, "of all requests")
 NUMBER = flags.DEFINE_integer("number", 20_000, "of requests", lower_bound=1)
 FIRST = flags.DEFINE_integer("first", 0, "number of the first request to each model")
-KINDS = flags.DEFINE_list("kinds", list(kinds.KINDS), "of models")
+KINDS = flags.DEFINE_list("kinds", list(model_kinds.KINDS), "of models")
 VOCABULARIES = flags.DEFINE_list("vocabularies", list(fuzzing.VOCABULARIES), "of models")
 # Whoever takes longer hangs: what it was doing is printed.
 LONGEST = 600

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import files, tokenization
-from albert_tf.tokenization import Tokenizer
-from export import packing, text
-from export.text import GraphTokenizer
+from albert_tf import files
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer
+from export.graph_tokenizer import graph_tokenizer
+from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from export.requests import packing
 
 TEXT_FILES = flags.DEFINE_list("text_files", None, "patterns of text; .xz too", required=True)
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder of the vocabulary", required=True)
@@ -82,7 +84,7 @@ def measure(name: str, function: Callable[[], object], lines: int) -> None:
 def main(_):
     begin = time.perf_counter()
     tokenizer = tokenization.load(VOCABULARY.value)
-    graph = text.make_tokenizer(tokenizer)
+    graph = graph_tokenizer.make_tokenizer(tokenizer)
     print(f"made in {time.perf_counter() - begin:.2f} s")
     lines = [line for pattern in TEXT_FILES.value for line in read_lines(pattern)]
     differences = 0

@@ -1,4 +1,4 @@
-"""Times what albert_tf/kernels.py does in its own way against the plain way, with gradients.
+"""Times what albert_tf/model/ops.py does in its own way against the plain way, with gradients.
 
     python bench/kernel_times.py [--dtype=bfloat16]
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import kernels
+from albert_tf.model import ops
 
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "of activations")
 SEQUENCES, LENGTH, HEADS, HIDDEN, INTERMEDIATE, LAYERS = 16, 128, 12, 768, 3072, 12
@@ -66,33 +66,33 @@ def cases(dtype: tf.DType) -> dict[str, tuple[tf.Tensor, Function, Function | No
     return {
         "GELU": (
             wide,
-            lambda x: kernels.gelu(x, fused=False),
-            lambda x: kernels.gelu(x, fused=True),
+            lambda x: ops.gelu(x, fused=False),
+            lambda x: ops.gelu(x, fused=True),
         ),
         "LayerNorm": (
             narrow,
-            lambda x: kernels.layer_norm(x, gamma, beta, fused=False),
-            lambda x: kernels.layer_norm(x, gamma, beta, fused=True),
+            lambda x: ops.layer_norm(x, gamma, beta, fused=False),
+            lambda x: ops.layer_norm(x, gamma, beta, fused=True),
         ),
         "softmax of attention": (
             draw(SEQUENCES, HEADS, LENGTH, LENGTH),
-            lambda x: kernels.softmax(x, adder, fused=False),
-            lambda x: kernels.softmax(x, adder, fused=True),
+            lambda x: ops.softmax(x, adder, fused=False),
+            lambda x: ops.softmax(x, adder, fused=True),
         ),
         "adding a bias": (
             bias,
             lambda bias: tf.nn.bias_add(wide, bias),
-            lambda bias: kernels.add_bias(wide, bias),
+            lambda bias: ops.add_bias(wide, bias),
         ),
         "cross entropy": (
             draw(PREDICTIONS, VOCABULARY),
             plain_cross_entropy,
-            lambda x: kernels.cross_entropy(x, labels),
+            lambda x: ops.cross_entropy(x, labels),
         ),
         "a kernel shared by 12 layers": (
             tf.cast(kernel, tf.float32),
             lambda x: products([tf.cast(x, dtype) for _ in rows]),
-            lambda x: products(kernels.copies_for_uses(x, LAYERS, dtype)),
+            lambda x: products(ops.copies_for_uses(x, LAYERS, dtype)),
         ),
         "product [T, D] x [D, I]": (narrow, lambda x: tf.matmul(x, kernel), None),
     }

@@ -21,10 +21,10 @@ MODEL, INPUTS, OUTPUTS = "model/1", "inputs", "outputs"
 def write(folder: pathlib.Path) -> None:
     import fuzzing
 
-    from export import kinds, signatures
+    from export import model_kinds, signatures
 
     for vocabulary in fuzzing.VOCABULARIES:
-        for kind in kinds.KINDS:
+        for kind in model_kinds.KINDS:
             place = folder / vocabulary / kind
             served = fuzzing.export(kind, vocabulary, str(place))
             for name, signature in signatures.make(served.source).items():

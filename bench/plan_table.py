@@ -16,7 +16,8 @@ import sys
 
 from albert_tf import config
 from albert_tf.errors import UserError
-from plan import chips, compiling, costs, lint, lowering, memory
+from plan.aot import aot_compile, lint, lowering
+from plan.formula import chips, costs, memory
 
 MODELS = ("base", "large", "xlarge", "xxlarge")
 WAYS = {
@@ -41,7 +42,7 @@ def compiled_row(model: str, way: str, slice_name: str) -> dict:
         settings_of(model, way), per_replica_batch=batch, num_replicas=topology.num_devices
     )
     findings = [str(one) for one in lint.lint(lowered.module)]
-    found = compiling.compile_step(lowered, topology)
+    found = aot_compile.compile_step(lowered, topology)
     row = {"model": model, "way": way, "slice": slice_name, "batch": batch, "lint": findings}
     return {**row, **dataclasses.asdict(found)}
 

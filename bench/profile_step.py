@@ -4,7 +4,7 @@
         --set train_batch_size=16
 
 Takes the flags of bench/train_step.py. Operations that run side by side are added up. `XLA` are the
-loops of albert_tf/kernels.py.
+loops of albert_tf/model/ops.py.
 """
 
 import collections

@@ -19,37 +19,44 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import contents, features, model
+from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
 from albert_tf.finetune_config import FinetuneConfig
-from export import kinds, saved_model, sources
+from albert_tf.model import albert_model
+from albert_tf.records import features
+from export import export_source, model_kinds, saved_model
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
-DTYPE = flags.DEFINE_enum("dtype", "bfloat16", kinds.DTYPES, "of weights and products")
+DTYPE = flags.DEFINE_enum("dtype", "bfloat16", model_kinds.DTYPES, "of weights and products")
 STEPS = flags.DEFINE_integer("steps", 6, "requests to time, after two to warm up")
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder; asks for raw text, too")
 LENGTH = 128
 
 
-def make_source() -> sources.Source:
+def make_source() -> export_source.Source:
     config = PRESETS["albert_base_v2"]
-    names = {name: (name,) for name in contents.VOCABULARY_FILES}
-    found = contents.Contents(
+    names = {name: (name,) for name in model_checkpoint.VOCABULARY_FILES}
+    found = model_checkpoint.Contents(
         source="random",
         config=config,
-        weights={k: v.numpy() for k, v in model.weights_by_name(model.Albert(config)).items()},
-        vocabulary=contents.read_vocabulary(VOCABULARY.value, names) if VOCABULARY.value else {},
+        weights={
+            k: v.numpy()
+            for k, v in albert_model.weights_by_name(albert_model.Albert(config)).items()
+        },
+        vocabulary=model_checkpoint.read_vocabulary(VOCABULARY.value, names)
+        if VOCABULARY.value
+        else {},
     )
-    options = kinds.Options(
+    options = model_kinds.Options(
         kind="sentence_embedding",
         settings=FinetuneConfig(albert=config, max_seq_length=LENGTH),
         dtype=DTYPE.value,
         text=bool(VOCABULARY.value),
     )
-    return sources.from_contents(found, options)
+    return export_source.from_contents(found, options)
 
 
-def requests(source: sources.Source) -> dict[str, dict[str, np.ndarray]]:
+def requests(source: export_source.Source) -> dict[str, dict[str, np.ndarray]]:
     """By signature; texts are cut to as many tokens as the ids are."""
     shape = [SEQUENCES.value, LENGTH]
     ids = np.random.default_rng(0).integers(5, source.config.vocab_size, shape)

@@ -12,8 +12,8 @@ import time
 
 from absl import app, flags
 
-from albert_tf import tokenization
-from data_prep import squad
+from albert_tf.tokenizers import tokenization
+from data_prep.task_data import squad
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "official JSON", required=True)
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder", required=True)

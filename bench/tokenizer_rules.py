@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 import sentencepiece
 
-from albert_tf import sentencepieces, tokenization, wordpieces
-from albert_tf.tokenization import Tokenizer
-from albert_tf.wordpieces import WordPieceConfig
+from albert_tf.tokenizers import sentencepiece_tokenizer, tokenization, wordpiece_tokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 from data_prep.vocabulary import USER_SYMBOLS
 
 Encode = Callable[[str], list[int]]
@@ -46,7 +46,7 @@ def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
     if isinstance(tokenizer.settings, WordPieceConfig):
         return {
             LONG_WORDS: lambda _: like_theirs.encode,
-            SPECIAL: _cutting_at(wordpieces.SPECIAL_PIECES, tokenizer),
+            SPECIAL: _cutting_at(wordpiece_tokenizer.SPECIAL_PIECES, tokenizer),
         }
     return {
         DIGITS: lambda _: like_theirs.encode,
@@ -55,7 +55,7 @@ def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
         SIGMA: _of_text(lambda text: text.replace("Σ", "σ")),
         QUOTES: _of_text(lambda text: text.replace("``", '"').replace("''", '"')),
         SYMBOLS: _cutting_at(USER_SYMBOLS, tokenizer),
-        SPECIAL: _cutting_at(sentencepieces.SPECIAL_PIECES, tokenizer),
+        SPECIAL: _cutting_at(sentencepiece_tokenizer.SPECIAL_PIECES, tokenizer),
     }
 
 

@@ -15,7 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import config, pretraining, runs, training
+from albert_tf import config
+from albert_tf.pipelines import pretraining
+from albert_tf.train import train_state, train_step
 
 CONFIG = flags.DEFINE_string("config", None, "JSON file of a PretrainConfig")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
@@ -40,8 +42,8 @@ def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
 
 
 def make_update(
-    settings: config.PretrainConfig, *, parts: runs.Parts | None = None, warm_up: int = 2
-) -> Callable[[], training.Totals]:
+    settings: config.PretrainConfig, *, parts: train_state.Parts | None = None, warm_up: int = 2
+) -> Callable[[], train_step.Totals]:
     """Returns what runs one update, after so many to warm up.
 
     Args:
@@ -50,7 +52,7 @@ def make_update(
         warm_up: updates.
     """
     parts = parts or pretraining.build(settings, tf.distribute.get_strategy())
-    run_updates = runs.make_run_updates(parts)
+    run_updates = train_state.make_run_updates(parts)
     batches = iter(tf.data.Dataset.from_tensors(random_batch(settings)).repeat())
     if warm_up:
         run_updates(batches, warm_up)

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import features, files, input_pipeline, manifest
+from albert_tf import files
+from albert_tf.records import features, input_pipeline, manifest
 
 TRAIN_FILES = flags.DEFINE_list("train_files", None, "patterns of records", required=True)
 EVAL_FILES = flags.DEFINE_list("eval_files", None, "patterns of held-out records", required=True)

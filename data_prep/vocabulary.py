@@ -14,10 +14,11 @@ from typing import Any
 import sentencepiece
 import tensorflow as tf
 
-from albert_tf import files, tokenization
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.tokenization import Tokenizer, TokenizerConfig
-from data_prep import documents
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
+from data_prep.pretraining_data import documents
 
 REPORT = "report.json"
 CONTROL_SYMBOLS = (tokenization.CLS, tokenization.SEP, tokenization.MASK)

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from albert_tf import features
+from albert_tf.records import features
 from export import saved_model
-from export.asked import Signature
+from export.export_source import Source
+from export.requests.serving_signature import Signature
+from export.requests.token_ids import Tensors
 from export.signatures import TOKEN_IDS
-from export.sources import Source
-from export.token_ids import Tensors
 
 # Positions of [MASK] in a request of fill_mask; those that are not needed are 0.
 PREDICTIONS = 8

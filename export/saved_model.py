@@ -18,12 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
-from albert_tf import checkpoints, config, files, kernels, model
+from albert_tf import config, files
+from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.weight_names import POOLER
-from export import card, server_ops, signatures, warmup
-from export.asked import PREDICT, Signature
-from export.sources import Source
+from albert_tf.model import albert_model, ops
+from albert_tf.model.weight_names import POOLER
+from export import model_card, server_ops, signatures, warmup
+from export.export_source import Source
+from export.requests.serving_signature import PREDICT, Signature
 
 LABELS = "labels.txt"
 # What an export leaves behind that was killed, and the age in seconds from which on it is that.
@@ -51,7 +53,7 @@ def write(source: Source, folder: str, version: int | None = None) -> str:
             functions = save(source, found, temporary)
             server_ops.check(temporary)
             warmup.write(found, temporary)
-            card.write(source, found, functions, target, temporary)
+            model_card.write(source, found, functions, target, temporary)
     except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
         if not tf.io.gfile.exists(target):
             raise
@@ -103,7 +105,7 @@ def save(
     source: Source, found: Mapping[str, Signature], folder: str
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Writes variables, graph and assets into a folder; returns the traced signatures."""
-    with kernels.without_gradients(), _needed_alone(source):
+    with ops.without_gradients(), _needed_alone(source):
         traced = {id(signature): _traced(signature) for signature in found.values()}
     functions = {name: traced[id(signature)] for name, signature in found.items()}
     root = tf.Module()
@@ -147,7 +149,7 @@ def weights_read_by(
 ) -> dict[str, tf.Variable]:
     """The variables of the model that functions read, by published name."""
     read = {id(variable) for function in functions for variable in function.variables}
-    weights = model.weights_by_name(source.network)
+    weights = albert_model.weights_by_name(source.network)
     return {name: variable for name, variable in weights.items() if id(variable) in read}
 
 
@@ -156,7 +158,7 @@ def asset_files(source: Source) -> Iterator[list[tf.saved_model.Asset]]:
     """The files that go with a model; they must be there until it is saved."""
     with tempfile.TemporaryDirectory() as folder:
         contents = dict(source.vocabulary)
-        contents[checkpoints.CONFIG] = files.to_json(config.to_dict(source.config))
+        contents[native.CONFIG] = files.to_json(config.to_dict(source.config))
         if source.options.labels:
             contents[LABELS] = "".join(f"{label}\n" for label in source.options.labels).encode()
         for name, content in contents.items():

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import features, tasks
-from export import texts, token_ids
-from export.asked import CLASSIFY, PREDICT, REGRESS, Function, Signature
-from export.sources import Source
-from export.token_ids import Tensors
+from albert_tf.records import features, task_table
+from export import text_signatures
+from export.export_source import Source
+from export.requests import token_ids
+from export.requests.serving_signature import CLASSIFY, PREDICT, REGRESS, Function, Signature
+from export.requests.token_ids import Tensors
 
 # Names of signatures. What needs no name is the first of text or, without text, the ids.
 DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
@@ -21,7 +22,7 @@ DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
 def make(source: Source) -> dict[str, Signature]:
     """All signatures of a model, by name."""
     answer = _answer(source)
-    found = texts.make(source, answer) if source.options.text else {}
+    found = text_signatures.make(source, answer) if source.options.text else {}
     found[TOKEN_IDS] = Signature(_specs(source), answer, _ids(source))
     found |= _of_examples(source, answer)
     return {DEFAULT: next(iter(found.values())), **found}
@@ -72,9 +73,9 @@ def _as_value(outputs: Tensors, source: Source) -> Tensors:
 
 
 REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, Source], Tensors]]] = {
-    tasks.CLASSIFICATION: ("classify", CLASSIFY, _as_classes),
-    tasks.MULTIPLE_CHOICE: ("classify", CLASSIFY, _as_classes),
-    tasks.REGRESSION: ("regress", REGRESS, _as_value),
+    task_table.CLASSIFICATION: ("classify", CLASSIFY, _as_classes),
+    task_table.MULTIPLE_CHOICE: ("classify", CLASSIFY, _as_classes),
+    task_table.REGRESSION: ("regress", REGRESS, _as_value),
 }
 
 

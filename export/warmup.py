@@ -15,7 +15,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from export.asked import CLASSIFY, PREDICT, REGRESS, Signature
+from export.requests.serving_signature import CLASSIFY, PREDICT, REGRESS, Signature
 
 FOLDER, NAME = "assets.extra", "tf_serving_warmup_requests"
 

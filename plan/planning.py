@@ -7,9 +7,11 @@ from typing import Any
 from albert_tf import config, files
 from albert_tf.config import PretrainConfig
 from albert_tf.errors import UserError
-from plan import compiling, costs, estimate, lint, lowering, memory, report
-from plan.chips import Topology
-from plan.estimate import Plan
+from plan import report
+from plan.aot import aot_compile, lint, lowering
+from plan.formula import costs, estimate, memory
+from plan.formula.chips import Topology
+from plan.formula.estimate import Plan
 
 Say = Callable[[str], None]
 
@@ -72,7 +74,7 @@ def run(
         raise UserError(_too_big(plan, plan.memory.total, limit))
 
 
-def compile_and_report(plan: Plan, say: Say) -> compiling.Compiled:
+def compile_and_report(plan: Plan, say: Say) -> aot_compile.Compiled:
     """Lowers the step, lints it, compiles it and prints what came out.
 
     Raises:
@@ -80,7 +82,7 @@ def compile_and_report(plan: Plan, say: Say) -> compiling.Compiled:
     """
     lowered = _lower(plan, say)
     say(f"compiling it for {plan.topology.name} (minutes for large models)")
-    found = compiling.compile_step(lowered, plan.topology)
+    found = aot_compile.compile_step(lowered, plan.topology)
     say("")
     for line in report.compiled_lines(plan, found):
         say(line)

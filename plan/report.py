@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from plan.compiling import Compiled
-from plan.costs import Flops
-from plan.estimate import Plan
+from plan.aot.aot_compile import Compiled
+from plan.formula.costs import Flops
+from plan.formula.estimate import Plan
 
 GB = 1e9
 TERA = 1e12

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import devices
+from albert_tf.train import devices
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -7,7 +7,8 @@ from albert_tf import config
 from albert_tf.config import PRESETS, AlbertConfig, PretrainConfig
 from albert_tf.errors import UserError
 from albert_tf.finetune_config import FinetuneConfig
-from plan import chips, planning
+from plan import planning
+from plan.formula import chips
 
 # What a published albert_config.json of version 2 holds.
 PUBLISHED_BASE_V2 = {

@@ -3,7 +3,7 @@
     .venv-plan/bin/python plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
 
 Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; that
-a step needs more memory than a device has is a result too. See `plan/compiling.py`.
+a step needs more memory than a device has is a result too. See `plan/aot/aot_compile.py`.
 """
 
 import argparse

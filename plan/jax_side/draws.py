@@ -5,8 +5,8 @@ import math
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
-# The operation that asks TensorFlow to choose (`albert_tf/kernels.py`). Keys, which Philox makes on
-# every machine, come of another, and have up to four words.
+# The operation that asks TensorFlow to choose (`albert_tf/model/ops.py`). Keys, which Philox makes
+# on every machine, come of another, and have up to four words.
 CHOSEN = "StatelessRandomUniformV2"
 KEY_WORDS = 4
 

@@ -2,7 +2,7 @@
 
     .venv-plan/bin/python plan/jax_side/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
-Runs with jax, without TensorFlow. See `plan/artifact.py`. The artifact can be loaded by newer
+Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. The artifact can be loaded by newer
 versions of jax (its module is of the oldest version that jax writes).
 """
 

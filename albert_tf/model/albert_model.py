@@ -1,0 +1,131 @@
+"""ALBERT and the model that is pre-trained."""
+
+import random
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import encoder, layers, pretraining_heads
+from albert_tf.records import features
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class Albert(keras.Model):
+    """The encoder: a batch of ids -> one vector for each token, and one for the whole.
+
+        model = Albert(PRESETS["albert_base_v2"])
+        outputs = model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
+
+    `input_mask` (1 is a token, 0 padding; default all ones) and `segment_ids` (default zeros) may
+    be left out. All are [B, S] integers. Returns float tensors of the computing type:
+
+        sequence_output  [B, S, D]
+        pooled_output    [B, D], tanh(dense(first token))
+        encoder_outputs  list of [B, S, D], one for each block
+
+    With `positions=` ([B, R] integers) the last block computes no other tokens than the first and
+    these, which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs`
+    [B, 1 + R, D].
+
+    Args:
+        config: the model.
+        seed: of the initial weights.
+        rematerialize: keep the input of each block only, and compute the rest again for gradients.
+        layer_loop: the same in one loop over the layers, which must share all their weights; in
+            training `encoder_outputs` is then the last block's alone.
+        dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
+
+    `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
+    dropout. Raises `ValueError` if a sequence is longer than `max_position_embeddings`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        seed: int = 0,
+        rematerialize: bool = False,
+        layer_loop: bool = False,
+        dtype: str = "float32",
+        name: str = "bert",
+    ):
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self.config = config
+        rng = random.Random(seed)
+        with layers.scope("bert"):
+            self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
+            self.encoder = encoder.SharedEncoder(
+                config, rng, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
+            )
+            with layers.scope("pooler"):
+                self.pooler = layers.Dense(
+                    config.hidden_size, config.hidden_size, config, rng, name="dense", dtype=dtype
+                )
+        self.built = True
+
+    def call(self, batch: Batch, training=False, seed=None, positions=None) -> dict[str, tf.Tensor]:
+        ids = batch[features.INPUT_IDS]
+        self._check(ids, training, seed)
+        mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
+        segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
+        seed = seed if training else None
+        x = self.embeddings(ids, segments, training=training, seed=seed)
+        if positions is not None:
+            positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
+        outputs = self.encoder(x, mask, training=training, seed=seed, positions=positions)
+        whole = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
+        last = whole if positions is None else [whole[0], tf.shape(positions)[1], whole[2]]
+        shapes = [whole] * (len(outputs) - 1) + [last]
+        outputs = [tf.reshape(x, shape) for x, shape in zip(outputs, shapes, strict=True)]
+        first, last = outputs[-1][:, 0], outputs[-1]
+        return {
+            "sequence_output": last if positions is None else last[:, 1:],
+            "pooled_output": tf.tanh(self.pooler(first)),
+            "encoder_outputs": outputs,
+        }
+
+    def _check(self, ids, training, seed) -> None:
+        longest = self.config.max_position_embeddings
+        if ids.shape[1] is not None and ids.shape[1] > longest:
+            raise ValueError(
+                f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
+            )
+        dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
+        if training and dropout and seed is None:
+            raise ValueError("training with dropout needs seed=, another one every step.")
+
+
+class AlbertForPretraining(keras.Model):
+    """ALBERT with the two heads of pre-training.
+
+    A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], of the computing type,
+    "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`.
+    """
+
+    def __init__(self, config: AlbertConfig, *, seed: int = 0, **kwargs):
+        super().__init__(name="albert_for_pretraining", dtype=kwargs.get("dtype"), autocast=False)
+        self.albert = Albert(config, seed=seed, **kwargs)
+        rng = random.Random(seed + 1)
+        options = {"dtype": kwargs.get("dtype")}
+        with layers.scope("cls"):
+            self.masked_lm = pretraining_heads.MaskedLm(
+                config, rng, self.albert.embeddings, **options
+            )
+            self.sentence_order = pretraining_heads.SentenceOrder(config, rng, **options)
+        self.built = True
+
+    def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
+        positions = batch[features.MASKED_LM_POSITIONS]
+        outputs = self.albert(batch, training=training, seed=seed, positions=positions)
+        return {
+            "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
+            "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
+        }
+
+
+def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
+    """The model's raw variables under the names of the published checkpoints, sorted by name."""
+    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}

@@ -1,0 +1,207 @@
+"""The layers of ALBERT (paper, section 3.1).
+
+Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
+H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
+
+Activations travel as [T, D] because two-dimensional products are what every device does fastest.
+Variables bear the names of the published checkpoints. A block reads its weights once a call, for
+all the steps that share them: gradients are added up in float32, and a step can be recomputed.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import ops
+
+ACTIVATIONS: dict[str, Callable[..., tf.Tensor]] = {
+    "gelu": ops.gelu,
+    "relu": lambda x, fused: tf.nn.relu(x),
+    "tanh": lambda x, fused: tf.tanh(x),
+    "linear": lambda x, fused: x,
+}
+
+
+@contextlib.contextmanager
+def scope(path: str) -> Iterator[None]:
+    """Variables made inside are named `path/...`."""
+    with contextlib.ExitStack() as stack:
+        for part in path.split("/"):
+            stack.enter_context(keras.name_scope(part))
+        yield
+
+
+class AlbertLayer(keras.layers.Layer):
+    """Makes weights in the constructor, from `rng`; casts nothing by itself."""
+
+    def __init__(self, config: AlbertConfig, rng: random.Random, **kwargs: Any):
+        super().__init__(autocast=False, **kwargs)
+        self.config = config
+        self.rng = rng
+        self.built = True
+
+    def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
+        """A variable: truncated normal of the config's range, `zeros` or `ones`.
+
+        float32; by the policy `bfloat16`, for inference alone, matrices are of that type.
+        """
+        if initializer == "truncated_normal":
+            initializer = keras.initializers.TruncatedNormal(
+                stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
+            )
+        kwargs = {"autocast": False, "dtype": "float32" if len(shape) == 1 else self.variable_dtype}
+        return self.add_weight(name=name, shape=shape, initializer=initializer, **kwargs)
+
+
+def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """[T, in], [in, out], [out] -> [T, out], in the type of x."""
+    product = tf.matmul(x, tf.cast(kernel, x.dtype))
+    return ops.add_bias(product, tf.cast(bias, x.dtype))
+
+
+class Dense(AlbertLayer):
+    """x @ kernel + bias."""
+
+    def __init__(self, size_in: int, size_out: int, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        self.kernel = self.weight("kernel", (size_in, size_out))
+        self.bias = self.weight("bias", (size_out,), "zeros")
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.kernel.value), tf.convert_to_tensor(self.bias.value)
+
+    def call(self, x):  # [T, in] -> [T, out]
+        return affine(x, *self.read())
+
+
+class LayerNorm(AlbertLayer):
+    """LayerNorm with the published epsilon, 1e-12, in float32."""
+
+    def __init__(self, size: int, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        self.gamma = self.weight("gamma", (size,), "ones")
+        self.beta = self.weight("beta", (size,), "zeros")
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.gamma.value), tf.convert_to_tensor(self.beta.value)
+
+    def call(self, x, training=False):  # [T, D] -> [T, D]
+        return ops.layer_norm(x, *self.read(), fused=training)
+
+
+class Embeddings(AlbertLayer):
+    """Word + segment + position, all of size E, then LayerNorm and dropout (site 0)."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, name="embeddings", **kwargs)
+        size = config.embedding_size
+        self.word_embeddings = self.weight("word_embeddings", (config.vocab_size, size))
+        self.token_type_embeddings = self.weight(
+            "token_type_embeddings", (config.type_vocab_size, size)
+        )
+        self.position_embeddings = self.weight(
+            "position_embeddings", (config.max_position_embeddings, size)
+        )
+        with scope("embeddings"):
+            self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
+
+    def call(self, input_ids, segment_ids, training=False, seed=None):  # [B, S], [B, S] -> [T, E]
+        batch, length = tf.shape(input_ids)[0], tf.shape(input_ids)[1]
+        size = self.config.embedding_size
+        table = tf.convert_to_tensor(self.word_embeddings.value)
+        x = tf.cast(ops.lookup(table, tf.reshape(input_ids, [-1])), tf.float32)  # [T, E]
+        # A product with one-hot rows: its gradient is a product too, not a scatter.
+        segments = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size)
+        x += tf.matmul(segments, tf.cast(self.token_type_embeddings.value, tf.float32))
+        positions = tf.cast(self.position_embeddings.value[:length], tf.float32)
+        x = tf.reshape(x, [batch, length, size]) + positions
+        x = tf.cast(tf.reshape(x, [-1, size]), self.compute_dtype)
+        x = self.layer_norm(x, training=training)
+        return ops.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
+
+
+class SelfAttention(AlbertLayer):
+    """x -> LayerNorm(x + dropout(output(heads of softmax(q k / sqrt(H)) v)))."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        size = config.hidden_size
+        with scope("attention_1/self"):
+            self.query, self.key, self.value = (
+                Dense(size, size, config, rng, name=name, **kwargs)
+                for name in ("query", "key", "value")
+            )
+        with scope("attention_1/output"):
+            self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
+        self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
+
+    def read(self) -> tuple[tf.Tensor, ...]:
+        """The weights; query, key and value side by side, for one product instead of three."""
+        kernels_, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
+        return (
+            tf.concat(kernels_, 1),
+            tf.concat(biases, 0),
+            *self.output_dense.read(),
+            *self.layer_norm.read(),
+        )
+
+    def call(self, x, adder, weights, *, rows=None, seed, site, training):
+        """[T, D], [B, 1, 1, S], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
+        qkv_kernel, qkv_bias, kernel, bias, gamma, beta = weights
+        shape, size = [tf.shape(adder)[0], tf.shape(adder)[3]], self.config.hidden_size
+        if rows is None:
+            query_key_value = self.split_heads(affine(x, qkv_kernel, qkv_bias), shape, 3)
+        else:
+            q_kernel, kv_kernel = tf.split(qkv_kernel, [size, 2 * size], 1)
+            q_bias, kv_bias = tf.split(qkv_bias, [size, 2 * size])
+            key_value = self.split_heads(affine(x, kv_kernel, kv_bias), shape, 2)
+            x = ops.lookup(x, tf.reshape(rows, [-1]))
+            query = self.split_heads(affine(x, q_kernel, q_bias), tf.shape(rows), 1)
+            query_key_value = query + key_value
+        context = self.attend(query_key_value, adder, seed=seed, site=site, training=training)
+        y = affine(context, kernel, bias)
+        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
+        return ops.layer_norm(x + y, gamma, beta, fused=training)
+
+    def split_heads(self, x, shape, parts):  # [T, parts * D] -> parts * [B, N, S, H]
+        heads = self.config.num_attention_heads
+        x = tf.reshape(x, [shape[0], shape[1], parts, heads, self.config.hidden_size // heads])
+        return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
+
+    def attend(self, query_key_value, adder, *, seed, site, training):
+        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B * R, D]"""
+        query, key, value = query_key_value
+        query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
+        scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]
+        probs = ops.softmax(scores, adder, fused=training)
+        probs = ops.dropout(probs, self.config.attention_probs_dropout_prob, seed, site)
+        context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, R, N, H]
+        return tf.reshape(context, [-1, self.config.hidden_size])
+
+
+class FeedForward(AlbertLayer):
+    """x -> LayerNorm(x + dropout(output(act(intermediate(x)))))."""
+
+    def __init__(self, config: AlbertConfig, rng, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        hidden, intermediate = config.hidden_size, config.intermediate_size
+        with scope("ffn_1/intermediate"):
+            self.intermediate = Dense(hidden, intermediate, config, rng, name="dense", **kwargs)
+            with scope("output"):
+                self.output_dense = Dense(intermediate, hidden, config, rng, name="dense", **kwargs)
+        self.layer_norm = LayerNorm(hidden, config, rng, name="LayerNorm_1", **kwargs)
+
+    def read(self) -> tuple[tf.Tensor, ...]:
+        return (*self.intermediate.read(), *self.output_dense.read(), *self.layer_norm.read())
+
+    def call(self, x, weights, *, seed, site, training):  # [T, D] -> [T, D]
+        kernel_in, bias_in, kernel_out, bias_out, gamma, beta = weights
+        y = ACTIVATIONS[self.config.hidden_act](affine(x, kernel_in, bias_in), fused=training)
+        y = affine(y, kernel_out, bias_out)
+        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, site)
+        return ops.layer_norm(x + y, gamma, beta, fused=training)

@@ -1,0 +1,299 @@
+"""What is computed in an unusual way because it is fast that way, and why.
+
+On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
+gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
+cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
+(docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes rounding alone.
+
+Every function here has its plain formula beside it in tests/model/test_ops.py.
+"""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.model import ordering, xla
+
+LAYER_NORM_EPSILON = 1e-12
+# tanh-approximated GELU is x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
+_GELU_SLOPE = 1.5957691216057308
+_GELU_CUBIC = 0.044715
+
+_without_gradients = contextvars.ContextVar("_without_gradients", default=False)
+
+
+@contextlib.contextmanager
+def without_gradients() -> Iterator[None]:
+    """What is traced inside is only served: gradients written here would be stored for nobody.
+
+    In the graph they also stand between a product and what TensorFlow would merge into it.
+    """
+    token = _without_gradients.set(True)
+    try:
+        yield
+    finally:
+        _without_gradients.reset(token)
+
+
+def _custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`tf.custom_gradient`, but see `without_gradients`."""
+    differentiable = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)[0] if _without_gradients.get() else differentiable(*args)
+
+    return call
+
+
+def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles `function` by itself, except for TPUStrategy, which compiles everything anyway."""
+    compiled = tf.function(function, jit_compile=True)
+
+    def call(*args: Any) -> Any:
+        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+        return function(*args) if on_tpu or xla.is_off() else compiled(*args)
+
+    return call
+
+
+@_custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    """[T, D] + [D] -> [T, D].
+
+    The gradient of the bias is a product with ones, which adds up in float32. TensorFlow's own adds
+    up in bfloat16: over 8,000 tokens it is 10 to 40 % wrong.
+    """
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        ones = tf.ones([1, tf.shape(upstream)[0]], upstream.dtype)
+        return upstream, tf.matmul(ones, upstream)[0]
+
+    return tf.nn.bias_add(x, bias), gradient
+
+
+@_one_loop
+def _gelu_and_slope(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    y = tf.cast(x, tf.float32)
+    s = tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y))
+    slope = s + y * s * (1.0 - s) * _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * y * y)
+    return tf.cast(y * s, x.dtype), tf.cast(slope, x.dtype)
+
+
+@_custom_gradient
+def _fused_gelu(x: tf.Tensor) -> Any:
+    # The sigmoid is most of the work, so the slope is kept for the gradient rather than x.
+    y, slope = _gelu_and_slope(x)
+    return y, lambda upstream: upstream * slope
+
+
+def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """The tanh approximation of GELU, as published.
+
+    Args:
+        x: any shape.
+        fused: as one loop, for training. Without it, inference graphs keep the operation that
+            TensorFlow merges into the product before it.
+    """
+    return _fused_gelu(x) if fused else tf.nn.gelu(x, approximate=True)
+
+
+def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[T, D] -> rows of mean 0 and variance 1 in float32, and 1 / standard deviation [T, 1]."""
+    y = tf.cast(x, tf.float32)
+    centred = y - tf.reduce_mean(y, -1, keepdims=True)
+    variance = tf.reduce_mean(centred * centred, -1, keepdims=True)
+    scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+    return centred * scale, scale
+
+
+def _plain_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    return tf.cast(_normalized(x)[0] * gamma + beta, x.dtype)
+
+
+_layer_norm = _one_loop(_plain_layer_norm)
+
+
+def _known_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """The operations, in their order, that TensorFlow on a CPU knows and merges into one.
+
+    A quarter of the time of the plain ones. Rows are normalised as channels of a batch of one;
+    sums are float32, and the result is rounded to the type of `x` before gamma and beta.
+    """
+    rows, size = tf.shape(x)[0], x.shape[1]
+    y, *_ = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(x, [1, rows, size, 1]),
+        scale=tf.ones([rows]),
+        offset=tf.zeros([rows]),
+        mean=tf.zeros([0]),
+        variance=tf.zeros([0]),
+        epsilon=LAYER_NORM_EPSILON,
+        data_format="NCHW",
+    )
+    return tf.reshape(y, [rows, size]) * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
+
+
+@_one_loop
+def _layer_norm_gradient(
+    x: tf.Tensor, gamma: tf.Tensor, upstream: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    normalized, scale = _normalized(x)
+    dy = tf.cast(upstream, tf.float32)
+    dn = dy * gamma
+    mean = tf.reduce_mean(dn, -1, keepdims=True)
+    correlation = tf.reduce_mean(dn * normalized, -1, keepdims=True)
+    dx = scale * (dn - mean - normalized * correlation)
+    return tf.cast(dx, x.dtype), tf.reduce_sum(dy * normalized, 0), tf.reduce_sum(dy, 0)
+
+
+@_custom_gradient
+def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+    return _layer_norm(x, gamma, beta), lambda upstream: _layer_norm_gradient(x, gamma, upstream)
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """LayerNorm over the last axis with epsilon 1e-12, in float32 whatever the type of `x`.
+
+    Args:
+        x: [T, D].
+        gamma, beta: [D], float32.
+        fused: as one loop, for training.
+    """
+    if _without_gradients.get():
+        return _known_layer_norm(x, gamma, beta)
+    return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
+
+
+def _plain_softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+
+
+_softmax = _one_loop(_plain_softmax)
+
+
+@_one_loop
+def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
+    # Divided by the sum, which is not quite 1 after rounding: what all of dy has in common must
+    # cancel out, and while attention is still even that is nearly all of it.
+    mean = tf.reduce_sum(p * dy, -1, keepdims=True) / tf.reduce_sum(p, -1, keepdims=True)
+    return tf.cast(p * (dy - mean), probs.dtype)
+
+
+@_custom_gradient
+def _fused_softmax(scores: tf.Tensor, adder: tf.Tensor) -> Any:
+    probs = _softmax(scores, adder)
+    return probs, lambda upstream: (_softmax_gradient(probs, upstream), None)
+
+
+def softmax(scores: tf.Tensor, adder: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """softmax(scores + adder) over the last axis, in float32 whatever the type of `scores`.
+
+    Args:
+        scores: [..., S].
+        adder: float32, of a shape that broadcasts; with `fused` it gets no gradient.
+        fused: as one loop, for training; it keeps the result alone for the gradient.
+    """
+    return (_fused_softmax if fused else _plain_softmax)(scores, adder)
+
+
+@_one_loop
+def _log_of_sum(logits: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1)
+
+
+@_one_loop
+def _cross_entropy_gradient(
+    logits: tf.Tensor, labels: tf.Tensor, log_of_sum: tf.Tensor, upstream: tf.Tensor
+) -> tf.Tensor:
+    probs = tf.exp(tf.cast(logits, tf.float32) - log_of_sum[:, tf.newaxis])
+    hits = tf.equal(tf.range(tf.shape(logits)[1]), tf.cast(labels, tf.int32)[:, tf.newaxis])
+    return tf.cast((probs - tf.cast(hits, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
+
+
+@_custom_gradient
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
+    """-log softmax(logits) at the labels, in float32 whatever the type of `logits`.
+
+    No float32 array of the size of `logits` is written, and the gradient has their type.
+
+    Args:
+        logits: [T, C].
+        labels: [T], integers below C. Others raise, or in a compiled step give NaN.
+
+    Returns:
+        [T] float32, nats.
+    """
+    log_of_sum = _log_of_sum(logits)
+    scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
+    known = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
+    scores = tf.where(known, scores, float("nan"))  # a compiled gather takes the nearest instead
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return _cross_entropy_gradient(logits, labels, log_of_sum, upstream), None
+
+    return log_of_sum - scores, gradient
+
+
+@_one_loop
+def _sum_in_float32(*tensors: tf.Tensor) -> tf.Tensor:
+    return functools.reduce(tf.add, [tf.cast(x, tf.float32) for x in tensors])
+
+
+def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
+    """The weight as `dtype`, once for each of the layers that share it.
+
+    So it is cast once, and its gradients are added up in float32 in one pass, instead of being cast
+    one by one, kept, and added.
+
+    Args:
+        weight: any shape, float32.
+        uses: how many copies.
+        dtype: of the copies.
+    """
+
+    @_custom_gradient
+    def copies(weight: tf.Tensor) -> Any:
+        return [tf.cast(weight, dtype)] * uses, _sum_in_float32
+
+    return copies(weight)
+
+
+@_custom_gradient
+def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
+    """Rows of `table` [V, E] for `ids` [T] -> [T, E].
+
+    The gradient is a dense float32 sum. TensorFlow's own would copy a table that is used twice.
+    """
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        rows = tf.cast(upstream, tf.float32)
+        sums = tf.math.unsorted_segment_sum(rows, ids, tf.shape(table)[0])
+        return tf.cast(sums, upstream.dtype), None
+
+    return tf.gather(table, ids), gradient
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
+    """Dropout without state: the same `seed` and `site` give the same mask on the same machine.
+
+    So masks differ between steps, places and replicas, and are the same when recomputed or resumed.
+
+    Args:
+        x: any shape.
+        rate: share of elements set to 0.
+        seed: [2] int32, or None for no dropout.
+        site: number of the place in the model.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    low, high = tf.unstack(tf.cast(tf.random.fold_in(seed, site, alg="philox"), tf.int64))
+    key = tf.bitcast([ordering.after(x, low + high * 2**32)], tf.uint64)  # not all masks at once
+    # The public function would mix the key once more, which XLA repeats for each element.
+    draw, auto = tf.raw_ops.StatelessRandomUniformV2, tf.random.Algorithm.AUTO_SELECT.value
+    draws = draw(shape=tf.shape(x), key=key, counter=tf.zeros([2], tf.uint64), alg=auto)
+    return tf.where(draws >= rate, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))

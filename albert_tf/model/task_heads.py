@@ -1,0 +1,209 @@
+"""The heads of tasks. Shapes: see `layers`.
+
+Each is called with the vectors that it `reads` of the encoder's outputs and the batch, and returns
+float32 logits by name. Its dropout is `classifier_dropout_prob`, whatever that of the encoder.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import layers, ops, pretraining_heads
+from albert_tf.records import features
+
+Tensors = Mapping[str, tf.Tensor]
+
+
+class Sizes(NamedTuple):
+    """What a head has to know besides the model.
+
+    Attributes:
+        classes: C, classes or choices.
+        start_n_top: places where an answer may start that are followed up.
+        end_n_top: ends for each of them.
+    """
+
+    classes: int = 1
+    start_n_top: int = 5
+    end_n_top: int = 5
+
+
+class Classifier(pretraining_heads.ClassWeights):
+    """Dropout, then a score for each class."""
+
+    reads = "pooled_output"
+
+    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+        super().__init__(config, rng, sizes.classes, **kwargs)
+
+    def add_weight(self, **options):
+        return _add_unscoped(**options)
+
+    def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, C]
+        pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed if training else None)
+        return {"logits": self.scores(pooled)}
+
+
+class Regression(Classifier):
+    """A classifier of one class, whose score is the value."""
+
+    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+        super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
+
+
+class MultipleChoice(Classifier):
+    """One score for each choice, by the same weights."""
+
+    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+        super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
+        self.choices = sizes.classes
+
+    def call(self, pooled, batch, training=False, seed=None):  # [B * C, D] -> [B, C]
+        scores = super().call(pooled, batch, training=training, seed=seed)["logits"]
+        return {"logits": tf.reshape(scores, [-1, self.choices])}
+
+
+class Span(pretraining_heads.ClassWeights):
+    """SQuAD 1.1: a score for every token to be the answer's start, and one to be its end.
+
+    As published it has no dropout, and the question's tokens take part.
+    """
+
+    reads = "sequence_output"
+
+    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+        with layers.scope("cls"):
+            super().__init__(config, rng, 2, name="squad", **kwargs)
+
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, S]
+        logits = self.scores(tf.cast(_rows(x), tf.float32))
+        start, end = tf.unstack(tf.reshape(logits, [-1, _num_tokens(x), 2]), axis=-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+class SpanOrNone(layers.AlbertLayer):
+    """SQuAD 2.0, as published (and as in XLNet): the end depends on the start.
+
+    In training the start is the gold one:
+
+        start_logits, end_logits  [B, S], -1e30 where `p_mask` is 1
+        cls_logits                [B], high for "there is no answer"
+
+    Otherwise the K best starts are followed up, with the M best ends of each:
+
+        start_top_log_probs, start_top_index  [B, K]
+        end_top_log_probs, end_top_index      [B, K * M]; those of start i from place i * M
+        cls_logits                            [B]
+    """
+
+    reads = "sequence_output"
+
+    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+        super().__init__(config, rng, **kwargs)
+        self.sizes = sizes
+        size = config.hidden_size
+        with layers.scope("start_logits"):
+            self.start = layers.Dense(size, 1, config, rng, name="dense", **kwargs)
+        with layers.scope("end_logits"):
+            self.end_0 = layers.Dense(2 * size, size, config, rng, name="dense_0", **kwargs)
+            self.layer_norm = layers.LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
+            self.end_1 = layers.Dense(size, 1, config, rng, name="dense_1", **kwargs)
+        with layers.scope("answer_class"):
+            self.answer_0 = layers.Dense(2 * size, size, config, rng, name="dense_0", **kwargs)
+            with layers.scope("dense_1"):
+                self.answer_1 = self.weight("kernel", (size, 1))
+
+    def add_weight(self, **options):
+        return _add_unscoped(**options)
+
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D], see above
+        mask = tf.cast(batch[features.P_MASK], tf.float32)
+        start_logits = tf.reshape(_one_output(self.start, _rows(x)), tf.shape(mask))
+        start_logits = _masked(start_logits, mask)
+        cls_logits = self.answer_class(x, start_logits, seed if training else None)
+        if training:
+            starts = tf.gather(x, batch[features.START_POSITIONS], batch_dims=1)
+            end_logits = self.end_logits(x, starts, mask, training=True)[:, 0]
+            found = {"start_logits": start_logits, "end_logits": end_logits}
+        else:
+            found = self.beams(x, start_logits, mask)
+        return {**found, "cls_logits": cls_logits}
+
+    def end_logits(self, x, starts, mask, *, training):
+        """[B, S, D], vectors at K starts [B, K, D], [B, S] -> [B, K, S]"""
+        kernel, bias = self.end_0.read()
+        # The published product with [token, start], without laying out all the pairs.
+        of_token, of_start = tf.split(tf.cast(kernel, x.dtype), 2)
+        tokens = tf.reshape(tf.matmul(_rows(x), of_token), tf.shape(x))
+        starts = tf.reshape(tf.matmul(_rows(starts), of_start), tf.shape(starts))
+        pairs = tokens[:, tf.newaxis] + starts[:, :, tf.newaxis]  # [B, K, S, D]
+        y = _rows(tf.tanh(pairs + tf.cast(bias, x.dtype)))
+        y = self.layer_norm(y, training=training)
+        logits = _one_output(self.end_1, y)
+        return _masked(tf.reshape(logits, tf.shape(pairs)[:3]), mask[:, tf.newaxis])
+
+    def answer_class(self, x, start_logits, seed):  # [B, S, D], [B, S] -> [B]
+        probs = tf.nn.softmax(start_logits)
+        x = tf.cast(x, tf.float32)
+        start = tf.einsum("bs,bsd->bd", probs, x)
+        y = tf.tanh(self.answer_0(tf.concat([start, x[:, 0]], -1)))
+        kernel = tf.cast(self.answer_1.value, tf.float32)
+        return tf.matmul(_dropout(y, self.config, seed), kernel)[:, 0]
+
+    def beams(self, x, start_logits, mask):
+        k, m = (_at_most(n, _num_tokens(x)) for n in self.sizes[1:])
+        start_log_probs, start_index = tf.math.top_k(tf.nn.log_softmax(start_logits), k)
+        starts = tf.gather(x, start_index, batch_dims=1)
+        end_logits = self.end_logits(x, starts, mask, training=False)
+        end_log_probs, end_index = tf.math.top_k(tf.nn.log_softmax(end_logits), m)
+        return {
+            "start_top_log_probs": start_log_probs,
+            "start_top_index": start_index,
+            "end_top_log_probs": tf.reshape(end_log_probs, [-1, k * m]),
+            "end_top_index": tf.reshape(end_index, [-1, k * m]),
+        }
+
+
+HEADS: Mapping[str, type[keras.layers.Layer]] = {
+    "classification": Classifier,
+    "regression": Regression,
+    "multiple_choice": MultipleChoice,
+    "span": Span,
+    "span_or_none": SpanOrNone,
+}
+
+
+def _add_unscoped(**options: Any) -> keras.Variable:
+    """A weight whose name does not begin with its layer's, as those of the published heads."""
+    return keras.Variable(**options)
+
+
+def _dropout(x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None) -> tf.Tensor:
+    # The encoder's sites: 0 is the embeddings', and a block has three.
+    site = 1 + 3 * config.num_hidden_layers * config.inner_group_num
+    return ops.dropout(x, config.classifier_dropout_prob, seed, site)
+
+
+def _num_tokens(x: tf.Tensor) -> int | tf.Tensor:  # [B, S, D] -> S, which may be known only later
+    return tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+
+
+def _at_most(number: int, limit: int | tf.Tensor) -> int | tf.Tensor:
+    return min(number, limit) if isinstance(limit, int) else tf.minimum(number, limit)
+
+
+def _rows(x: tf.Tensor) -> tf.Tensor:  # [..., D] -> [T, D]
+    # Products of two dimensions only: with oneDNN, TensorFlow 2.21 writes past the end of
+    # [B, K, S, D] @ [D, 1].
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
+def _one_output(dense: layers.Dense, x: tf.Tensor) -> tf.Tensor:  # [T, D] -> [T], float32
+    return dense(tf.cast(x, tf.float32))[:, 0]
+
+
+def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    return logits * (1.0 - mask) - 1e30 * mask

@@ -1,0 +1,69 @@
+"""ALBERT with the head of a task."""
+
+import random
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import task_heads
+from albert_tf.model.albert_model import Albert, Batch
+from albert_tf.records import features
+
+_TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+
+
+class AlbertForTask(keras.Model):
+    """A batch of `features.finetuning` -> the outputs of the head, float32 (see `task_heads`).
+
+    `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
+    {"start_logits", "end_logits": [B, S]}; `span_or_none` what `task_heads.SpanOrNone` says.
+
+    Args:
+        config: the model.
+        head: one of `task_heads.HEADS`.
+        sizes: of the head.
+        seed: of the initial weights.
+        rematerialize, layer_loop, dtype: see `albert_model.Albert`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        head: str,
+        sizes: task_heads.Sizes,
+        *,
+        seed: int = 0,
+        rematerialize: bool = False,
+        layer_loop: bool = False,
+        dtype: str = "float32",
+    ):
+        super().__init__(name="albert_for_task", dtype=dtype, autocast=False)
+        self.albert = Albert(
+            config, seed=seed, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
+        )
+        rng = random.Random(seed + 1)
+        self.head = task_heads.HEADS[head](config, rng, sizes, dtype=dtype)
+        self.choices = sizes.classes if head == "multiple_choice" else 1
+        self.built = True
+
+    def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
+        if training and seed is None and self.albert.config.classifier_dropout_prob:
+            raise ValueError("training with dropout needs seed=, another one every step.")
+        positions = None
+        tokens = {name: self._apart(batch[name]) for name in _TOKENS if name in batch}
+        if self.head.reads == "pooled_output":
+            # The last block need not compute any other token than the first.
+            positions = tf.zeros([tf.shape(tokens[features.INPUT_IDS])[0], 0], tf.int32)
+        outputs = self.albert(tokens, training=training, seed=seed, positions=positions)
+        return self.head(outputs[self.head.reads], batch, training=training, seed=seed)
+
+    def _apart(self, x):  # [B, C * S] -> [B * C, S], the choices as sequences of their own
+        return tf.reshape(x, [-1, x.shape[1] // self.choices]) if self.choices > 1 else x
+
+    def trained_weights(self) -> list[keras.Variable]:
+        """The weights that a gradient reaches: a head of tokens leaves the pooler as it is."""
+        unreached = self.albert.pooler.trainable_weights
+        left_out = set() if self.head.reads == "pooled_output" else {id(w) for w in unreached}
+        return [weight for weight in self.trainable_weights if id(weight) not in left_out]

@@ -1,0 +1,86 @@
+"""Optimizers and their learning rate, by name."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import PretrainConfig
+from albert_tf.errors import UserError
+from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.optim.lamb import AdamW, Lamb
+
+OPTIMIZERS = {"lamb": Lamb, "adamw": AdamW}
+
+
+class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up from 0, then polynomial decay to 0; the published schedule.
+
+    The decay runs from step 0 and the warm-up overrides its beginning. So the rate drops where the
+    warm-up ends (from 0.0017594 to 0.001716 in the paper's run).
+
+    Args:
+        learning_rate: where the decay starts and the warm-up points to.
+        num_train_steps: the rate is 0 from this step on.
+        num_warmup_steps: 0 for none.
+        poly_power: 1 is linear.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int,
+        poly_power: float = 1.0,
+    ):
+        self.learning_rate = learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.poly_power = poly_power
+
+    def __call__(self, step) -> tf.Tensor:  # [] -> [] float32
+        step = tf.cast(step, tf.float32)
+        # The steps that remain, not 1 - step/total: float32 would lose its digits near the end.
+        remaining = tf.maximum(self.num_train_steps - step, 0.0)
+        decay = (remaining / self.num_train_steps) ** self.poly_power
+        warmup = step / max(self.num_warmup_steps, 1)
+        return self.learning_rate * tf.where(step < self.num_warmup_steps, warmup, decay)
+
+    def get_config(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def make(
+    name: str,
+    *,
+    learning_rate: float,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    poly_power: float = 1.0,
+    weight_decay_rate: float = 0.01,
+    bias_correction: bool = False,
+) -> Lamb:
+    """An optimizer of `OPTIMIZERS` with the published schedule. Clipping is the caller's.
+
+    Raises:
+        UserError: unknown name; lists the known ones.
+    """
+    if name not in OPTIMIZERS:
+        raise UserError(f"optimizer: {name!r} is not one of {', '.join(OPTIMIZERS)}.")
+    schedule = WarmupPolynomial(learning_rate, num_train_steps, num_warmup_steps, poly_power)
+    return OPTIMIZERS[name](
+        schedule, weight_decay_rate=weight_decay_rate, bias_correction=bias_correction
+    )
+
+
+def from_config(config: PretrainConfig | FinetuneConfig) -> Lamb:
+    """See `make`."""
+    return make(
+        config.optimizer,
+        learning_rate=config.learning_rate,
+        num_train_steps=config.num_train_steps,
+        num_warmup_steps=config.num_warmup_steps,
+        poly_power=config.poly_power,
+        weight_decay_rate=config.weight_decay_rate,
+        bias_correction=config.bias_correction,
+    )

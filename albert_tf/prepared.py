@@ -1,5 +1,0 @@
-"""The names of the files in a prepared folder of a task; see `data_prep.finetuning`."""
-
-RECORDS = "records.tfrecord"
-EXAMPLES = "examples.jsonl"
-WINDOWS = "windows.npz"

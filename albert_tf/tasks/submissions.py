@@ -1,0 +1,220 @@
+"""What the leaderboards take, from predictions files.
+
+    GLUE    glue.zip, a tsv file for each of its eleven test sets (gluebenchmark.com/faq)
+    SQuAD   predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json, in the
+            shapes that the official script reads
+    RACE    answers.json: of each passage the letters, in the order of its questions
+
+Beside them, sources.txt tells which checkpoint each is from, and what is only filler.
+"""
+
+import io
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+
+SOURCES = "sources.txt"
+_GLUE = "glue.zip"
+_ANSWERS, _NBEST, _ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
+_RACE = "answers.json"
+_NAMES = {_GLUE, _ANSWERS, _NBEST, _ODDS, _RACE}
+_Contents = Mapping[str, Mapping[str, Any]]
+
+
+class GlueFile(NamedTuple):
+    """A test set of GLUE.
+
+    Attributes:
+        task: key of `task_table.TASKS`.
+        num_rows: of its test file, which are numbered from 0.
+        split: of the predictions.
+    """
+
+    task: str
+    num_rows: int
+    split: str = "test"
+
+
+GLUE_FILES = {
+    "AX.tsv": GlueFile("ax", 1104),
+    "CoLA.tsv": GlueFile("cola", 1063),
+    "MNLI-m.tsv": GlueFile("mnli", 9796),
+    "MNLI-mm.tsv": GlueFile("mnli", 9847, "test_mismatched"),
+    "MRPC.tsv": GlueFile("mrpc", 1725),
+    "QNLI.tsv": GlueFile("qnli", 5463),
+    "QQP.tsv": GlueFile("qqp", 390965),
+    "RTE.tsv": GlueFile("rte", 3000),
+    "SST-2.tsv": GlueFile("sst-2", 1821),
+    "STS-B.tsv": GlueFile("sts-b", 1379),
+    "WNLI.tsv": GlueFile("wnli", 146),
+}
+
+
+def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) -> list[str]:
+    """Writes the submission to one leaderboard; nothing if a predictions file does not fit.
+
+    Args:
+        contents: of each predictions file by its path, as `predictions.read` returns them: of GLUE
+            any number, of SQuAD or RACE one.
+        output_dir: made if need be.
+        null_threshold: of SQuAD 2.0: null odds above it mean that there is no answer.
+
+    Returns:
+        Lines that tell where everything comes from, as in sources.txt.
+
+    Raises:
+        UserError: no leaderboard takes them, or not together; or a file of another submission,
+            which might be taken for one of this, is in the folder.
+    """
+    makers = {}
+    for path, content in contents.items():
+        if content["task"] not in _MAKERS:
+            raise UserError(
+                f"{path}: no leaderboard takes {content['task']!r}. It may be {', '.join(_MAKERS)}."
+            )
+        makers[_MAKERS[content["task"]]] = path
+    if len(makers) > 1:
+        raise UserError(f"{' and '.join(makers.values())} go to different leaderboards.")
+    [make] = makers
+    made, lines = make(contents, null_threshold)
+    for name in sorted(_NAMES - made.keys()):
+        if tf.io.gfile.exists(path := os.path.join(output_dir, name)):
+            raise UserError(f"{path} is of another submission: remove it, or name another folder.")
+    tf.io.gfile.makedirs(output_dir)
+    for name, written in made.items():
+        files.write_bytes(os.path.join(output_dir, name), written)
+    files.write_bytes(os.path.join(output_dir, SOURCES), "".join(f"{x}\n" for x in lines).encode())
+    return lines
+
+
+_Made = tuple[dict[str, bytes], list[str]]
+
+
+def _glue(contents: _Contents, _: float) -> _Made:
+    """Every file must be there, so what was not predicted is filled in, and said to be."""
+    paths = _paths_of_glue_files(contents)
+    archive = io.BytesIO()
+    lines = []
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, file in GLUE_FILES.items():
+            if name in paths:
+                content = contents[paths[name]]
+                rows = _glue_rows(content, file, paths[name])
+                lines.append(f"{name}: {_source(paths[name], content)}")
+            else:
+                rows = [_filler(file)] * file.num_rows
+                lines.append(
+                    f"{name}: FILLER, {file.num_rows:,} times {rows[0]} "
+                    f"(no predictions of task {file.task}, split {file.split})"
+                )
+            table = "".join(f"{index}\t{row}\n" for index, row in enumerate(rows))
+            # A ZipInfo has a fixed date: the same predictions give the same archive.
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o644 << 16  # else, nobody may read what is unpacked
+            zipped.writestr(entry, f"index\tprediction\n{table}", zipfile.ZIP_DEFLATED)
+    return {_GLUE: archive.getvalue()}, lines
+
+
+def _paths_of_glue_files(contents: _Contents) -> dict[str, str]:
+    names = {(file.task, file.split): name for name, file in GLUE_FILES.items()}
+    paths: dict[str, str] = {}
+    for path, content in contents.items():
+        key = content["task"], content["split"]
+        if key not in names:
+            raise UserError(f"{path}: the leaderboard takes no split {key[1]!r} of {key[0]}.")
+        if names[key] in paths:
+            raise UserError(
+                f"{paths[names[key]]} and {path} are both of {key[0]}, split {key[1]}: "
+                "take one, or average them with bin/ensemble_predictions."
+            )
+        paths[names[key]] = path
+    return paths
+
+
+def _glue_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[str]:
+    """The predictions in the order of the rows."""
+    found = content["predictions"]
+    ids = [str(index) for index in range(file.num_rows)]
+    if len(found) != len(ids) or any(id_ not in found for id_ in ids):
+        raise UserError(
+            f"{path} has {len(found)} predictions, not one for each of the {file.num_rows} rows of "
+            f"the test file of {file.task}: predict that file."
+        )
+    to_text = _score_text if content["kind"] == task_table.REGRESSION else str
+    return [to_text(found[id_]["prediction"]) for id_ in ids]
+
+
+def _filler(file: GlueFile) -> str:
+    labels = task_table.get(file.task).labels
+    return labels[0] if labels else _score_text(0.0)
+
+
+def _score_text(value: float) -> str:
+    """STS-B's scores are from 0 to 5; a network's may be a little outside."""
+    return f"{min(max(value, 0.0), 5.0):.3f}"
+
+
+def _squad(contents: _Contents, null_threshold: float) -> _Made:
+    path, content = _only(contents)
+    found = content["predictions"]
+    source = _source(path, content)
+    texts = {id_: answer["prediction"] for id_, answer in found.items()}
+    made: dict[str, Any] = {_ANSWERS: texts}
+    made[_NBEST] = {id_: answer["nbest"] for id_, answer in found.items()}
+    if content["kind"] == task_table.SPAN_OR_NONE:
+        odds = {id_: answer["null_odds"] for id_, answer in found.items()}
+        texts |= {id_: "" for id_, value in odds.items() if value > null_threshold}
+        made[_ODDS] = odds
+        source += f", no answer where the null odds are above {null_threshold:g}"
+    lines = [f"{name}: {source}" for name in made]
+    return {name: files.to_json(value) for name, value in made.items()}, lines
+
+
+def _race(contents: _Contents, _: float) -> _Made:
+    path, content = _only(contents)
+    found = content["predictions"]
+    numbers: dict[str, list[int]] = {}
+    for id_ in found:
+        passage, _, number = id_.rpartition("-")
+        if not passage or not number.isdecimal():
+            raise UserError(f"{path}: {id_!r} is no question of RACE, like 'high123.txt-0'.")
+        numbers.setdefault(passage, []).append(int(number))
+    answers = {}
+    for passage, some in numbers.items():
+        if sorted(some) != list(range(len(some))):
+            raise UserError(f"{path}: predictions of questions of {passage} are missing.")
+        answers[passage] = [
+            found[f"{passage}-{number}"]["prediction"] for number in range(len(some))
+        ]
+    return {_RACE: files.to_json(answers)}, [f"{_RACE}: {_source(path, content)}"]
+
+
+def _only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
+    if len(contents) > 1:
+        raise UserError(
+            f"{' and '.join(contents)} are of one task: "
+            "take one, or average them with bin/ensemble_predictions."
+        )
+    [(path, content)] = contents.items()
+    return path, content
+
+
+def _source(path: str, content: Mapping[str, Any]) -> str:
+    named = content["checkpoint"]
+    checkpoints = named if isinstance(named, str) else " + ".join(named)
+    return f"{path}, split {content['split']}, checkpoint {checkpoints}"
+
+
+_MAKERS: dict[str, Callable[[_Contents, float], _Made]] = {
+    **{file.task: _glue for file in GLUE_FILES.values()},
+    "squad1": _squad,
+    "squad2": _squad,
+    "race": _race,
+}

@@ -1,0 +1,143 @@
+"""WordPiece vocabularies of BERT and of the Chinese ALBERTs: a `vocab.txt`, a piece a line."""
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers.normalization import Span
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNK = SPECIAL_PIECES[1]
+CONTINUATION = "##"
+
+# A word of more characters is unknown: in the published code, and in transformers.
+LONGEST_WORD = {"google": 200, "hf": 100}
+# Places that the published vocabularies keep free.
+_FREE = re.compile(r"\[unused\d+\]|<[ST]>")
+# A row of spiece.vocab: a piece and the logarithm of its probability.
+_SCORED = re.compile(r"[^\t]*\t-?\d+(\.\d+)?(e-?\d+)?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordPieceConfig:
+    """How text is cleaned and cut into words. Defaults are the published uncased models'.
+
+    Attributes:
+        lower_case: lower the letters.
+        keep_accents: keep combining characters. Unset: kept where letters are not lowered.
+        split_chinese: each Chinese character is a word.
+        compat: the longest word that is not unknown as a whole: `google` 200 characters, as in the
+            published code; `hf` 100.
+    """
+
+    lower_case: bool = True
+    keep_accents: bool | None = None
+    split_chinese: bool = True
+    compat: str = "google"
+
+    def __post_init__(self) -> None:
+        if self.compat not in LONGEST_WORD:
+            raise UserError(f"compat: {self.compat!r} is not one of {', '.join(LONGEST_WORD)}.")
+
+
+class WordPieces(NamedTuple):
+    """A vocabulary and how text is cut for it; made by `read`."""
+
+    pieces: list[str]
+    cutter: tokenizers.Tokenizer
+
+    def clean(self, text: str) -> str:
+        return " ".join(self.cutter.normalizer.normalize_str(text).split())
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        # One by one: a batch takes all cores, and data preparation has a process on each already.
+        return [self.cutter.encode(text, add_special_tokens=False).ids for text in texts]
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        encoded = [self.cutter.encode(text, add_special_tokens=False) for text in texts]
+        return [
+            (found.ids, found.offsets if text.isascii() else _with_accents(text, found.offsets))
+            for text, found in zip(texts, encoded, strict=True)
+        ]
+
+    def encode_with_masks(self, text: str, mask: str) -> list[int]:
+        mask_id = self.pieces.index(mask)
+        first, *others = self.encode_batch(text.split(mask))
+        return first + [i for ids in others for i in (mask_id, *ids)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        pieces = [self.pieces[int(i)] for i in ids]
+        kept = [piece for piece in pieces if piece == UNK or not is_special(piece)]
+        return decoders.WordPiece(prefix=CONTINUATION, cleanup=False).decode(kept)
+
+    def is_word_start(self) -> list[bool]:
+        return [not piece.startswith(CONTINUATION) for piece in self.pieces]
+
+    def is_special(self) -> list[bool]:
+        return [is_special(piece) for piece in self.pieces]
+
+
+def is_special(piece: str) -> bool:
+    """Whether no text becomes this piece."""
+    return piece in SPECIAL_PIECES or _FREE.fullmatch(piece) is not None
+
+
+def read(content: bytes, settings: WordPieceConfig, path: str) -> WordPieces:
+    """Reads a vocabulary file; `path` names it in errors.
+
+    Raises:
+        UserError: not UTF-8, or a vocabulary of SentencePiece.
+    """
+    pieces = _pieces(content, path)
+    # Of a piece that stands there twice the published code takes the last.
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    cutter = tokenizers.Tokenizer(
+        models.WordPiece(
+            vocab=ids,
+            unk_token=UNK,
+            max_input_chars_per_word=LONGEST_WORD[settings.compat],
+            continuing_subword_prefix=CONTINUATION,
+        )
+    )
+    keeps = settings.keep_accents
+    cutter.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.split_chinese,
+        strip_accents=settings.lower_case if keeps is None else not keeps,
+        lowercase=settings.lower_case,
+    )
+    cutter.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return WordPieces(pieces, cutter)
+
+
+def _pieces(content: bytes, path: str) -> list[str]:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text: it is no WordPiece vocabulary.") from None
+    # Only here does a line end: U+2028 is a piece of the Chinese vocabulary.
+    rows = text.removesuffix("\n").split("\n")
+    if all(_SCORED.fullmatch(row) for row in rows[:9]):
+        raise UserError(
+            f"{path} is a list of SentencePiece's pieces, not a WordPiece vocabulary. "
+            "Put its spiece.model there instead."
+        )
+    # As published: white space around a piece, and what follows in its row, do not count.
+    return [row.split()[0] if row.split() else row for row in rows]
+
+
+def _with_accents(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Adds to each span the dropped accents that stand on its last letter."""
+    found = []
+    following = [*(begin for begin, _ in spans), len(text)][1:]
+    for (begin, end), limit in zip(spans, following, strict=True):
+        while end < limit and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        found.append((begin, end))
+    return found

@@ -1,0 +1,171 @@
+"""Chooses what a masked language model has to predict: n-grams of whole words (paper, 4.1)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+# Of the chosen tokens, one by one as published: so many become [MASK], so many stay as they are;
+# the others become a random piece.
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1
+
+
+class Masked(NamedTuple):
+    """A sequence after masking; n tokens, k of them to be predicted.
+
+    Attributes:
+        ids: [n] what the model sees.
+        positions: [k] sorted, distinct, none of [CLS] or [SEP].
+        labels: [k] the ids before.
+        word_starts: [n] bool, before masking.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    labels: np.ndarray
+    word_starts: np.ndarray
+
+
+def mask(
+    sequences: Sequence[np.ndarray],
+    tokenizer: Tokenizer,
+    rng: np.random.Generator,
+    *,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    ngram: int,
+) -> list[Masked]:
+    """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
+
+    Args:
+        sequences: of ids, each from a [CLS] to a [SEP]; words and n-grams never reach across those.
+        tokenizer: knows the special pieces and those that start a word.
+        rng: the only source of chance.
+        masked_lm_prob: share of all tokens of a sequence.
+        max_predictions_per_seq: P.
+        ngram: an n-gram of words up to this n is chosen with a probability of 1/n (normalised).
+    """
+    # One after the other in one array: calls of NumPy took longer than their work.
+    ids = np.concatenate(sequences)
+    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    starts = _word_starts(ids, special, tokenizer)
+    lengths = [len(sequence) for sequence in sequences]
+    num_to_predict = [
+        min(max_predictions_per_seq, max(1, round(length * masked_lm_prob))) for length in lengths
+    ]
+    chosen = _choose(starts, special, np.cumsum(lengths), num_to_predict, ngram=ngram, rng=rng)
+    positions = np.flatnonzero(np.frombuffer(chosen, bool))
+    labels = ids[positions]
+    ids[positions] = _replace(labels, tokenizer, rng)
+    return _cut(Masked(ids, positions, labels, starts), lengths)
+
+
+def _cut(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
+    """Cuts sequences of these lengths out of one that holds them all."""
+    found, begin, first = [], 0, 0
+    for length in lengths:
+        end = begin + length
+        last = int(np.searchsorted(masked.positions, end))
+        found.append(
+            Masked(
+                masked.ids[begin:end],
+                masked.positions[first:last] - begin,
+                masked.labels[first:last],
+                masked.word_starts[begin:end],
+            )
+        )
+        begin, first = end, last
+    return found
+
+
+def _word_starts(ids: np.ndarray, special: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """[n] bool. [CLS] and [SEP] are words of their own, and one starts after them.
+
+    A segment whose front was cut off may begin inside a word.
+    """
+    starts = tokenizer.is_word_start[ids] | special
+    starts[1:] |= special[:-1]
+    return starts
+
+
+def _choose(
+    starts: np.ndarray,
+    special: np.ndarray,
+    ends: np.ndarray,
+    num_to_predict: Sequence[int],
+    *,
+    ngram: int,
+    rng: np.random.Generator,
+) -> bytearray:
+    """Returns 1 for each of the tokens of all sequences that is to be predicted."""
+    first_tokens = np.flatnonzero(starts)
+    words = _Words(
+        bounds=[*first_tokens.tolist(), len(starts)],
+        lengths=_ngram_lengths(len(first_tokens), ngram, rng),
+        barriers=special[first_tokens].tobytes(),
+    )
+    taken = bytearray(words.barriers)
+    chosen = bytearray(len(starts))
+    first = 0
+    for last, most in zip(np.searchsorted(first_tokens, ends), num_to_predict, strict=True):
+        order = (first + rng.permutation(last - first)).tolist()
+        for begin, end in _ngrams(words, taken, order, most):
+            chosen[begin:end] = b"\1" * (end - begin)
+        first = last
+    return chosen
+
+
+class _Words(NamedTuple):
+    """Word w has tokens [bounds[w], bounds[w + 1]); an n-gram that begins at it, lengths[w] words.
+
+    Its byte of `barriers` is 1 if it is [CLS] or [SEP].
+    """
+
+    bounds: list[int]
+    lengths: list[int]
+    barriers: bytes
+
+
+def _ngrams(
+    words: _Words, taken: bytearray, order: Sequence[int], most: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the bounds of n-grams of at most `most` tokens in all, and marks their words `taken`.
+
+    Words are visited in this order. The n-gram that begins at one is shortened until it fits, and
+    left out if it meets one chosen before.
+    """
+    bounds, lengths, barriers = words
+    for word in order:
+        if taken[word]:
+            continue
+        stop = min(word + lengths[word], len(barriers))
+        if (barrier := barriers.find(1, word, stop)) >= 0:
+            stop = barrier
+        begin = bounds[word]
+        while stop > word + 1 and bounds[stop] - begin > most:
+            stop -= 1
+        size = bounds[stop] - begin
+        if size > most or taken.find(1, word, stop) >= 0:
+            continue
+        taken[word:stop] = b"\1" * (stop - word)
+        yield begin, begin + size
+        most -= size
+        if not most:
+            break
+
+
+def _ngram_lengths(count: int, ngram: int, rng: np.random.Generator) -> list[int]:
+    cumulative = np.cumsum(1 / np.arange(1, ngram + 1))
+    draws = rng.random(count) * cumulative[-1]
+    return (np.searchsorted(cumulative[:-1], draws, side="right") + 1).tolist()
+
+
+def _replace(labels: np.ndarray, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
+    draws = rng.random(len(labels))
+    candidates = tokenizer.replacement_ids
+    random_pieces = candidates[rng.integers(len(candidates), size=len(labels))]
+    kept_or_random = np.where(draws < MASK_SHARE + KEEP_SHARE, labels, random_pieces)
+    return np.where(draws < MASK_SHARE, tokenizer.mask_id, kept_or_random)

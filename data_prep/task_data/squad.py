@@ -1,0 +1,169 @@
+"""SQuAD 1.1 and 2.0: the official JSON files, and the records that are made of them."""
+
+import json
+import operator
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import qa_windows, task_dataset, task_table, token_lengths
+from albert_tf.tokenizers.tokenization import Tokenizer
+from data_prep.pretraining_data import record_writer
+from data_prep.task_data import span_features
+from data_prep.task_data.span_features import Answer, Question
+
+_BATCH = 256  # windows to serialise at once
+# JSON can write half of a character, and nothing else can.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def read(path: str, *, kind: str = "span_or_none") -> list[Question]:
+    """Reads a file of either version, with answers or without.
+
+    Args:
+        path: the JSON file.
+        kind: of the task: `span` if every question has to have an answer.
+
+    Raises:
+        UserError: not such a file, no question in it, an id twice, an answer that is not where the
+            file says, or a question without an answer though the task has none.
+    """
+    content = files.read_json(path, "questions")
+    found: list[Question] = []
+    try:
+        for context, entry in _entries(content):
+            found.append(_question(context, entry))
+            _check(found[-1], kind, path)
+    except (AttributeError, KeyError, TypeError) as error:
+        where = f"what comes after question {found[-1].id}" if found else "the beginning"
+        raise UserError(
+            f"{path}: {where} is not as in SQuAD's files ({type(error).__name__}: {error}). "
+            "Make it like the official ones."
+        ) from None
+    if not found:
+        raise UserError(f"{path} holds no question. Take another file.")
+    (name, count), *_ = Counter(question.id for question in found).most_common(1)
+    if count > 1:
+        raise UserError(f"{path}: {count} questions have the id {name}. Give each its own.")
+    return found
+
+
+def write(
+    questions: Sequence[Question],
+    tokenizer: Tokenizer,
+    folder: str,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Writes `records.tfrecord`, `examples.jsonl` and `windows.npz`.
+
+    Args:
+        questions: as `read` gives them; their order is kept.
+        tokenizer: of the model that will read the records.
+        folder: exists.
+        max_seq_length: S.
+        doc_stride: tokens from the start of a window to the start of the next.
+        max_query_length: tokens of a question; a longer one loses its end, and is counted.
+        is_training: every question must be labelled.
+
+    Returns:
+        The number of records, the settings that they depend on, and what was counted.
+
+    Raises:
+        UserError: a question leaves no room for its context, or is not labelled.
+    """
+    settings = {
+        "max_seq_length": max_seq_length,
+        "doc_stride": doc_stride,
+        "max_query_length": max_query_length,
+    }
+    token_lengths.check(task_table.SPAN, settings)
+    if is_training:
+        _check_labels(questions)
+    encoded = span_features.encode(questions, tokenizer, max_query_length)
+    cut = span_features.cut(encoded, max_seq_length, doc_stride)
+    targets = span_features.targets(questions, encoded, cut)
+    record_writer.write(
+        os.path.join(folder, task_dataset.RECORDS),
+        (
+            example
+            for begin in range(0, len(cut.unique_ids), _BATCH)
+            for example in record_writer.serialize(
+                span_features.batch(
+                    slice(begin, begin + _BATCH), encoded, cut, targets, max_seq_length
+                )
+            )
+        ),
+    )
+    _write_examples(os.path.join(folder, task_dataset.EXAMPLES), questions)
+    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), cut)
+    return len(cut.unique_ids), settings, span_features.count(encoded, cut, targets)
+
+
+def _entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            context = _text(paragraph, "context")
+            for entry in paragraph["qas"]:
+                yield context, entry
+
+
+def _question(context: str, entry: dict[str, Any]) -> Question:
+    is_impossible = bool(entry.get("is_impossible", False))
+    answers = tuple(
+        Answer(_text(answer, "text"), operator.index(answer["answer_start"]))
+        for answer in entry.get("answers") or ()
+    )
+    labelled = is_impossible or bool(answers)
+    return Question(
+        str(entry["id"]), _text(entry, "question"), context, answers, is_impossible, labelled
+    )
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    text = entry[key]
+    if not isinstance(text, str):
+        raise TypeError(f"{key!r} is {text!r}")
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def _check(question: Question, kind: str, path: str) -> None:
+    where = f"{path}, question {question.id}"
+    if question.is_impossible and question.answers:
+        raise UserError(f"{where} is_impossible and has answers: remove one of the two.")
+    if question.is_impossible and kind == task_table.SPAN:
+        raise UserError(f"{where} has no answer. Take the task squad2, in which that may be.")
+    for text, start in question.answers:
+        if not text.strip():
+            raise UserError(f"{where} has an empty answer: remove it, or say is_impossible.")
+        if start < 0 or not question.context.startswith(text, start):
+            raise UserError(
+                f"{where}: the answer {text[:50]!r} is not in its context at answer_start={start}. "
+                "Count characters, from 0, or correct the text."
+            )
+
+
+def _check_labels(questions: Sequence[Question]) -> None:
+    unlabelled = [question.id for question in questions if not question.labelled]
+    if unlabelled:
+        raise UserError(
+            f"{len(unlabelled)} questions have no answers, {unlabelled[0]} for one: "
+            "nothing is learnt from them. Train on a file with answers."
+        )
+
+
+def _write_examples(path: str, questions: Sequence[Question]) -> None:
+    with tf.io.gfile.GFile(path, "w") as file:
+        for question in questions:
+            row = {**question._asdict(), "answers": [text for text, _ in question.answers]}
+            # All ASCII: some of what texts hold ends a line for some readers.
+            file.write(json.dumps(row) + "\n")

@@ -1,0 +1,191 @@
+"""The normaliser that a SentencePiece model carries, inside a graph.
+
+Its rules replace strings, always the longest that begins where the last one ended. Models of this
+project have none; the published ones have those of nmt_nfkc: 225,000 in a double-array trie.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from export.graph_tokenizer import code_points
+from export.graph_tokenizer.code_points import Characters, Numbers, Table
+
+Rewrite = Callable[[Characters], Characters]
+
+_NONE = -1
+# Bits of a unit of the trie.
+_HAS_LEAF, _IS_SCALED, _IS_LEAF = 1 << 8, 1 << 9, 1 << 31
+
+
+class Trie(NamedTuple):
+    """A double-array trie over the bytes of UTF-8; node 0 is its root.
+
+    Attributes:
+        offsets: [number of nodes] int32, to be xored with a node and a byte: there is the child...
+        labels: [number of nodes] int32, ...if this is the byte.
+        values: [number of nodes] int32, what replaces the string that ends here, -1 if none does.
+    """
+
+    offsets: tf.Tensor
+    labels: tf.Tensor
+    values: tf.Tensor
+
+
+class Rules(NamedTuple):
+    """All the rules of a model.
+
+    Attributes:
+        trie: of the strings; its values are kinds of `table`.
+        table: what replaces them; by itself it replaces single characters.
+        begins: 1 for a character with which a longer string may begin...
+        continues: ...and 1 for one that may be its second.
+    """
+
+    trie: Trie
+    table: Table
+    begins: Numbers
+    continues: Numbers
+
+
+def make_rewrite(charsmap: bytes) -> Rewrite:
+    """What rewrites characters as the rules of a model's `precompiled_charsmap` say.
+
+    The new characters start where the string that they replace did.
+    """
+    if not charsmap:
+        return lambda chars: chars
+    rules = _read(charsmap)
+
+    def rewrite(chars: Characters) -> Characters:
+        kinds = code_points.number(rules.table.kinds, chars.values)
+        continues = code_points.number(rules.continues, chars.values)
+        may = (
+            code_points.number(rules.begins, chars.values) * code_points.following(continues, 0) > 0
+        )
+
+        def match() -> tuple[Characters, tf.Tensor]:
+            lengths, longer = _match(rules.trie, chars, tf.where(may)[:, 0])
+            reached = _reached(lengths)
+            found = tf.where(lengths > 1, longer, kinds)
+            return code_points.select(chars, reached), tf.boolean_mask(found, reached)
+
+        found, kinds = tf.cond(tf.reduce_any(may), match, lambda: (chars, kinds))
+        return code_points.expand(rules.table, found, kinds)[0]
+
+    return rewrite
+
+
+def _read(charsmap: bytes) -> Rules:
+    size = int(np.frombuffer(charsmap, "<u4", 1)[0])
+    offsets, labels, places = _read_units(np.frombuffer(charsmap, "<u4", size // 4, 4))
+    blob = charsmap[4 + size :]
+    strings = {int(i): blob[i : blob.index(b"\0", i)].decode() for i in set(places) - {_NONE}}
+    kinds = {string: kind for kind, string in enumerate(dict.fromkeys(strings.values()), start=1)}
+    values = [kinds[strings[i]] if i in strings else _NONE for i in places.tolist()]
+    with tf.init_scope():
+        trie = Trie(tf.constant(offsets), tf.constant(labels), tf.constant(values))
+        nodes = _nodes_of_characters(trie)
+        children = {c: _children(offsets, labels, node) for c, node in nodes.items()}
+        seconds = {byte for some in children.values() for byte in some}
+        return Rules(
+            trie,
+            code_points.make_table(
+                {c: strings[places[i]] for c, i in nodes.items() if places[i] != _NONE}, kinds
+            ),
+            code_points.make_numbers({c: 1 for c, some in children.items() if some}),
+            code_points.make_numbers(
+                {c: 1 for c in code_points.all_characters() if c.encode()[0] in seconds}
+            ),
+        )
+
+
+def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each node its offset, its label, and where its string begins."""
+    units = units.astype(np.int64)
+    offsets = units >> 10 << np.where(units & _IS_SCALED, 8, 0)
+    leaves = (np.arange(len(units)) ^ offsets).clip(max=len(units) - 1)
+    has_leaf = (units & (_HAS_LEAF | _IS_LEAF)) == _HAS_LEAF
+    places = np.where(has_leaf, units[leaves] & ~_IS_LEAF, _NONE)
+    labels = np.where(units & _IS_LEAF, _NONE, units & 255)
+    return offsets.astype(np.int32), labels.astype(np.int32), places.astype(np.int32)
+
+
+def _nodes_of_characters(trie: Trie) -> dict[str, int]:
+    found = [*code_points.all_characters()]
+    values = tf.constant([ord(c) for c in found])
+    nodes = _step(trie, tf.zeros_like(values), values).numpy().tolist()
+    return {c: node for c, node in zip(found, nodes, strict=True) if node != _NONE}
+
+
+def _children(offsets: np.ndarray, labels: np.ndarray, node: int) -> list[int]:
+    """The bytes after which there is a child."""
+    bytes_ = np.arange(1, 256)
+    children = (node ^ offsets[node] ^ bytes_).clip(max=len(labels) - 1)
+    return bytes_[labels[children] == bytes_].tolist()
+
+
+def _step(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Goes on by a character each: [A] nodes, [A] code points -> [A], -1 if there is no such."""
+    more = sum(tf.cast(values >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
+    for place in range(4):
+        bits = tf.bitwise.right_shift(values, tf.maximum(more - place, 0) * 6)
+        # The first byte says how many there are.
+        prefix = tf.gather([0, 0xC0, 0xE0, 0xF0], more)
+        byte = tf.bitwise.bitwise_or(prefix, bits) if place == 0 else (bits % 64 + 0x80)
+        parents = tf.maximum(nodes, 0)
+        children = tf.bitwise.bitwise_xor(parents, tf.gather(trie.offsets, parents))
+        children = tf.minimum(tf.bitwise.bitwise_xor(children, byte), tf.size(trie.labels) - 1)
+        is_child = (nodes != _NONE) & (tf.gather(trie.labels, children) == byte) & (byte > 0)
+        nodes = tf.where(place > more, nodes, tf.where(is_child, children, _NONE))
+    return nodes
+
+
+def _match(trie: Trie, chars: Characters, begins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[N], [N]: how long the longest string is that begins at each character, and its kind.
+
+    Looks only where `begins` says; elsewhere the length is 1.
+    """
+
+    def go_on(places, nodes, depth, lengths, kinds):
+        ahead = places + depth
+        inside = ahead < tf.size(chars.values)
+        ahead = tf.minimum(ahead, tf.size(chars.values) - 1)
+        inside &= tf.gather(chars.rows, ahead) == tf.gather(chars.rows, places)
+        nodes = tf.where(inside, _step(trie, nodes, tf.gather(chars.values, ahead)), _NONE)
+        places, nodes = (tf.boolean_mask(column, nodes != _NONE) for column in (places, nodes))
+        found = tf.gather(trie.values, nodes)
+        ends = tf.boolean_mask(places, found != _NONE)[:, tf.newaxis]
+        lengths = tf.tensor_scatter_nd_update(lengths, ends, tf.fill([tf.size(ends)], depth + 1))
+        kinds = tf.tensor_scatter_nd_update(kinds, ends, tf.boolean_mask(found, found != _NONE))
+        return places, nodes, depth + 1, lengths, kinds
+
+    places = tf.cast(begins, tf.int32)
+    ones = tf.ones_like(chars.values)
+    state = (places, tf.zeros_like(places), tf.constant(0), ones, tf.zeros_like(ones))
+    shapes = [tf.TensorShape([None])] * 2 + [value.shape for value in state[2:]]
+    *_, lengths, kinds = tf.while_loop(
+        lambda places, *_: tf.size(places) > 0, go_on, state, shape_invariants=(*shapes,)
+    )
+    return lengths, kinds
+
+
+def _reached(lengths: tf.Tensor) -> tf.Tensor:
+    """[N] bool: where a string begins if each begins where the last one ended.
+
+    From all that is reached in so many jumps, one jump of as many reaches as much again.
+    """
+    size = tf.size(lengths)
+    jumps = tf.concat([tf.minimum(tf.range(size) + lengths, size), [size]], axis=0)
+
+    def double(reached, jumps, steps):
+        reached = tf.tensor_scatter_nd_max(reached, jumps[:, tf.newaxis], reached)
+        return reached, tf.gather(jumps, jumps), steps * 2
+
+    first = tf.one_hot(0, size + 1, dtype=tf.int32)
+    reached, *_ = tf.while_loop(
+        lambda reached, jumps, steps: steps <= size, double, (first, jumps, tf.constant(1))
+    )
+    return reached[:-1] > 0

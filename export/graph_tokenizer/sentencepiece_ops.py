@@ -1,0 +1,226 @@
+"""SentencePiece in a graph: the ids and offsets of `sentencepiece_tokenizer`.
+
+The op that cuts text into pieces is tensorflow-text's FastSentencepieceTokenize: of two cuts with
+equal scores it takes the same one as sentencepiece 0.2.2 and later. It tells no spans, and counts
+the bytes of unknown characters where sentencepiece counts characters. So it gets a model of its
+own, in which every character is a piece: then the lengths of the pieces tell where each lies.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
+from export.graph_tokenizer import charsmap_ops, code_points, normalization_ops
+from export.graph_tokenizer.code_points import Characters
+
+_START = ord(WORD_START)
+# An unknown character is as likely as the least likely piece, and this less.
+_UNKNOWN_PENALTY = np.float32(10)
+# What a piece of the user's scores for each byte after the first.
+_USER_BONUS = 0.1
+# For private use, to stand for all characters that are in no piece. Those that Unicode calls no
+# characters would do, but not every server writes them.
+_STRANGERS = tuple(map(chr, range(0xE000, 0xF900)))
+
+# Characters at once. The op of servers before 2.20 dies of more than 32,767 pieces, which it counts
+# in 16 bits. No piece is shorter than a character.
+_MOST = 32_000
+
+# These classes are made when they are imported: nothing is known of their types.
+_proto: Any = sentencepiece_model_pb2
+_Piece = _proto.ModelProto.SentencePiece
+_MATCHED = (_Piece.NORMAL, _Piece.USER_DEFINED)
+
+
+class Pieces(NamedTuple):
+    """M pieces of B texts, side by side. Spans are half-open, in `text`.
+
+    Attributes:
+        ids: [M] int32.
+        rows: [M] int32, which text each belongs to.
+        begins: [M] int32.
+        ends: [M] int32.
+        text: N characters as the pieces spell them. They start and end in what was normalised: an
+            index among all the characters of all the texts.
+    """
+
+    ids: tf.Tensor
+    rows: tf.Tensor
+    begins: tf.Tensor
+    ends: tf.Tensor
+    text: Characters
+
+
+def read(model: bytes) -> Any:
+    """Reads a model that a graph can follow.
+
+    Raises:
+        UserError: it has a setting that the graph does not know.
+    """
+    found = _proto.ModelProto.FromString(model)
+    trainer, normalizer = found.trainer_spec, found.normalizer_spec
+    symbols = [piece.piece for piece in found.pieces if piece.type == _Piece.USER_DEFINED]
+    refused = {
+        "pieces that are not of a unigram model": trainer.model_type != trainer.UNIGRAM,
+        "byte fallback": trainer.byte_fallback,
+        "white space after words": trainer.treat_whitespace_as_suffix,
+        "no space before the text": not normalizer.add_dummy_prefix,
+        "white space that counts": not normalizer.remove_extra_whitespaces,
+        "white space that is not escaped": not normalizer.escape_whitespaces,
+        "user-defined symbols of several characters": any(len(symbol) > 1 for symbol in symbols),
+    }
+    if reasons := [name for name, is_so in refused.items() if is_so]:
+        raise UserError(
+            f"a graph cannot cut text for a vocabulary with {' and '.join(reasons)}. "
+            "Export with --text=false."
+        )
+    return found
+
+
+def make_normalize(model: Any) -> Callable[[Characters], Characters]:
+    """What normalises text as the model itself does, spaces as word starts.
+
+    The new characters start and end in the old ones: an index among all of them.
+    """
+    rewrite = charsmap_ops.make_rewrite(model.normalizer_spec.precompiled_charsmap)
+
+    def normalize(chars: Characters) -> Characters:
+        begins, ends = code_points.bounds(chars)
+        text = rewrite(chars._replace(starts=tf.range(tf.size(chars.values))))
+        heads = begins + _count_leading_spaces(text, begins)
+        is_space = text.values == normalization_ops.SPACE
+        after_space = code_points.starts_row(text.rows) | code_points.previous(is_space, True)
+        text = code_points.select(text, ~(is_space & after_space))
+        text = _add_word_starts(text, heads)
+        is_last = code_points.following(text.rows, -1) != text.rows
+        after = tf.where(is_last, tf.gather(ends, text.rows), code_points.following(text.starts, 0))
+        # Word starts at the end of a text are dropped, and what was before ends where they did.
+        places = tf.range(tf.size(text.values))
+        solid = tf.where(text.values == _START, -1, places)
+        last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
+        return code_points.select(text._replace(ends=after), places <= tf.gather(last, text.rows))
+
+    return normalize
+
+
+def _count_leading_spaces(text: Characters, begins: tf.Tensor) -> tf.Tensor:
+    """[B] how many characters of each text became a space each, before any that did not."""
+    size = tf.size(text.values)
+    firsts, _ = code_points.bounds(text)
+    places = tf.range(size) - tf.gather(firsts, text.rows)
+    is_whole = text.starts - tf.gather(begins, text.rows) == places
+    is_whole &= code_points.following(text.starts, -1) != text.starts
+    others = tf.where((text.values == normalization_ops.SPACE) & is_whole, size, places)
+    return tf.math.unsorted_segment_min(others, text.rows, text.num_rows)
+
+
+def _add_word_starts(text: Characters, heads: tf.Tensor) -> Characters:
+    """Adds one before each text, which starts at `heads`, and makes one of each space."""
+    counts = 1 + tf.cast(code_points.starts_row(text.rows), tf.int32)
+    text = code_points.pick(text, code_points.spread(counts))
+    is_head = code_points.starts_row(text.rows)
+    is_start = is_head | (text.values == normalization_ops.SPACE)
+    return text._replace(
+        values=tf.where(is_start, _START, text.values),
+        starts=tf.where(is_head, tf.gather(heads, text.rows), text.starts),
+    )
+
+
+def make_cut(model: Any) -> Callable[[Characters], Pieces]:
+    """What cuts normalised text into pieces; unknown pieces side by side are one."""
+    complete = _complete(model)
+    *_, stranger = letters = [
+        p.piece for p in complete.pieces if len(p.piece) == 1 and p.type in _MATCHED
+    ]
+    with tf.init_scope():
+        op = tf_text.FastSentencepieceTokenizer(complete.SerializeToString())
+        known = code_points.make_numbers(dict.fromkeys(letters, 1))
+        num_characters = tf.constant([len(piece.piece) for piece in complete.pieces])
+    size, unk = len(model.pieces), model.trainer_spec.unk_id
+
+    def cut(text: Characters) -> Pieces:
+        is_known = code_points.number(known, text.values) > 0
+        spelled = text._replace(values=tf.where(is_known, text.values, ord(stranger)))
+        ids = _in_batches(op.tokenize, spelled)
+        begins = tf.cumsum(tf.gather(num_characters, ids), exclusive=True)
+        rows = tf.gather(text.rows, begins)
+        ids = tf.where(ids < size, ids, unk)
+        is_more = (
+            (ids == unk) & (code_points.previous(ids, 0) == unk) & ~code_points.starts_row(rows)
+        )
+        ids, rows, begins = (tf.boolean_mask(column, ~is_more) for column in (ids, rows, begins))
+        ends = code_points.following(begins, tf.size(text.values))
+        return Pieces(ids, rows, begins, ends, text)
+
+    return cut
+
+
+def _in_batches(tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: Characters) -> tf.Tensor:
+    """The pieces of all texts, side by side; the op is given no more than it can take.
+
+    A text that is longer is cut at a word, if it has any. After that its scores add up otherwise
+    than in sentencepiece: of cuts that are equal but for rounding, another one may be taken.
+    """
+    size = tf.size(text.values)
+    is_first = code_points.starts_row(text.rows)
+    # Texts without a character are left out.
+    rows = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+    texts = code_points.last_before(is_first)
+    words = code_points.last_before(text.values == _START)
+
+    def go_on(begin: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        limit = tf.minimum(begin + _MOST, size)
+        after = tf.minimum(limit + 1, size)
+        # The best cut that takes us further.
+        end = limit
+        for better in (words[after], texts[after], size):
+            end = tf.where((better > begin) & (better <= limit), better, end)
+        part = text._replace(
+            values=text.values[begin:end],
+            rows=rows[begin:end] - rows[begin],
+            num_rows=rows[end - 1] - rows[begin] + 1,
+        )
+        ids = tokenize(code_points.encode(part)).flat_values
+        return end, tf.concat([found, ids], axis=0)
+
+    # No TensorArray: those of today grow in a way that older servers do not know.
+    _, found = tf.while_loop(
+        lambda begin, _: begin < size,
+        go_on,
+        (tf.constant(0), tf.zeros([0], tf.int32)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+    )
+    return found
+
+
+def _complete(model: Any) -> Any:
+    """The model in which every character is a piece; the last stands for those of no piece.
+
+    What it adds are unknown pieces, which score as sentencepiece has them do.
+    """
+    complete = _proto.ModelProto()
+    complete.CopyFrom(model)
+    complete.normalizer_spec.Clear()
+    for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
+        setattr(complete.normalizer_spec, name, False)
+    matched: set[str] = set()
+    for piece in complete.pieces:
+        if piece.type == _Piece.USER_DEFINED:
+            piece.score = _USER_BONUS * (len(piece.piece.encode()) - 1)
+        elif piece.type != _Piece.NORMAL:
+            # No text becomes such a piece: the op knows control pieces, but not all kinds.
+            piece.type = _Piece.UNKNOWN if piece.type == _Piece.UNKNOWN else _Piece.CONTROL
+            continue
+        matched.add(piece.piece)
+    score = min(np.float32(p.score) for p in model.pieces if p.type == _Piece.NORMAL)
+    letters = {WORD_START}.union(*matched)
+    stranger = next(c for c in _STRANGERS if c not in letters)
+    for c in [*sorted(letters - matched), stranger]:
+        complete.pieces.add(piece=c, score=float(score - _UNKNOWN_PENALTY), type=_Piece.NORMAL)
+    return complete

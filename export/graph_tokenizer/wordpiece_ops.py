@@ -1,0 +1,175 @@
+"""WordPiece inside a graph: the ids and spans of `albert_tf.tokenizers.wordpiece_tokenizer`.
+
+Cleaning and the cutting into words are tables of what the tokenizers library does to each
+character; the words are cut into pieces by tensorflow-text's FastWordpieceTokenizeWithOffsets.
+"""
+
+import functools
+import itertools
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, SPECIAL_PIECES, UNK, WordPieces
+from export.graph_tokenizer import code_points, unicode_composition
+from export.graph_tokenizer.code_points import Characters, Numbers
+
+# Stands for [MASK]: no text holds a character of this number.
+STAND_IN = sys.maxunicode + 1
+MASK = SPECIAL_PIECES[-1]
+
+_SPACE, _ALONE = 1, 2
+# By the number of words that a character makes between two letters.
+_KINDS = {2: _SPACE, 3: _ALONE}
+
+
+class Words(NamedTuple):
+    """W words of B texts, side by side.
+
+    Attributes:
+        strings: [W] as they are looked up.
+        lengths: [W] in characters.
+        rows: [W] which text each belongs to.
+        text: all their characters. They start and end in the text as given.
+    """
+
+    strings: tf.Tensor
+    lengths: tf.Tensor
+    rows: tf.Tensor
+    text: Characters
+
+
+class Pieces(NamedTuple):
+    """M pieces, side by side.
+
+    Attributes:
+        ids: [M] int32.
+        rows: [M] which text each belongs to.
+        begins: [M] the place of its first character in the text of the words...
+        ends: [M] ...and after its last.
+    """
+
+    ids: tf.Tensor
+    rows: tf.Tensor
+    begins: tf.Tensor
+    ends: tf.Tensor
+
+
+def make_split(found: WordPieces, longest: int, *, reorders: bool) -> Callable[[Characters], Words]:
+    """What cleans text and cuts it into words.
+
+    Args:
+        found: the vocabulary.
+        longest: a word of more characters is unknown.
+        reorders: marks are put into canonical order.
+    """
+    with tf.init_scope():
+        table = code_points.make_table(_cleaned(found))
+        kinds = code_points.make_numbers(_kinds(found))
+
+    def split(chars: Characters) -> Words:
+        text, sources = code_points.replace(table, chars)
+        if reorders:
+            text, _ = unicode_composition.sort_marks(
+                unicode_composition.make_pairs(), text, sources
+            )
+        kind = code_points.number(kinds, text.values)
+        kind = tf.where(text.values == STAND_IN, _ALONE, kind)
+        before = code_points.previous(kind, _SPACE)
+        begins = code_points.starts_row(text.rows) | (before != 0) | (kind == _ALONE)
+        text, begins = code_points.select(text, kind != _SPACE), begins[kind != _SPACE]
+        firsts = tf.cast(tf.where(begins)[:, 0], tf.int32)
+        lengths = code_points.following(firsts, tf.size(begins)) - firsts
+        words = tf.RaggedTensor.from_row_lengths(text.values, lengths, validate=False)
+        # What has no number in Unicode cannot be written; nor is it read.
+        strings = tf.strings.unicode_encode(words, "UTF-8", errors="replace")
+        strings = tf.where(lengths > longest, UNK, strings)
+        is_mask = tf.gather(text.values, firsts) == STAND_IN
+        strings = tf.where(is_mask, MASK, strings)
+        return Words(strings, lengths, tf.gather(text.rows, firsts), text)
+
+    return split
+
+
+def make_cut(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
+    """What cuts words into pieces."""
+    last = {piece: i for i, piece in enumerate(pieces)}
+    # Of a piece that stands there twice the last counts. No word holds a control character.
+    vocabulary = [p if p and last[p] == i else f"\1{i}" for i, p in enumerate(pieces)]
+    with tf.init_scope():
+        op = tf_text.FastWordpieceTokenizer(
+            vocabulary,
+            suffix_indicator=CONTINUATION,
+            max_bytes_per_word=longest * 4,
+            token_out_type=tf.int32,
+            unknown_token=UNK,
+            no_pretokenization=True,
+        )
+        sizes = [len(piece.removeprefix(CONTINUATION)) for piece in pieces]
+        num_characters, unk = tf.constant(sizes, tf.int32), last[UNK]
+
+    def cut(words: Words) -> Pieces:
+        found = op.tokenize(words.strings)
+        splits = tf.cast(found.row_splits, tf.int32)
+        owners = code_points.spread(splits[1:] - splits[:-1])
+        ids = found.flat_values
+        is_word = (ids == unk) | (tf.gather(words.strings, owners) == MASK)
+        whole = tf.gather(words.lengths, owners)
+        lengths = tf.where(is_word, whole, tf.gather(num_characters, ids))
+        ends = tf.cumsum(lengths)
+        return Pieces(ids, tf.gather(words.rows, owners), ends - lengths, ends)
+
+    return cut
+
+
+def spans(pieces: Pieces, words: Words, chars: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+    """[M], [M]: the spans of pieces in the texts as given, `chars`.
+
+    Marks that follow a piece in the text belong to it, though cleaning drops them.
+    """
+    begins = tf.gather(words.text.starts, pieces.begins)
+    ends = tf.gather(words.text.ends, pieces.ends - 1)
+    firsts, lasts = (tf.gather(bound, pieces.rows) for bound in code_points.bounds(chars))
+    is_last = code_points.following(pieces.rows, -1) != pieces.rows
+    limits = tf.where(is_last, lasts - firsts, code_points.following(begins, 0))
+    is_other = code_points.number(_marks(), chars.values) == 0
+    after = tf.gather(code_points.first_from(is_other), firsts + ends) - firsts
+    return begins, tf.maximum(ends, tf.minimum(limits, after))
+
+
+@functools.cache
+def _marks() -> Numbers:
+    """1 for what albert_tf takes for an accent that may have been dropped."""
+    marks = (c for c in code_points.assigned() if unicodedata.category(c) == "Mn")
+    with tf.init_scope():
+        return code_points.make_numbers(dict.fromkeys(marks, 1))
+
+
+def _cleaned(found: WordPieces) -> dict[str, str]:
+    """What becomes of each character that does not stay."""
+    clean = found.cutter.normalizer.normalize_str
+    strings = {c: clean(c) for page in _pages() if clean(page) != page for c in page}
+    return {c: string for c, string in strings.items() if string != c}
+
+
+def _kinds(found: WordPieces) -> dict[str, int]:
+    """Which characters are white space, and which are words alone."""
+    cut = found.cutter.pre_tokenizer.pre_tokenize_str
+    kinds: dict[str, int] = {}
+    for page in _pages():
+        if len(cut(f"a{page}a")) != 1:
+            # Between letters there are two words if it is white space, three if it is one itself.
+            words = {c: len(cut(f"a{c}a")) for c in page}
+            kinds |= {c: _KINDS[number] for c, number in words.items() if number > 1}
+    return kinds
+
+
+def _pages() -> Iterator[str]:
+    """All characters, so many side by side that those of most pages are alike."""
+    rest = code_points.all_characters()
+    while page := "".join(itertools.islice(rest, 128)):
+        yield page

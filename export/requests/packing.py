@@ -1,0 +1,128 @@
+"""Token ids to what a model reads, inside a graph: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+
+Plain TensorFlow: the trimmers of tensorflow-text are not on every server.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.records import features
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+Batch = dict[str, tf.Tensor]
+
+
+class Special(NamedTuple):
+    """Ids of the pieces that are no text."""
+
+    pad_id: int
+    cls_id: int
+    sep_id: int
+
+
+class Parts(NamedTuple):
+    """A part of each of B rows: some of the ids in `flat`, side by side.
+
+    Attributes:
+        flat: int32, ids of any rows.
+        begins: [B] int32, where in `flat` those of a row begin.
+        lengths: [B] int32, how many they are.
+    """
+
+    flat: tf.Tensor
+    begins: tf.Tensor
+    lengths: tf.Tensor
+
+
+def special(tokenizer: Tokenizer) -> Special:
+    return Special(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+
+
+def pack(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    ids: Special,
+    max_seq_length: int,
+    *,
+    pads: bool = False,
+) -> Batch:
+    """One text or two, cut at the end: of two always the longer one, the second if they are equal.
+
+    Args:
+        first: [B, None] int32 ids.
+        second: the same, None for one text alone.
+        ids: of the pieces around them.
+        max_seq_length: tokens in all.
+        pads: to that length, not to the longest of the batch.
+
+    Returns:
+        input_ids, input_mask and segment_ids: [B, S] int32. INVALID_ARGUMENT when it runs if there
+        are not as many second texts as first ones.
+    """
+    length = max_seq_length if pads else None
+    parts = parts_of(first)
+    if second is None:
+        return assemble([shorten(parts, max_seq_length - 2)], ids, length)
+    others = parts_of(second)
+    with tf.control_dependencies([same_size(parts.lengths, others.lengths)]):
+        room = max_seq_length - 3
+        half = (room + 1) // 2
+        num_first = tf.minimum(parts.lengths, tf.maximum(room - others.lengths, half))
+    pair = (parts._replace(lengths=num_first), shorten(others, room - num_first))
+    return assemble(pair, ids, length)
+
+
+def same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
+    """Checks that two batches are as large."""
+    sentence = "the inputs of a request must have the same number of rows."
+    return tf.debugging.Assert(tf.shape(first)[0] == tf.shape(second)[0], [sentence])
+
+
+def parts_of(ids: tf.RaggedTensor) -> Parts:
+    """All ids of each row."""
+    begins, lengths = (tf.cast(x, tf.int32) for x in (ids.row_starts(), ids.row_lengths()))
+    return Parts(ids.flat_values, begins, lengths)
+
+
+def shorten(parts: Parts, lengths: tf.Tensor | int) -> Parts:
+    """The first ids of each row, no more than `lengths`: [B] or a number."""
+    return parts._replace(lengths=tf.minimum(parts.lengths, lengths))
+
+
+def assemble(parts: Sequence[Parts], ids: Special, length: int | None = None) -> Batch:
+    """Puts one or two parts of each row between the pieces that are no text.
+
+    Args:
+        parts: of the first segment, and of the second.
+        ids: of those pieces.
+        length: S; None for that of the longest row.
+
+    Returns:
+        input_ids, input_mask and segment_ids: [B, S] int32.
+    """
+    total = 1 + len(parts) + tf.add_n([part.lengths for part in parts])
+    place = tf.range(tf.maximum(tf.reduce_max(total), 2) if length is None else length)
+    found = tf.where(place == 0, ids.cls_id, ids.pad_id)[tf.newaxis]  # [1, S]
+    begin = tf.ones_like(total)[:, tf.newaxis]  # [B, 1]
+    begins = []
+    for part in parts:
+        begins.append(begin)
+        end = begin + part.lengths[:, tf.newaxis]
+        found = tf.where((place >= begin) & (place < end), _take(part, place - begin), found)
+        found = tf.where(place == end, ids.sep_id, found)
+        begin = end + 1
+    mask = place < begin
+    return {
+        features.INPUT_IDS: found,
+        features.INPUT_MASK: tf.cast(mask, tf.int32),
+        features.SEGMENT_IDS: tf.cast(mask & (place >= begins[-1]) & (len(parts) > 1), tf.int32),
+    }
+
+
+def _take(part: Parts, offsets: tf.Tensor) -> tf.Tensor:
+    """[B, S] the ids so many after each part's first; any where there is none."""
+    flat = tf.concat([part.flat, [0]], axis=0)
+    index = part.begins[:, tf.newaxis] + offsets
+    return tf.gather(flat, tf.clip_by_value(index, 0, tf.size(part.flat)))

@@ -1,0 +1,148 @@
+"""Questions about contexts, inside a graph: what a model reads to find the answers.
+
+    [CLS] question [SEP] part of the context [SEP]
+
+A context that is too long becomes several windows, which overlap. Q questions, W windows, T tokens
+of all the contexts, S tokens of an input.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.records import features
+from export.graph_tokenizer import code_points
+from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from export.requests import packing
+from export.requests.packing import Batch, Parts, Special
+
+# Of one question: tens of thousands of characters. More would take minutes.
+MOST = 128
+
+
+class Lengths(NamedTuple):
+    """In tokens.
+
+    Attributes:
+        max_seq_length: S at most.
+        doc_stride: from window to window.
+        max_query_length: a question longer than this loses its end.
+    """
+
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+
+
+class Windows(NamedTuple):
+    """W windows, those of a question side by side.
+
+    Attributes:
+        questions: [W] the row of its question.
+        firsts: [W] the position in the input of the first token of the context.
+        lengths: [W] how many tokens of the context the window holds.
+        tokens: [W] which one of all the contexts' tokens the first of them is.
+        best_begins: [W] the positions from here...
+        best_ends: [W] ...to before here have more context in this window than in another.
+        token_starts: [T] the character of its context where a token starts.
+        token_ends: [T] the character after its last.
+    """
+
+    questions: tf.Tensor
+    firsts: tf.Tensor
+    lengths: tf.Tensor
+    tokens: tf.Tensor
+    best_begins: tf.Tensor
+    best_ends: tf.Tensor
+    token_starts: tf.Tensor
+    token_ends: tf.Tensor
+
+
+def cut(
+    questions: tf.Tensor,
+    contexts: tf.Tensor,
+    tokenizer: GraphTokenizer,
+    ids: Special,
+    lengths: Lengths,
+) -> tuple[Windows, Batch]:
+    """Cuts contexts into windows; one that has no token has a window all the same.
+
+    What is beyond the first `MOST` windows of a context is not read. Nor is it refused: a server
+    answers requests together, and would refuse all of them for the one.
+
+    Args:
+        questions: [Q] texts.
+        contexts: [Q] texts.
+        tokenizer: for the ids.
+        ids: of the pieces around them.
+        lengths: of all.
+
+    Returns:
+        The windows and what the model reads: input_ids, input_mask, segment_ids and p_mask (1
+        where no answer can be), [W, S] int32. INVALID_ARGUMENT when it runs if the sizes of the
+        batches differ.
+    """
+    with tf.control_dependencies([packing.same_size(questions, contexts)]):
+        query = packing.parts_of(tokenizer.tokenize(questions))
+    query = packing.shorten(query, lengths.max_query_length)
+    encoded, starts, ends = tokenizer.tokenize_with_offsets(contexts)
+    context = packing.parts_of(encoded)
+    rooms = lengths.max_seq_length - query.lengths - 3  # special pieces
+    strides = tf.minimum(rooms, lengths.doc_stride)
+    # One, and one more for each stride that is begun beyond it.
+    counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
+    counts = tf.minimum(counts, MOST)
+    rows = code_points.spread(counts)
+    skipped = code_points.places(counts, rows) * tf.gather(strides, rows)
+    room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
+    part = Parts(
+        context.flat, tf.gather(context.begins, rows) + skipped, tf.minimum(total - skipped, room)
+    )
+    query = Parts(query.flat, tf.gather(query.begins, rows), tf.gather(query.lengths, rows))
+    firsts = query.lengths + 2
+    best_begins, best_ends = _most_context(part)
+    windows = Windows(
+        questions=rows,
+        firsts=firsts,
+        lengths=part.lengths,
+        tokens=part.begins,
+        best_begins=best_begins - part.begins + firsts,
+        best_ends=best_ends - part.begins + firsts,
+        token_starts=starts.flat_values,
+        token_ends=ends.flat_values,
+    )
+    return windows, _batch(packing.assemble([query, part], ids), windows)
+
+
+def _most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
+    """[W], [W]: from which of all tokens to which each window has more context than any other.
+
+    Context counts on the side where there is less of it, a hundredth of the window's length
+    besides, and the first of equals wins: as published. Tokens of other contexts are other tokens.
+    """
+    window = code_points.spread(part.lengths)
+    place = code_points.places(part.lengths, window)
+    length = tf.gather(part.lengths, window)
+    token = tf.gather(part.begins, window) + place
+    side = tf.cast(tf.minimum(place, length - 1 - place), tf.float64)
+    score = side + tf.constant(0.01, tf.float64) * tf.cast(length, tf.float64)
+    size = tf.size(part.flat)
+    best = tf.math.unsorted_segment_max(score, token, size)
+    none = tf.size(part.lengths)
+    candidates = tf.where(score == tf.gather(best, token), window, none)
+    winner = tf.math.unsorted_segment_min(candidates, token, size)
+    won = tf.where(tf.gather(winner, token) == window)[:, 0]
+    token, window = tf.gather(token, won), tf.gather(window, won)
+    # A window that wins none: the smallest begin is the largest number, so it holds nothing.
+    begins = tf.math.unsorted_segment_min(token, window, none)
+    ends = tf.math.unsorted_segment_max(token, window, none) + 1
+    is_none = begins > ends
+    return tf.where(is_none, part.begins, begins), tf.where(is_none, part.begins, ends)
+
+
+def _batch(batch: Batch, windows: Windows) -> Batch:
+    place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
+    begins = windows.firsts[:, tf.newaxis]
+    in_context = (place >= begins) & (place < begins + windows.lengths[:, tf.newaxis])
+    # [CLS] may be the answer: that there is none.
+    return {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}

@@ -1,0 +1,93 @@
+"""A lowered step, compiled ahead of time for a TPU slice that is not there."""
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from albert_tf.errors import UserError
+from plan.aot import environment
+from plan.aot.lowering import Lowered
+from plan.formula import chips
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What the compiler says of one device, all in bytes but where it says otherwise.
+
+    Attributes:
+        fits: whether the device has enough memory; if not, all below but `needed` are 0.
+        needed: memory; None where the compiler gives up without a number.
+        available: memory that the compiler may use; None where it does not say.
+        arguments: state and batch.
+        peak: the most that is in use at once, arguments and program aside or not, as the compiler
+            counts.
+        total: what is reserved; 0 where the compiler does not say (libtpu 0.0.42).
+        code: the program.
+        flops: of an update; what is within a loop is counted once.
+        all_reduces: how many.
+        all_reduce_bytes: of all together.
+        seconds: that compiling took.
+        device_kind: as the compiler calls it.
+    """
+
+    fits: bool
+    needed: int | None = None
+    available: int | None = None
+    arguments: int = 0
+    peak: int = 0
+    total: int = 0
+    code: int = 0
+    flops: float = 0.0
+    all_reduces: int = 0
+    all_reduce_bytes: int = 0
+    seconds: float = 0.0
+    device_kind: str = ""
+
+
+def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
+    """Compiles for all devices of `topology`; nothing runs.
+
+    Raises:
+        UserError: the compiler knows no such topology, or cannot compile the step.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        module, report = Path(folder) / "step.mlir", Path(folder) / "report.json"
+        module.write_bytes(lowered.module)
+        options = json.dumps(topology.options)
+        done = environment.run(
+            "compile_step.py", str(module), topology.name, str(report), f"--options={options}"
+        )
+        if not report.exists():
+            raise UserError(
+                f"--compile: the compiler failed ({environment.failure(done)}). Give it more "
+                "memory (large models take many GB), or plan without --compile."
+            )
+        return _read(json.loads(report.read_text()), topology)
+
+
+def _read(report: dict[str, Any], topology: chips.Topology) -> Compiled:
+    if report["error"] == "topology":
+        raise UserError(
+            f"--topology: no {topology.name!r} ({report['message']}). Take a slice that there is, "
+            "such as v5e:4x4."
+        )
+    if report["error"] == "compile":
+        raise UserError(
+            f"--compile: the step does not compile for {topology.name} ({report['message']}). Try "
+            "another topology, or plan without --compile."
+        )
+    if report["error"] == "memory":
+        keys = ("needed", "available", "seconds")
+        return Compiled(fits=False, **{key: report[key] for key in keys})
+    memory = report["memory"]
+    return Compiled(
+        fits=True,
+        needed=memory["total"] or memory["peak"],
+        **{key: memory[key] for key in ("arguments", "peak", "total", "code")},
+        **{
+            key: report[key]
+            for key in ("flops", "all_reduces", "all_reduce_bytes", "seconds", "device_kind")
+        },
+    )

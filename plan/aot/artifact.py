@@ -1,0 +1,124 @@
+"""The training step as an artifact of `jax.export`, for a machine that has jax and no TensorFlow.
+
+It is the step of `plan.aot.lowering`: model, losses, dropout, optimizer and schedule of the run.
+Beside it lie `step.json`, which says what goes in and comes out, and the program that trains
+with it.
+"""
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.config import PretrainConfig, to_dict
+from albert_tf.errors import UserError
+from albert_tf.model import losses
+from albert_tf.records import features
+from plan.aot import environment, lowering
+from plan.formula import costs
+
+PLATFORMS = ("cpu", "cuda")
+RUNNER, DESCRIPTION = "run_step.py", "step.json"
+
+
+def export(
+    settings: PretrainConfig, output_dir: str, *, platform: str, per_replica_batch: int
+) -> list[str]:
+    """Writes `step.PLATFORM.jaxexport`, `step.json` and `run_step.py`.
+
+    Args:
+        settings: of the run; its own batch size is not looked at.
+        output_dir: may hold the same step for the other platform.
+        platform: one of `PLATFORMS`.
+        per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
+
+    Returns:
+        What there is to tell, line by line.
+
+    Raises:
+        UserError: `output_dir` holds another step, or there is no Python with jax.
+    """
+    if per_replica_batch % settings.num_micro_batches:
+        raise UserError(
+            f"--per_replica_batch: {per_replica_batch} is not a multiple of num_micro_batches "
+            f"{settings.num_micro_batches}. Change one of them."
+        )
+    settings = dataclasses.replace(settings, train_batch_size=per_replica_batch)
+    lowered = lowering.lower(settings, per_replica_batch=per_replica_batch, num_replicas=1)
+    description = files.to_json(describe(settings, lowered))
+    path = os.path.join(output_dir, DESCRIPTION)
+    if tf.io.gfile.exists(path) and files.read_bytes(path, "--output_dir") != description:
+        raise UserError(f"--output_dir: {output_dir!r} holds another step. Take another folder.")
+    artifact = _wrap(lowered.module, description, platform)
+    tf.io.gfile.makedirs(output_dir)
+    name = os.path.join(output_dir, f"step.{platform}.jaxexport")
+    files.write_bytes(path, description)  # first: an artifact never lies beside another's
+    files.write_bytes(name, artifact)
+    runner = (environment.ROOT / "plan" / "jax_side" / RUNNER).read_bytes()
+    files.write_bytes(os.path.join(output_dir, RUNNER), runner)
+    return [
+        f"{name}: {len(artifact):,} bytes, {len(lowered.inputs)} inputs",
+        f"There, with jax and flatbuffers alone: python {RUNNER} . --steps=20",
+    ]
+
+
+def describe(settings: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any]:
+    """What `step.json` holds.
+
+    `inputs` in their order: name, shape, dtype, `make` and `by` (see `run_step.py`) of what it
+    starts with, and `output`: which of the outputs is its new value; None for the batch. `tells`
+    are the names of the first outputs, `counts` of those that losses are divided by.
+    """
+    new_values = {place: output for output, place in enumerate(lowered.state) if place is not None}
+    inputs = [
+        {**dataclasses.asdict(x), **_start(settings, x), "output": new_values.get(number)}
+        for number, x in enumerate(lowered.inputs)
+    ]
+    return {
+        "per_replica_batch": settings.train_batch_size,
+        "model_flops": costs.flops(settings, settings.train_batch_size).model,
+        "counts": list(losses.pretraining(settings.sentence_task).names),
+        "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
+        "inputs": inputs,
+        "outputs": [dataclasses.asdict(x) for x in lowered.outputs],
+        "config": to_dict(settings),
+    }
+
+
+def _start(settings: PretrainConfig, x: lowering.Array) -> dict[str, Any]:
+    """What an input is before the first step: of random tokens, or of a new model."""
+    albert = settings.albert
+    ends = {
+        features.INPUT_IDS: albert.vocab_size,
+        features.SEGMENT_IDS: albert.type_vocab_size,
+        features.MASKED_LM_POSITIONS: settings.max_seq_length,
+        features.MASKED_LM_IDS: albert.vocab_size,
+        features.NEXT_SENTENCE_LABELS: 2,
+    }
+    if x.name in ends:
+        return {"make": "integers", "by": ends[x.name]}
+    if x.name in (features.INPUT_MASK, features.MASKED_LM_WEIGHTS) or x.name.endswith("/gamma"):
+        return {"make": "constant", "by": 1}
+    if len(x.shape) < 2 or x.name.endswith(("/adam_m", "/adam_v")):
+        return {"make": "constant", "by": 0}
+    return {"make": "normal", "by": albert.initializer_range}
+
+
+def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("step.mlir", DESCRIPTION, "artifact")
+        module_file, description_file, artifact = (Path(folder) / name for name in names)
+        module_file.write_bytes(module)
+        description_file.write_bytes(description)
+        arguments = [str(module_file), str(description_file), platform, str(artifact)]
+        done = environment.run("wrap_step.py", *arguments)
+        if done.returncode:
+            raise UserError(
+                f"the step cannot be exported ({environment.failure(done)}). Remove "
+                f"{environment.FOLDER.name}, so that it is made anew, and try again."
+            )
+        return artifact.read_bytes()

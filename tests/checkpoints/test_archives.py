@@ -1,0 +1,156 @@
+"""Downloaded archives: opened, and not trusted."""
+
+import errno
+import gzip
+import io
+import os
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import tiny_checkpoints
+
+from albert_tf.checkpoints import archives, formats
+from albert_tf.errors import UserError
+
+
+def archive(path, *members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind, content in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            info.size = len(content)
+            info.linkname = "/etc/passwd"
+            tar.addfile(info, io.BytesIO(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("top", ["albert_tiny/", ""])
+def test_a_published_archive_is_read(tmp_path, top):
+    made = tiny_checkpoints.make()
+    folder = tmp_path / "albert"
+    tiny_checkpoints.save_v1(f"{folder}/model.ckpt-best", made.weights)
+    tiny_checkpoints.write_config(str(folder), made.config, cross_layer_sharing=None)
+    path = f"{tmp_path}/albert_tiny.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(folder, top or ".")
+    found = formats.read(path)
+    assert found.source == path
+    tiny_checkpoints.assert_same(found, made)
+
+
+def test_folders_are_left_as_they_are(tmp_path):
+    with archives.opened(str(tmp_path)) as folder:
+        assert folder == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["/tmp/escaped", "../escaped", "a/../../escaped", "a/../escaped", "..", "a/.."]
+)
+def test_no_member_leaves_the_folder(tmp_path, name):
+    path = archive(tmp_path / "x.tar.gz", (name, tarfile.REGTYPE, b"x"))
+    with pytest.raises(UserError, match="would be written elsewhere"), archives.opened(path):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["x.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE]
+)
+def test_no_links_and_no_devices(tmp_path, kind):
+    path = archive(tmp_path / "x.tgz", ("link", kind, b""))
+    with pytest.raises(UserError, match="'link' is neither file nor folder"), archives.opened(path):
+        pass
+
+
+def test_a_cut_archive_is_named(tmp_path):
+    path = archive(tmp_path / "x.tar.gz", ("a", tarfile.REGTYPE, bytes(range(256)) * 99))
+    content = (tmp_path / "x.tar.gz").read_bytes()
+    for damaged in (content[: len(content) // 2], b"no archive", b""):
+        (tmp_path / "x.tar.gz").write_bytes(damaged)
+        with pytest.raises(UserError, match="a damaged archive") as caught, archives.opened(path):
+            pass
+        assert "\n" not in str(caught.value)
+
+
+def fuzzed(path, content, count):
+    """Opens damaged copies of an archive; yields what was found in each that was not refused."""
+    rng = random.Random(0)
+    for _ in range(count):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            with archives.opened(str(path)) as folder:
+                yield {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+MEMBERS = {"a": random.Random(1).randbytes(5000), "b": b"x" * 900, "c": b"y"}
+
+
+def members():
+    return [(name, tarfile.REGTYPE, content) for name, content in MEMBERS.items()]
+
+
+def test_one_bit_is_enough_to_be_refused(tmp_path):
+    path = tmp_path / "x.tar.gz"
+    archive(path, *members())
+    for found in fuzzed(path, path.read_bytes(), 200):
+        assert found == MEMBERS  # it was in a date, or in gzip's name of the system
+
+
+def test_no_member_of_a_damaged_tar_vanishes(tmp_path):
+    path = tmp_path / "x.tar"
+    content = gzip.decompress(Path(archive(tmp_path / "x.tar.gz", *members())).read_bytes())
+    for found in fuzzed(path, content, 200):
+        assert len(found) == len(MEMBERS)  # a tar says nothing of the content of its members
+    for length in range(512, 8000, 512):
+        path.write_bytes(content[:length])
+        with pytest.raises(UserError, match="a damaged archive"), archives.opened(str(path)):
+            pass
+
+
+def test_an_archive_that_was_unzipped_under_its_name(tmp_path):
+    path = Path(archive(tmp_path / "x.tar.gz", *members()))
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    with archives.opened(str(path)) as folder:
+        assert sorted(os.listdir(folder)) == ["a", "b", "c"]
+
+
+def test_a_member_below_a_file(tmp_path):
+    path = archive(tmp_path / "x.tgz", *members(), ("a/d", tarfile.REGTYPE, b""))
+    with pytest.raises(UserError, match="a damaged archive"), archives.opened(path):
+        pass
+
+
+def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
+    def fail(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", fail)
+    path = archive(tmp_path / "x.tgz", *members())
+    with pytest.raises(OSError, match="No space left on device"), archives.opened(path):
+        pass
+
+
+def test_a_folder_with_the_name_of_an_archive(tmp_path):
+    (tmp_path / "x.tar.gz").mkdir()
+    with archives.opened(f"{tmp_path}/x.tar.gz") as folder:
+        assert folder == f"{tmp_path}/x.tar.gz"
+
+
+def test_an_archive_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match="there is no file"), archives.opened(f"{tmp_path}/x.tgz"):
+        pass
+
+
+def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
+    path = archive(tmp_path / "x.tar.gz", ("model/config.json", tarfile.REGTYPE, b"{}"))
+    with pytest.raises(UserError) as caught:
+        formats.read(path)
+    assert str(caught.value).startswith(f"'{path}/model' is none of: ")
+    assert str(caught.value).endswith("(Unpack the archive to change what is in it.)")

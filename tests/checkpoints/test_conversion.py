@@ -1,0 +1,299 @@
+"""Converting: nothing is lost, nothing is silent, nothing is left half-done."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_run
+
+from albert_tf import config
+from albert_tf.checkpoints import conversion, formats, model_checkpoint, native
+from albert_tf.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = [name for name, format in formats.FORMATS.items() if format.write]
+CASES = {
+    "": {},
+    "groups": tiny_checkpoints.GROUPED,
+    "E=H": tiny_checkpoints.SQUARE,
+    **{name: {"model": name} for name in ("classifier", "squad1", "masked_lm", "bare")},
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
+
+
+def write(folder, made, name):
+    folder.mkdir()
+    formats.writable(name)(made, str(folder))
+    return str(folder)
+
+
+def convert(source, target, name="albert_tf", **options):
+    """Converts, and returns the report."""
+    told = []
+    conversion.convert(str(source), str(target), to_format=name, say=told.append, **options)
+    return told
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+def test_there_and_back_through_every_format(tmp_path, vocabulary, changes):
+    made = tiny_checkpoints.make(vocabulary, **changes)
+    route = [*itertools.chain(*itertools.permutations(WRITTEN, 2)), WRITTEN[0]]
+    path = write(tmp_path / "start", made, route[0])
+    for number, name in enumerate(route):
+        told = convert(path, tmp_path / str(number), name)
+        path = str(tmp_path / str(number))
+        numbers = f"loaded {len(made.weights)}, missing 0, unexpected 0, misshapen 0"
+        assert numbers in told
+        tiny_checkpoints.assert_same(formats.read(path), made)
+
+
+def test_the_report(tmp_path, vocabulary):
+    made = tiny_checkpoints.make(vocabulary)
+    prefix = f"{tmp_path}/in/model.ckpt-best"
+    slots = {f"{name}/adam_m": array for name, array in made.weights.items()}
+    tiny_checkpoints.save_v1(prefix, made.weights | slots)
+    tiny_checkpoints.write_config(f"{tmp_path}/in", made.config, cross_layer_sharing=None)
+    assert convert(f"{tmp_path}/in", f"{tmp_path}/out/") == [
+        f"read {tmp_path}/in: 32 weights, no vocabulary, skipped 32 (the optimizer's)",
+        "loaded 32, missing 0, unexpected 0, misshapen 0",
+        *(f"loaded: {name}" for name in sorted(made.weights)),
+        f"written to {tmp_path}/out/: 32 weights (albert_tf)",
+    ]
+    write(tmp_path / "own", made, "albert_tf")
+    assert convert(tmp_path / "own", tmp_path / "hf", "hugging_face")[0].endswith(
+        "32 weights, a vocabulary of 61"
+    )
+
+
+def test_what_exists_is_not_overwritten(tmp_path):
+    with pytest.raises(UserError, match=r"--to: .* exists\. Remove it"):
+        convert(tmp_path, tmp_path)
+
+
+def changed(made, **arrays):
+    """The contents with some weights replaced, or left out (None); `__` stands for /."""
+    named = {name.replace("__", "/"): array for name, array in arrays.items()}
+    weights = {n: a for n, a in {**made.weights, **named}.items() if a is not None}
+    return model_checkpoint.Contents(source="made", config=made.config, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "listed", "allowed"),
+    [
+        (
+            {"cls__seq_relationship__output_bias": None},
+            "1 missing: cls/seq_relationship/output_bias",
+            "cls/.*_bias",
+        ),
+        ({"other": np.ones(3, "f")}, "1 unexpected: other", "other"),
+        (
+            {"bert__pooler__dense__bias": np.ones(9, "f")},
+            r"1 misshapen: bert/pooler/dense/bias \[9\] instead of \[8\]",
+            "bert/pooler.*",
+        ),
+    ],
+)
+def test_what_is_not_explained_is_an_error(tmp_path, arrays, listed, allowed):
+    made = changed(tiny_checkpoints.make(), **arrays)
+    source = write(tmp_path / "in", made, "albert_tf")
+    told = []
+    with pytest.raises(UserError, match=rf"does not fit the model \({listed}\)"):
+        conversion.convert(source, str(tmp_path / "out"), say=told.append)
+    assert os.listdir(tmp_path) == ["in"]
+    assert told[-1].replace("[", r"\[").replace("]", r"\]") == listed[2:]
+    assert convert(source, tmp_path / "out", allow_partial=allowed)[: len(told)] == told
+    found = formats.read(str(tmp_path / "out")).weights
+    assert set(found) == set(tiny_checkpoints.make().weights) - {
+        name.replace("__", "/") for name in arrays
+    }
+
+
+# Top-level names of fine-tuned checkpoints of the published code, and sizes, at D = 8.
+HEADS = {
+    "classifier": {"output_weights": (3, 8), "output_bias": (3,)},
+    "race": {"output_weights": (1, 8), "output_bias": (1,)},
+    "squad1": {"cls/squad/output_weights": (2, 8), "cls/squad/output_bias": (2,)},
+    "squad2": {
+        "start_logits/dense/kernel": (8, 1),
+        "start_logits/dense/bias": (1,),
+        "end_logits/dense_0/kernel": (16, 8),
+        "end_logits/dense_0/bias": (8,),
+        "end_logits/LayerNorm/gamma": (8,),
+        "end_logits/LayerNorm/beta": (8,),
+        "end_logits/dense_1/kernel": (8, 1),
+        "end_logits/dense_1/bias": (1,),
+        "answer_class/dense_0/kernel": (16, 8),
+        "answer_class/dense_0/bias": (8,),
+        "answer_class/dense_1/kernel": (8, 1),
+    },
+}
+POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+
+
+def fine_tuned(folder, task):
+    """A checkpoint as the published code leaves it: with a pooler, whatever the task."""
+    made = tiny_checkpoints.make(model="bare", more=HEADS[task])
+    slots = {f"{name}/adam_m": array for name, array in made.weights.items()}
+    tiny_checkpoints.save_v1(f"{folder}/model.ckpt-best", made.weights | slots)
+    tiny_checkpoints.write_config(str(folder), made.config, cross_layer_sharing=None)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "left_out"),
+    [
+        ("classifier", "AlbertForSequenceClassification", set()),
+        ("race", "AlbertForMultipleChoice", set()),
+        ("squad1", "AlbertForQuestionAnswering", POOLER),
+        ("squad2", "AlbertModel", HEADS["squad2"].keys()),
+    ],
+)
+def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left_out):
+    made = fine_tuned(tmp_path / "in", task)
+    for number, name in enumerate(("albert_tf", "google", "albert_tf")):
+        told = convert(
+            tmp_path / (str(number - 1) if number else "in"), tmp_path / str(number), name
+        )
+        assert f"loaded {len(made.weights)}, missing 0, unexpected 0, misshapen 0" in told
+        tiny_checkpoints.assert_same(formats.read(str(tmp_path / str(number))), made)
+    if left_out:
+        message = f"hugging_face has no place for {len(left_out)} weights"
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path / "in", tmp_path / "hf", "hugging_face")
+        assert not (tmp_path / "hf").exists()
+    told = convert(
+        tmp_path / "in", tmp_path / "hf", "hugging_face", allow_partial="|".join(left_out)
+    )
+    assert {f"no place in hugging_face: {name}" for name in left_out} <= set(told)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [kind]
+    kept = [name for name in made.weights if name not in left_out]
+    tiny_checkpoints.assert_same(
+        formats.read(str(tmp_path / "hf")), model_checkpoint.keep(made, kept)
+    )
+
+
+def test_half_a_head_is_an_error(tmp_path):
+    made = tiny_checkpoints.make(model="squad2")
+    for lost in HEADS["squad2"]:
+        folder = tmp_path / lost.replace("/", "_")
+        source = write(folder, changed(made, **{lost: None}), "google")
+        with pytest.raises(UserError, match=f"1 missing: {lost}"):
+            convert(source, tmp_path / "out")
+
+
+def test_what_was_tuned_from_a_hub_module_is_whole_without_a_sentence_head(tmp_path):
+    made = tiny_checkpoints.make(more=HEADS["classifier"])
+    kept = [name for name in made.weights if "seq_relationship" not in name]
+    arrays = {f"module/{name}": made.weights[name] for name in kept}
+    tiny_checkpoints.save_v1(f"{tmp_path}/in/model.ckpt-best", arrays)
+    tiny_checkpoints.write_config(f"{tmp_path}/in", made.config, cross_layer_sharing=None)
+    convert(tmp_path / "in", tmp_path / "out")
+    tiny_checkpoints.assert_same(
+        formats.read(str(tmp_path / "out")), model_checkpoint.keep(made, kept)
+    )
+
+
+def test_what_no_class_of_transformers_holds(tmp_path):
+    for number, lost in enumerate(["bert/embeddings/word_embeddings", "bert/pooler/dense/bias"]):
+        made = changed(tiny_checkpoints.make(model="bare"), **{lost: None})
+        source = write(tmp_path / f"in{number}", made, "google")
+        with pytest.raises(UserError, match="no class of transformers has these 24 weights"):
+            convert(source, tmp_path / "out", "hugging_face", allow_partial=lost)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_weights_at_all(tmp_path, name):
+    made = model_checkpoint.keep(tiny_checkpoints.make(more={"other": (2,)}), ["other"])
+    source = write(tmp_path / "in", made, "google")
+    with pytest.raises(UserError, match="has no weight that fits the model"):
+        convert(source, tmp_path / "out", name, allow_partial=".*")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_slots_of_our_own_checkpoints_are_told_of(tmp_path):
+    network, optimizer = tiny_run.network(tf.distribute.get_strategy(), tiny_run.albert())
+    checkpoint = native.make(network, optimizer, tf.Variable(0, dtype=tf.int64))
+    native.manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
+    config.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
+    told = convert(tmp_path / "in", tmp_path / "out")
+    assert told[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")
+
+
+def test_no_half_written_folder_is_left(tmp_path, monkeypatch):
+    source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
+
+    def fail(what, folder):
+        Path(folder, "config.json").touch()
+        raise OSError("No space left on device")
+
+    broken = formats.FORMATS["hugging_face"]._replace(write=fail)
+    monkeypatch.setitem(formats.FORMATS, "hugging_face", broken)
+    with pytest.raises(OSError, match="No space"):
+        convert(source, tmp_path / "out", "hugging_face")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_refusal_leaves_no_folders(tmp_path):
+    made = tiny_checkpoints.make(num_hidden_layers=22, num_hidden_groups=22)
+    source = write(tmp_path / "in", made, "albert_tf")
+    with pytest.raises(UserError, match="22 groups in 22 layers are rounded otherwise"):
+        convert(source, tmp_path / "a" / "b" / "out", "google")
+    assert os.listdir(tmp_path) == ["in"]
+    convert(source, tmp_path / "a" / "b" / "out")
+    assert os.listdir(tmp_path / "a" / "b") == ["out"]
+
+
+def test_a_relative_target(tmp_path, monkeypatch):
+    source = write(tmp_path / "in", tiny_checkpoints.make(), "albert_tf")
+    monkeypatch.chdir(tmp_path)
+    convert(source, "a/out")
+    convert(source, "out")
+    assert sorted(os.listdir()) == ["a", "in", "out"]
+    assert os.listdir("a") == ["out"]
+
+
+def test_sigterm_leaves_nothing(tmp_path, monkeypatch):
+    source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    stopped = formats.FORMATS["hugging_face"]._replace(
+        write=lambda what, folder: signal.raise_signal(signal.SIGTERM)
+    )
+    monkeypatch.setitem(formats.FORMATS, "hugging_face", stopped)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            convert(source, tmp_path / "out", "hugging_face")
+        assert caught.value.code == 128 + signal.SIGTERM
+        assert os.listdir(tmp_path) == ["in"]
+        signal.raise_signal(signal.SIGTERM)
+        assert told == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_the_program(tmp_path):
+    source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
+    program = [sys.executable, ROOT / "bin" / "convert_checkpoint"]
+    command = [*program, f"--from={source}", f"--to={tmp_path}/out", "--to_format=hugging_face"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1] == "loaded 32, missing 0, unexpected 0, misshapen 0"
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), tiny_checkpoints.make())
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert again.stderr.startswith("convert_checkpoint: --to: ")
+    assert len(again.stderr.splitlines()) == 1

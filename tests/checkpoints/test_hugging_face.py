@@ -1,0 +1,274 @@
+"""Folders of transformers, read and written without PyTorch."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_run
+
+from albert_tf.checkpoints import formats, hugging_face, hugging_face_names, model_checkpoint
+from albert_tf.errors import UserError
+
+WORDS = "albert.embeddings.word_embeddings.weight"
+CASES = {"": {}, "groups": tiny_checkpoints.GROUPED, "E=H": tiny_checkpoints.SQUARE}
+
+
+def written(folder, made=None, **changes):
+    """A folder that `hugging_face.write` wrote, and its tensors."""
+    folder.mkdir(exist_ok=True)
+    made = made or tiny_checkpoints.make(**changes)
+    hugging_face.write(made, str(folder))
+    return made, safetensors.numpy.load_file(folder / "model.safetensors")
+
+
+def save(folder, tensors):
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+def test_what_is_written_is_read_to_the_bit(tmp_path, changes):
+    made, _ = written(tmp_path, **changes)
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+
+
+def test_kernels_are_transposed_and_class_weights_are_not(tmp_path):
+    made, tensors = written(tmp_path, **tiny_checkpoints.GROUPED)
+    block = "bert/encoder/transformer/group_1/inner_group_2/"
+    theirs = "albert.encoder.albert_layer_groups.1.albert_layers.2."
+    for name, other in {
+        f"{block}ffn_1/intermediate/output/dense/kernel": f"{theirs}ffn_output.weight",
+        "bert/encoder/embedding_hidden_mapping_in/kernel": (
+            "albert.encoder.embedding_hidden_mapping_in.weight"
+        ),
+        "bert/pooler/dense/kernel": "albert.pooler.weight",
+    }.items():
+        np.testing.assert_array_equal(tensors[other], made.weights[name].T)
+    for name, other in {
+        "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
+        f"{block}LayerNorm_1/gamma": f"{theirs}full_layer_layer_norm.weight",
+        "bert/embeddings/word_embeddings": WORDS,
+    }.items():
+        np.testing.assert_array_equal(tensors[other], made.weights[name])
+
+
+def test_the_config_says_what_transformers_wants(tmp_path):
+    written(tmp_path, hidden_dropout_prob=0.25)
+    values = json.loads((tmp_path / "config.json").read_text())
+    expected = {
+        "architectures": ["AlbertForPreTraining"],
+        "model_type": "albert",
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "tie_word_embeddings": True,
+        "hidden_dropout_prob": 0.25,
+        "classifier_dropout_prob": 0.1,
+    }
+    assert expected.items() <= values.items()
+    assert "cross_layer_sharing" not in values
+
+
+def test_equal_sizes_get_a_mapping_that_changes_nothing(tmp_path):
+    made, tensors = written(tmp_path, **tiny_checkpoints.SQUARE)
+    mapping = "albert.encoder.embedding_hidden_mapping_in"
+    np.testing.assert_array_equal(tensors[f"{mapping}.weight"], np.eye(8, dtype=np.float32))
+    assert not tensors[f"{mapping}.bias"].any()
+    found = formats.read(str(tmp_path))
+    assert list(found.skipped.values()) == ["changes nothing"] * 2
+    assert found.weights.keys() == made.weights.keys()
+    save(tmp_path, tensors | {f"{mapping}.bias": np.full(8, 0.5, np.float32)})
+    with pytest.raises(UserError, match="but the mapping between them is trained"):
+        formats.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        (None, "AlbertForPreTraining"),
+        ("classifier", "AlbertForSequenceClassification"),
+        ("squad1", "AlbertForQuestionAnswering"),
+        ("masked_lm", "AlbertForMaskedLM"),
+        ("bare", "AlbertModel"),
+    ],
+)
+def test_heads_tell_the_class(tmp_path, model, architecture):
+    made, tensors = written(tmp_path, model=model)
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert values["architectures"] == [architecture]
+    assert len(values.get("id2label", range(5))) == 5
+    assert len(tensors) == len(made.weights)
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+
+
+def test_only_what_the_class_has_is_written(tmp_path):
+    made, tensors = written(tmp_path, more=tiny_checkpoints.SQUAD1)
+    pretrained = {name for name in made.weights if name.startswith(("cls/pred", "cls/seq"))}
+    assert {"qa_outputs.weight", "qa_outputs.bias"} <= tensors.keys()
+    assert len(tensors) == 25
+    lacks = hugging_face.lacks(made)
+    assert set(lacks) == pretrained | {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+
+
+def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
+    made, _ = written(tmp_path, model="classifier")
+    change_config(tmp_path, architectures=["AlbertForTokenClassification"])
+    found = formats.read(str(tmp_path)).weights.keys()
+    assert found - made.weights.keys() == {"classifier.weight", "classifier.bias"}
+
+
+def test_names_of_classes_are_told_of(tmp_path):
+    written(tmp_path, model="classifier")
+    assert formats.read(str(tmp_path)).notes == ()
+    change_config(tmp_path, id2label={"0": "no", "1": "yes"})
+    notes = formats.read(str(tmp_path)).notes
+    assert notes == ("the names of classes are not kept: no, yes.",)
+
+
+def test_the_vocabulary_goes_along(tmp_path):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    made, _ = written(tmp_path / "out", tiny_checkpoints.make(vocabulary))
+    assert (tmp_path / "out" / "spiece.model").exists()
+    tokenizer = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "AlbertTokenizer"
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), made)
+    tokenizer["keep_accents"] = True
+    (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    found = model_checkpoint.tokenizer(formats.read(str(tmp_path / "out")))
+    assert found.settings.keep_accents
+
+
+def test_ids_of_a_word_piece_vocabulary(tmp_path):
+    pieces = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made = tiny_checkpoints.make()
+    made = model_checkpoint.Contents(
+        source="made",
+        config=made.config,
+        weights=made.weights,
+        vocabulary={"vocab.txt": "\n".join(pieces).encode()},
+    )
+    written(tmp_path, made)
+    values = json.loads((tmp_path / "config.json").read_text())
+    assert [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")] == [0, 58, 59]
+
+
+def test_a_bare_model_has_no_prefix(tmp_path):
+    made, tensors = written(tmp_path)
+    bare = {k.removeprefix("albert."): v for k, v in tensors.items() if k.startswith("albert.")}
+    save(tmp_path, bare)
+    found = formats.read(str(tmp_path))
+    assert found.weights.keys() == {name for name in made.weights if name.startswith("bert/")}
+
+
+def test_copies_and_buffers_are_skipped(tmp_path):
+    made, tensors = written(tmp_path)
+    more = {
+        "predictions.decoder.weight": tensors[WORDS].copy(),
+        "predictions.decoder.bias": tensors["predictions.bias"].copy(),
+        "albert.embeddings.position_ids": np.arange(16)[None],
+    }
+    save(tmp_path, tensors | more)
+    found = formats.read(str(tmp_path))
+    assert found.skipped.keys() == more.keys()
+    tiny_checkpoints.assert_same(found, made)
+    save(tmp_path, tensors | more | {"predictions.decoder.weight": tensors[WORDS] + 1})
+    with pytest.raises(UserError, match=r"predictions\.decoder\.weight is not equal to albert\."):
+        formats.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, tf.bfloat16.as_numpy_dtype])
+def test_halves_are_read_exactly(tmp_path, dtype):
+    _, tensors = written(tmp_path)
+    halves = {name: array.astype(dtype) for name, array in tensors.items()}
+    save(tmp_path, halves)
+    found = formats.read(str(tmp_path)).weights
+    for ours, theirs in hugging_face_names.from_published(tiny_run.albert()).items():
+        if ours in found and not ours.endswith("kernel"):
+            np.testing.assert_array_equal(found[ours], halves[theirs].astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int8])
+def test_other_types_are_refused(tmp_path, dtype):
+    _, tensors = written(tmp_path)
+    save(tmp_path, tensors | {WORDS: tensors[WORDS].astype(dtype)})
+    with pytest.raises(UserError, match=r"word_embeddings.* is \w+, not \w+\. Use the original"):
+        formats.read(str(tmp_path))
+
+
+def test_a_cut_file_is_named(tmp_path):
+    written(tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    for damaged in (content[:-100], content[:50], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"model\.safetensors: a damaged file") as caught:
+            formats.read(str(tmp_path))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bert"}, "model_type is 'bert', not 'albert'"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; ALBERTs here have 1e-12"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act \['gelu'\] is not one of gelu_new"),
+        ({"hidden_act": "silu"}, "hidden_act 'silu' is not one of gelu_new, gelu_pytorch_tanh"),
+        ({"num_attention_heads": 3}, "hidden_size 8 is not a multiple of num_attention_heads 3"),
+    ],
+)
+def test_other_models_are_refused(tmp_path, changes, message):
+    written(tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(UserError, match=message) as caught:
+        formats.read(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_wrong_gelu_of_v1_is_told_of(tmp_path):
+    written(tmp_path)
+    change_config(tmp_path, hidden_act="gelu")
+    found = formats.read(str(tmp_path))
+    assert found.config.hidden_act == "gelu"
+    assert found.notes[0].startswith("warning: hidden_act 'gelu' is read as its tanh approximation")
+
+
+def test_no_config_and_no_weights(tmp_path):
+    written(tmp_path)
+    (tmp_path / "config.json").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"there is no file .*config\.json"):
+        formats.read(str(tmp_path))
+    (tmp_path / "elsewhere").rename(tmp_path / "config.json")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        formats.read(str(tmp_path), "hugging_face")
+
+
+def test_what_it_has_no_place_for(tmp_path):
+    heads = {"start_logits/dense/kernel": (8, 1), "answer_class/dense_1/kernel": (8, 1)}
+    assert hugging_face.lacks(tiny_checkpoints.make(more=heads)) == sorted(heads)
+    with pytest.raises(UserError, match="14 groups in 18 layers are rounded otherwise"):
+        made = tiny_checkpoints.make(num_hidden_layers=18, num_hidden_groups=14)
+        hugging_face.write(made, str(tmp_path))
+    with pytest.raises(UserError, match="cross_layer_sharing 'ffn' is this project's alone"):
+        hugging_face.write(tiny_checkpoints.make(cross_layer_sharing="ffn"), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pickle_without_pytorch(tmp_path, monkeypatch):
+    written(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"needs PyTorch to be read \(pip install torch\)"):
+        formats.read(str(tmp_path))

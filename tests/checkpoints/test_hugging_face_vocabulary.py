@@ -1,0 +1,86 @@
+"""Settings of the cleaning: transformers' and ours."""
+
+import json
+
+import pytest
+import tiny_checkpoints
+import tiny_run
+
+from albert_tf.checkpoints import formats, hugging_face, hugging_face_vocabulary, model_checkpoint
+from albert_tf.errors import UserError
+
+WORDPIECES = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPIECE, WORDPIECE = "spiece.model", "vocab.txt"
+CASES = [
+    (SPIECE, {}, []),
+    (SPIECE, {"lower_case": False}, []),
+    (SPIECE, {"keep_accents": True, "unicode_form": "none"}, []),
+    (SPIECE, {"keep_accents": True}, ["unicode_form 'NFKD'"]),
+    (SPIECE, {"keep_accents": True, "unicode_form": "NFC"}, ["unicode_form 'NFC'"]),
+    (SPIECE, {"unicode_form": "none"}, ["unicode_form 'none'"]),
+    (SPIECE, {"unicode_form": "NFKC", "compat": "hf"}, ["unicode_form 'NFKC'", "compat 'hf'"]),
+    (WORDPIECE, {"lower_case": False, "keep_accents": False, "split_chinese": False}, []),
+    (WORDPIECE, {"compat": "hf"}, ["compat 'hf'"]),
+]
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """The two kinds of vocabularies."""
+    folder = tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
+    found = tiny_checkpoints.make(folder).vocabulary
+    return {SPIECE: found[SPIECE], WORDPIECE: "\n".join(WORDPIECES).encode()}
+
+
+def holding(vocabulary):
+    made = tiny_checkpoints.make()
+    return model_checkpoint.Contents(
+        source="made", config=made.config, weights=made.weights, vocabulary=vocabulary
+    )
+
+
+@pytest.mark.parametrize(("kind", "settings", "lost"), CASES)
+def test_what_transformers_lacks_is_told_and_the_rest_is_kept(
+    tmp_path, pieces, kind, settings, lost
+):
+    made = holding({kind: pieces[kind], "cleaning.json": json.dumps(settings).encode()})
+    told = formats.get("hugging_face").loses(made)
+    assert [line.split(" and ")[0] for line in told] == [
+        f"note: transformers has no {setting}" for setting in lost
+    ]
+    hugging_face_vocabulary.write(made, str(tmp_path))
+    assert hugging_face_vocabulary.read(str(tmp_path)) == made.vocabulary
+    (tmp_path / "cleaning.json").unlink()  # what is left is what transformers reads
+    found = holding(hugging_face_vocabulary.read(str(tmp_path)))
+    same = model_checkpoint.tokenizer(found).settings == model_checkpoint.tokenizer(made).settings
+    assert same == (not lost)
+
+
+def test_without_a_vocabulary_nothing_is_lost():
+    assert formats.get("hugging_face").loses(holding({})) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], r"/tokenizer_config\.json does not hold a JSON object"),
+        ({"do_lower_case": "yes"}, r"config\.json: do_lower_case must be true or false, not 'yes'"),
+        ({"keep_accents": 1}, r"config\.json: keep_accents must be true or false, not 1"),
+        ({"strip_accents": []}, r"config\.json: strip_accents must be true or false, not \[\]"),
+    ],
+)
+def test_settings_that_make_no_sense(tmp_path, pieces, values, message):
+    (tmp_path / SPIECE).write_bytes(pieces[SPIECE])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=message):
+        hugging_face_vocabulary.read(str(tmp_path))
+
+
+def test_a_vocabulary_that_is_not_read_is_told_of(tmp_path, pieces):
+    hugging_face.write(tiny_checkpoints.make(), str(tmp_path))
+    assert hugging_face_vocabulary.notes(str(tmp_path)) == ()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (note,) = hugging_face_vocabulary.notes(str(tmp_path))
+    assert note.startswith("note: tokenizer.json is not read; for a vocabulary, put spiece.model")
+    (tmp_path / SPIECE).write_bytes(pieces[SPIECE])
+    assert hugging_face_vocabulary.notes(str(tmp_path)) == ()

@@ -1,0 +1,129 @@
+"""Pre-training that starts from a checkpoint of any format."""
+
+import pytest
+import tiny_checkpoints
+import tiny_run
+
+from albert_tf.checkpoints import formats, model_checkpoint
+from albert_tf.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+def write(folder, data, name="google", without="-", **changes):
+    folder.mkdir()
+    made = tiny_checkpoints.make(f"{data}/vocabulary", **changes)
+    made = model_checkpoint.keep(made, [name for name in made.weights if without not in name])
+    formats.writable(name)(made, str(folder))
+    return str(folder)
+
+
+def run(data, workdir, init, evaluate=True, allow_partial=None, **changes):
+    settings = tiny_run.settings(**{"num_train_steps": 2, "learning_rate": 1e-9, **changes})
+    options = {"init_checkpoint": init, "allow_partial": allow_partial}
+    tiny_run.run(data, workdir, settings, evaluate=evaluate, **options)
+
+
+def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data, "hugging_face")
+    run(data, tmp_path / "run", init)
+    said = capsys.readouterr().out
+    assert f"read {init}: 32 weights, a vocabulary of 61" in said
+    assert "loaded 32, missing 0, unexpected 0, misshapen 0" in said
+    assert said.index("evaluation at step 0") < said.index("step 2/2")
+    found = tiny_run.metrics(tmp_path / "run")
+    evaluated = [record for record in found if "eval_loss" in record]
+    assert [record["step"] for record in evaluated] == [0, 2]
+    # Nothing is learnt at such a rate.
+    assert evaluated[1]["eval_loss"] == pytest.approx(evaluated[0]["eval_loss"], rel=1e-5)
+
+
+def test_a_resumed_run_is_not_evaluated_at_step_0_again(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data)
+    run(data, tmp_path / "run", init)
+    before = tiny_run.metrics(tmp_path / "run")
+    capsys.readouterr()
+    run(data, tmp_path / "run", init)
+    said = capsys.readouterr().out
+    assert "resumed from" in said
+    assert "evaluation at step 0" not in said
+    assert tiny_run.metrics(tmp_path / "run") == before
+
+
+def test_a_run_killed_before_it_saved_has_one_evaluation_at_step_0(data, tmp_path):
+    init = write(tmp_path / "init", data)
+    run(data, tmp_path / "run", init)
+    for path in (tmp_path / "run").glob("model.ckpt-*"):
+        path.unlink()
+    run(data, tmp_path / "run", init)
+    steps = [r["step"] for r in tiny_run.metrics(tmp_path / "run") if "eval_loss" in r]
+    assert steps == [0, 2]
+
+
+def test_no_evaluation_without_files_or_without_a_checkpoint(data, tmp_path, capsys):
+    run(data, tmp_path / "one", write(tmp_path / "init", data), evaluate=False)
+    run(data, tmp_path / "two", None)
+    assert "evaluation at step 0" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_attention_heads": 4}, "was trained with num_attention_heads=4, the config has 2"),
+        ({"hidden_act": "relu"}, "was trained with hidden_act='relu', the config has 'gelu'"),
+        ({"intermediate_size": 12}, r"misshapen: .* \[12\] instead of \[10\]"),
+        ({"inner_group_num": 2}, "16 unexpected: bert/encoder/transformer/group_0/inner_group_1"),
+        ({"more": tiny_checkpoints.SQUAD1}, "2 unexpected: cls/squad/output_bias"),
+        ({"without": "seq_relationship"}, "2 missing: cls/seq_relationship/output_bias"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(data, tmp_path, changes, message):
+    init = write(tmp_path / "init", data, **changes)
+    with pytest.raises(UserError, match=message) as caught:
+        run(data, tmp_path / "run", init)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_refused_is_listed_in_full(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data, inner_group_num=2)
+    with pytest.raises(UserError, match="16 unexpected"):
+        run(data, tmp_path / "run", init)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"read {init}: 48 weights")
+    assert "loaded 32, missing 0, unexpected 16, misshapen 0" in said
+    assert sum(line.startswith("unexpected: bert/encoder/") for line in said) == 16
+
+
+def test_what_may_differ_is_named(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data, more=tiny_checkpoints.SQUAD1)
+    run(data, tmp_path / "run", init, allow_partial="cls/squad/.*")
+    said = capsys.readouterr().out.splitlines()
+    assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= set(said)
+
+
+def test_a_published_model_without_a_sentence_head_gets_a_new_one(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data, without="seq_relationship")
+    run(data, tmp_path / "run", init, allow_partial="cls/seq_relationship/.*")
+    said = capsys.readouterr().out
+    assert "no sentence head" in said
+    assert "loaded 30, missing 2, unexpected 0" in said
+
+
+def test_a_deeper_model_may_start_from_a_shallow_one(data, tmp_path, capsys):
+    init = write(tmp_path / "init", data, num_hidden_layers=1)
+    run(data, tmp_path / "run", init, albert=tiny_run.albert(num_hidden_layers=2))
+    assert "loaded 32, missing 0" in capsys.readouterr().out
+
+
+def test_another_vocabulary_is_refused(data, tmp_path):
+    other = tmp_path / "other" / "vocabulary"
+    tiny_run.write_vocabulary(str(other))
+    (other / "cleaning.json").write_text('{"lower_case": false}')
+    init = write(tmp_path / "init", other.parent)
+    with pytest.raises(UserError, match=r"are different vocabularies\. Make records with that of"):
+        run(data, tmp_path / "run", init)
+    assert not (tmp_path / "run").exists()

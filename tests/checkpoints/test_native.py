@@ -1,0 +1,118 @@
+"""What is saved is restored to the bit, and what does not fit is named."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf.checkpoints import native
+from albert_tf.errors import UserError
+from albert_tf.model import albert_model
+
+
+def build(**overrides):
+    network, optimizer = tiny_run.network(
+        tf.distribute.get_strategy(), tiny_run.albert(**overrides)
+    )
+    return network, optimizer, tf.Variable(0, dtype=tf.int64)
+
+
+def saved(folder, step=7, **overrides):
+    network, optimizer, position = build(**overrides)
+    for number, slot in enumerate(optimizer.slots().values()):
+        slot.assign(tf.fill(slot.shape, 0.5 + number))
+    optimizer.iterations.assign(step)
+    position.assign(step + 2)
+    checkpoint = native.make(network, optimizer, position)
+    return network, native.manager(checkpoint, folder, 2).save(checkpoint_number=step)
+
+
+def test_a_run_is_resumed_whole(tmp_path):
+    folder = str(tmp_path)
+    before, prefix = saved(folder)
+    assert prefix == f"{folder}/model.ckpt-7"
+    after, optimizer, position = build()
+    for weight in after.trainable_weights:
+        weight.assign(weight * 0 + 3)
+    assert native.resume(native.make(after, optimizer, position), folder) == prefix
+    for name, weight in albert_model.weights_by_name(before).items():
+        np.testing.assert_array_equal(weight, albert_model.weights_by_name(after)[name])
+    for number, slot in enumerate(optimizer.slots().values()):
+        np.testing.assert_array_equal(slot, np.full(slot.shape, 0.5 + number))
+    assert (int(optimizer.iterations.numpy()), int(position.numpy())) == (7, 9)
+
+
+def test_nothing_to_resume(tmp_path):
+    assert native.resume(native.make(*build()), str(tmp_path)) is None
+
+
+def test_the_newest_is_found_by_its_files(tmp_path):
+    folder = str(tmp_path)
+    saved(folder, step=9)
+    _, tenth = saved(folder, step=10)
+    (tmp_path / "checkpoint").unlink()
+    assert native.newest(folder) == native.find(folder) == tenth
+    for path in tmp_path.glob("model.ckpt-10.*"):
+        path.unlink()
+    assert native.resume(native.make(*build()), folder) == f"{folder}/model.ckpt-9"
+
+
+def test_a_folder_that_tensorflow_does_not_open_is_told_at_once(tmp_path):
+    folder = f"{tmp_path}/run[1]"
+    _, prefix = saved(folder)
+    assert native.newest(folder) == prefix
+    for directory in (folder, f"{tmp_path}/new[1]"):
+        with pytest.raises(UserError, match=r"opens no checkpoint whose path has a \["):
+            native.resume(native.make(*build()), directory)
+
+
+def test_the_keys_are_the_published_names(tmp_path):
+    network, prefix = saved(str(tmp_path))
+    assert native.read_weights(prefix).keys() == albert_model.weights_by_name(network).keys()
+    assert "bert/embeddings/word_embeddings" in native.read_weights(prefix)
+
+
+@pytest.mark.parametrize("ending", ["", ".index", ".data-00000-of-00001"])
+def test_weights_alone_are_restored_from_a_prefix_or_a_file(tmp_path, ending):
+    before, prefix = saved(str(tmp_path))
+    after, _, _ = build()
+    after.trainable_weights[0].assign(after.trainable_weights[0] + 1)
+    names = native.restore_weights(prefix + ending, after)
+    assert len(names.loaded) == 32
+    np.testing.assert_array_equal(before.trainable_weights[0], after.trainable_weights[0])
+
+
+def test_a_model_of_another_shape_is_refused_and_left_alone(tmp_path):
+    saved(str(tmp_path), intermediate_size=12)
+    network, _, _ = build()
+    before = [w.numpy() for w in network.trainable_weights]
+    with pytest.raises(UserError, match=r"misshapen: .*\[12\] instead of \[10\]"):
+        native.restore_weights(str(tmp_path), network)
+    for weight, value in zip(network.trainable_weights, before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_missing_and_unexpected_weights_are_refused(tmp_path):
+    saved(str(tmp_path), num_hidden_layers=2, num_hidden_groups=2)
+    with pytest.raises(UserError, match=r"16 unexpected: .*group_1"):
+        native.restore_weights(str(tmp_path), build()[0])
+    saved(str(tmp_path), step=8, num_hidden_layers=2)
+    with pytest.raises(UserError, match=r"16 missing: .*group_1"):
+        native.restore_weights(str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0])
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        native.find(str(tmp_path))
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        native.find(f"{tmp_path}/model.ckpt-3")
+    foreign = tf.train.Checkpoint(v=tf.Variable(1.0)).write(f"{tmp_path}/foreign")
+    with pytest.raises(UserError, match="not written by this project"):
+        native.read_weights(foreign)
+    _, prefix = saved(str(tmp_path))
+    data = tmp_path / "model.ckpt-7.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        native.read_weights(prefix)
+    with pytest.raises(UserError, match="cannot resume"):
+        native.resume(native.make(*build()), str(tmp_path))

@@ -1,0 +1,195 @@
+"""bin/create_pretraining_data: killed, run again, in several processes, given mistakes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+import tiny_records
+from tiny_records import CORPUS, TESTS, contents
+
+from albert_tf.errors import UserError
+from data_prep.pretraining_data import progress
+
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+
+PROGRAM = TESTS.parent / "bin" / "create_pretraining_data"
+
+
+def test_finished_means_nothing_to_do(create, capsys):
+    before = contents(create())
+    capsys.readouterr()
+    assert contents(create()) == before
+    assert "is finished already: nothing to do" in capsys.readouterr().out
+
+
+def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
+    directory = create()
+    before = contents(directory)
+    first, *others = sorted(directory.glob("train-*"))
+    first.unlink()
+    times = [path.stat().st_mtime_ns for path in others]
+    assert contents(create()) == before
+    assert [path.stat().st_mtime_ns for path in others] == times
+
+
+class Killed(BaseException):
+    """Stands for what no program can catch."""
+
+
+def interrupt(create, monkeypatch, num_shards):
+    """Leaves the folder of a run that ends after `num_shards`; returns their names."""
+    append, calls = progress.append, []
+
+    def append_or_die(directory, name, shard):
+        if len(calls) == num_shards:
+            raise Killed
+        calls.append(name)
+        append(directory, name, shard)
+
+    with monkeypatch.context() as context:
+        context.setattr(progress, "append", append_or_die)
+        with pytest.raises(Killed):
+            create()
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"holds records with seed=0, not 1\. Take another --output_dir"),
+        ({"gzip": True}, "holds records with gzip=False, not True"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished, tmp_path):
+    if finished:
+        create()
+    else:
+        interrupt(create, monkeypatch, 1)
+    before = contents(tmp_path / "out")
+    with pytest.raises(UserError, match=message):
+        create(**changes)
+    assert contents(tmp_path / "out") == before
+
+
+def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
+    stale = ["train-00001-00.tfrecord.1a.tmp", "eval-00001.tfrecord.gz.2b.tmp"]
+    others = ["train-00001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
+    for name in [*stale, *others]:
+        (tmp_path / name).touch()
+    progress.start(str(tmp_path), {"settings": {}}, {})
+    assert set(os.listdir(tmp_path)) == {*others, "progress.jsonl"}
+
+
+def test_a_folder_of_other_text(create, tmp_path):
+    create()
+    (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
+    with pytest.raises(UserError, match="holds records of other inputs"):
+        create(inputs=[tmp_path / "other.txt"])
+
+
+@pytest.mark.parametrize("num_shards", [0, 1, 3])
+def test_a_killed_run_goes_on_where_it_was(create, monkeypatch, tmp_path, num_shards):
+    long = tmp_path / "long.txt"
+    long.write_text("\n".join([CORPUS.read_text()] * 5))
+
+    def blocks(name="out"):
+        return create(name, [long], shard_megabytes=0.002, eval_fraction=0.3)
+
+    unbroken = contents(blocks("unbroken"))
+    assert sum(name.endswith(".tfrecord") for name in unbroken) > 5
+    done = interrupt(blocks, monkeypatch, num_shards)
+    directory = tmp_path / "out"
+    assert not (directory / "manifest.json").exists()
+    with (directory / "progress.jsonl").open("a") as file:
+        file.write('{"name": "train-000')
+    stale = ("train-00077-00.tfrecord", "train-00000-00.tfrecord", "manifest.json")
+    for name in stale:
+        (directory / f"{name}.0123abcd.tmp").touch()
+    (directory / "train-00077-00.tfrecord").touch()
+    (directory / "notes.txt").touch()
+    if done:
+        (directory / done[0]).unlink()
+    kept = {name: (directory / name).stat().st_mtime_ns for name in done[1:]}
+    blocks()
+    assert {name: (directory / name).stat().st_mtime_ns for name in kept} == kept
+    assert contents(directory) == {**unbroken, "notes.txt": b""}
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same(create, capfd):
+    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
+    one = create("one", **changes)
+    assert contents(one) == contents(create("two", num_processes=2, **changes))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_is_raised_here(create, tmp_path):
+    (tmp_path / "out" / "train-00001-00.tfrecord" / "in the way").mkdir(parents=True)
+    with pytest.raises(tf.errors.OpError, match="train-00001-00"):
+        create(num_processes=2, shard_megabytes=0.001)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.fixture
+def command(vocabulary_dir, tmp_path):
+    def command(name, *flags):
+        defaults = [f"--input_files={CORPUS}", f"--vocabulary={vocabulary_dir}"]
+        output = f"--output_dir={tmp_path / name}"
+        return [sys.executable, str(PROGRAM), *defaults, output, *flags]
+
+    return command
+
+
+@pytest.mark.slow
+def test_killed_and_run_again(command, tmp_path):
+    big = tmp_path / "big.txt"
+    big.write_text("\n".join([CORPUS.read_text()] * 25))
+    flags = [f"--input_files={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
+    subprocess.run(
+        command("unbroken", *flags, "--num_processes=1"), check=True, capture_output=True
+    )
+    process = subprocess.Popen(
+        command("broken", *flags, "--num_processes=2"), stderr=subprocess.DEVNULL
+    )
+    log = tmp_path / "broken" / "progress.jsonl"
+    while not log.exists() or len(log.read_bytes().splitlines()) < 4:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1)  # the workers follow
+    before = set(os.listdir(tmp_path / "broken"))
+    time.sleep(1)
+    assert set(os.listdir(tmp_path / "broken")) == before
+    assert "manifest.json" not in before
+    subprocess.run(command("broken", *flags, "--num_processes=2"), check=True, capture_output=True)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--eval_fraction=0.00001"], "no document fell into the eval split"),
+        (["--max_seq_length=3"], "max_seq_length must be at least 8."),
+        (["corpus.txt"], "not flags: corpus.txt."),
+    ],
+)
+def test_mistakes_are_told(run_program, command, flags, message):
+    _, *arguments = command("out", *flags)
+    assert run_program(*arguments).startswith(f"create_pretraining_data: {message}")
+
+
+@pytest.mark.slow
+def test_a_mistake_is_one_line(command):
+    wrong = command("out", "--vocabulary=nowhere")
+    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    beginning = "create_pretraining_data: vocabulary: there is no file 'nowhere/spiece.model'."
+    assert line.startswith(beginning)

@@ -1,0 +1,210 @@
+import gzip
+import lzma
+
+import pytest
+
+from albert_tf.errors import UserError
+from data_prep.pretraining_data import blocks, documents
+
+OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+
+
+def write(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def read(path, **options):
+    return list(documents.read(path, **{"max_bytes": 1000, **options}))
+
+
+@pytest.mark.parametrize("suffix", OPENERS)
+def test_documents_of_a_file(tmp_path, suffix):
+    path = str(tmp_path / f"a.txt{suffix}")
+    with OPENERS[suffix](path, "wb") as file:
+        file.write(
+            "\n\none \n two\r\n\n\n \t\nthree\u2028still\x0bthree\x85\n\nvier, fünf".encode()
+        )
+    assert read(path) == [["one", "two"], ["three\u2028still\x0bthree"], ["vier, fünf"]]
+
+
+def test_progress_counts_every_byte(tmp_path):
+    path = write(tmp_path / "a.txt", "line\n" * 700_000)
+    progress = []
+    assert len(read(path, max_bytes=10**9, on_progress=progress.append)[0]) == 700_000
+    assert sum(progress) == 3_500_000
+    assert len(progress) > 3
+
+
+def test_byte_order_mark(tmp_path):
+    assert read(write(tmp_path / "a.txt", "\ufeffone\n\ntwo\n")) == [["one"], ["two"]]
+
+
+def test_long_documents_are_cut_between_lines(tmp_path):
+    lines = [f"line {i}" for i in range(40)]
+    found = read(write(tmp_path / "a.txt", "\n".join(lines)), max_bytes=50)
+    assert [line for document in found for line in document] == lines
+    sizes = [sum(map(len, document)) for document in found]
+    assert max(sizes) <= 50
+    assert min(sizes[:-1]) > 40
+
+
+@pytest.mark.parametrize("space", [" ", ""])
+def test_long_lines_are_cut(tmp_path, space, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(documents, "_CHUNK_BYTES", 70)
+    line = space.join(["wörter"] * 200)
+    parts = [part for document in read(write(tmp_path / "a.txt", line)) for part in document]
+    assert space.join(parts) == line
+    assert max(len(part.encode()) for part in parts) <= 100
+    assert len(parts) < 30
+
+
+def test_long_line_that_is_not_utf8(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 100)
+    with pytest.raises(UserError, match="line 1: byte 1 is not UTF-8"):
+        read(write(tmp_path / "a.txt", b"\x80" * 350))
+
+
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
+def test_not_utf8_names_the_line(tmp_path, chunk, monkeypatch):
+    monkeypatch.setattr(documents, "_CHUNK_BYTES", chunk)
+    path = write(tmp_path / "latin.txt", "eins\n\nzwei\nfünf\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"latin\.txt, line 4: byte 2 is not UTF-8"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", ["\n \n\n", "\u2028\n"])
+def test_no_text(tmp_path, content):
+    with pytest.raises(UserError, match=r"blank\.txt has no text"):
+        read(write(tmp_path / "blank.txt", content))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: b"plain text"])
+def test_damaged(tmp_path, suffix, damage):
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    path = write(tmp_path / f"a.txt{suffix}", damage(compress(b"some text\n" * 999)))
+    with pytest.raises(UserError, match="is damaged or not"):
+        read(path)
+
+
+def test_expand(tmp_path):
+    write(tmp_path / "empty.txt", "")
+    path = write(tmp_path / "full.txt", "x")
+    assert documents.expand([str(tmp_path / "f*.txt"), path]) == [path]
+    with pytest.raises(UserError, match=r"empty\.txt has no text"):
+        documents.expand([str(tmp_path / "*.txt")])
+    with pytest.raises(UserError, match="no file matches"):
+        documents.expand([path, str(tmp_path / "none*")])
+
+
+def test_parts_of_a_document_are_told_from_new_ones(tmp_path):
+    path = write(tmp_path / "a.txt", "aaa\nbbb\nccc\n\n\nddd\n\neee\nfff")
+    assert list(documents.read_parts(path, max_bytes=3)) == [
+        (["aaa"], True),
+        (["bbb"], False),
+        (["ccc"], False),
+        (["ddd"], True),
+        (["eee"], True),
+        (["fff"], False),
+    ]
+    assert read(path, max_bytes=3) == [["aaa"], ["bbb"], ["ccc"], ["ddd"], ["eee"], ["fff"]]
+
+
+def test_identity_is_of_the_content(tmp_path):
+    content = b"x" * 200_000
+    before = documents.identify([write(tmp_path / "a.txt", content)])
+    assert before[0][:2] == ["a.txt", 200_000]
+    (tmp_path / "elsewhere").mkdir()
+    assert documents.identify([write(tmp_path / "elsewhere" / "a.txt", content)]) == before
+    for edited in (b"y" + content[1:], content[1:] + b"y", content + b"x"):
+        assert documents.identify([write(tmp_path / "a.txt", edited)]) != before
+
+
+def test_split_sentences():
+    document = ["Mr. Smith paid 3.5 million. Why? Nobody knows.", "A second paragraph."]
+    assert documents.split_sentences(document, "en") == [
+        "Mr. Smith paid 3.5 million.",
+        "Why?",
+        "Nobody knows.",
+        "A second paragraph.",
+    ]
+
+
+def read_blocks(paths, **options):
+    defaults = {
+        "block_bytes": 200,
+        "eval_fraction": 0.0,
+        "language": None,
+        "needs_two_documents": False,
+    }
+    return list(blocks.read_blocks(paths, **{**defaults, **options}))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    texts = [f"document {i}\nhas {'many ' * (i % 7)}lines" for i in range(300)]
+    return texts, write(tmp_path / "corpus.txt", "\n\n".join(texts))
+
+
+def test_blocks_hold_every_document_once(corpus):
+    texts, path = corpus
+    found = read_blocks([path], eval_fraction=0.2)
+    assert sorted(text for block in found for text in block.texts) == sorted(texts)
+    for split in blocks.SPLITS:
+        numbers = [block.number for block in found if block.split == split]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > 3
+    assert min(len(block.texts) for block in found) >= 2
+    assert sum(block.num_bytes for block in found) == len("\n\n".join(texts))
+
+
+def test_what_is_held_out_depends_on_the_text_alone(corpus, tmp_path):
+    texts, path = corpus
+
+    def held_out(found):
+        return {text for block in found if block.split == "eval" for text in block.texts}
+
+    backwards = write(tmp_path / "backwards.txt", "\n\n".join(reversed(texts)))
+    small, large = (
+        held_out(read_blocks([path], eval_fraction=fraction)) for fraction in (0.1, 0.3)
+    )
+    assert small < large
+    assert small == held_out(read_blocks([backwards], eval_fraction=0.1, block_bytes=333))
+    assert 10 < len(small) < 60 < len(large) < 130
+
+
+def test_parts_of_a_document_are_held_out_together(tmp_path):
+    texts = [[f"{i} {part} {'x' * 60}" for part in range(2 + i % 3)] for i in range(40)]
+    path = write(tmp_path / "a.txt", "\n\n".join("\n".join(text) for text in texts))
+    found = read_blocks([path], eval_fraction=0.4)
+    splits = {text.rsplit(" ", 1)[0]: block.split for block in found for text in block.texts}
+    assert len(splits) == sum(map(len, texts))  # each line is a part
+    of_documents = [{splits[f"{i} {p}"] for p in range(len(text))} for i, text in enumerate(texts)]
+    assert {len(found) for found in of_documents} == {1}
+    assert set().union(*of_documents) == {"train", "eval"}
+
+
+def test_a_last_lone_document_joins_the_block_before(tmp_path):
+    texts = ["x" * 110, "y" * 110, "z"]
+    found = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
+    assert [block.texts for block in found] == [texts]
+
+
+def test_blocks_of_sentences(tmp_path):
+    path = write(tmp_path / "a.txt", "One. Two.\n\nThree. Four.")
+    assert read_blocks([path], language="en")[0].texts == ["One.\nTwo.", "Three.\nFour."]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eval_fraction": 1e-9}, "no document fell into the eval split"),
+        ({"eval_fraction": 0.999999}, "no document fell into the train split"),
+        ({"needs_two_documents": True}, "the train split has a single document"),
+    ],
+)
+def test_not_enough_documents(tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        read_blocks([write(tmp_path / "a.txt", "one\ndocument")], **options)

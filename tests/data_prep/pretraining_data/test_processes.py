@@ -1,0 +1,61 @@
+"""How many processes start for how many jobs; threads stand for them."""
+
+import threading
+import time
+from multiprocessing import Pipe
+
+import pytest
+
+from albert_tf.errors import UserError
+from data_prep.pretraining_data import processes
+
+
+@pytest.fixture
+def start():
+    """Starts a thread that squares numbers, slowly at first, as a process does; counts them."""
+
+    def serve(connection):
+        time.sleep(0.2)
+        while (job := connection.recv()) != "end":
+            connection.send(job**2)
+            connection.send(None)
+
+    def start():
+        ours, theirs = Pipe()
+        start.connections.append(ours)
+        threading.Thread(target=serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    start.connections = []
+    yield start
+    for connection in start.connections:
+        connection.send("end")
+
+
+@pytest.mark.parametrize(
+    ("num_jobs", "most", "started"), [(0, 3, 0), (1, 3, 1), (2, 5, 2), (9, 3, 3)]
+)
+def test_no_process_without_a_job(start, num_jobs, most, started):
+    found = processes._exchange(start, most, iter(range(1, num_jobs + 1)))
+    assert sorted(found) == [job**2 for job in range(1, num_jobs + 1)]
+    assert len(start.connections) == started
+
+
+def test_an_idle_process_gets_the_next_job(start):
+    def jobs():
+        yield 2
+        time.sleep(1)  # the first is done
+        yield 3
+
+    assert list(processes._exchange(start, 7, jobs())) == [4, 9]
+    assert len(start.connections) == 1
+
+
+def test_a_process_that_dies_is_told_of():
+    def start_and_die():
+        ours, theirs = Pipe()
+        theirs.close()
+        return ours
+
+    with pytest.raises(UserError, match=r"a process was killed.*--num_processes=1"):
+        list(processes._exchange(start_and_die, 2, iter([1])))

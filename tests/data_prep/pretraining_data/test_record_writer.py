@@ -1,0 +1,97 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.records import features
+from data_prep.pretraining_data import record_writer
+from data_prep.pretraining_data.masking import Masked
+from data_prep.pretraining_data.record_writer import Instance
+from data_prep.pretraining_data.segments import Pair
+
+S, P = 11, 4
+TOKENIZER = SimpleNamespace(cls_id=2, sep_id=3)
+PAIR = Pair(np.array([130, 16_384]), np.array([7, 8, 2_000_000]), 1)
+
+
+def instance(num_predictions=2, pair=PAIR):
+    ids = record_writer.sequence(pair, TOKENIZER)
+    starts = np.array([True, True, False, True, True, False, True, True])[: len(ids)]
+    labels = np.full(num_predictions, 20_000)
+    masked = Masked(ids, np.arange(1, 1 + num_predictions), labels, starts)
+    return Instance(masked, len(pair.first) + 2, pair.label)
+
+
+def test_batch():
+    other = instance(0, Pair(np.array([9]), np.array([10]), 0))
+    batch = {
+        name: value.astype(int).tolist()
+        for name, value in record_writer.batch([instance(), other], S, P).items()
+    }
+    assert batch == {
+        "input_ids": [
+            [2, 130, 16_384, 3, 7, 8, 2_000_000, 3, 0, 0, 0],
+            [2, 9, 3, 10, 3, 0, 0, 0, 0, 0, 0],
+        ],
+        "input_mask": [[1] * 8 + [0] * 3, [1] * 5 + [0] * 6],
+        "segment_ids": [[0] * 4 + [1] * 4 + [0] * 3, [0] * 3 + [1] * 2 + [0] * 6],
+        "token_boundary": [[1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 1, 1] + [0] * 6],
+        "masked_lm_positions": [[1, 2, 0, 0], [0] * 4],
+        "masked_lm_ids": [[20_000, 20_000, 0, 0], [0] * 4],
+        "masked_lm_weights": [[1, 1, 0, 0], [0] * 4],
+        "next_sentence_labels": [[1], [0]],
+    }
+
+
+def random_batch(max_int, num_examples=29, lengths=(512, 77)):
+    rng = np.random.default_rng(0)
+    longest, predictions = lengths
+    return {
+        "input_ids": rng.integers(max_int, size=(num_examples, longest)),
+        "input_mask": rng.random((num_examples, longest)) < 0.5,
+        "masked_lm_weights": rng.random((num_examples, predictions)) < 0.5,
+        "next_sentence_labels": rng.integers(2, size=(num_examples, 1)),
+    }
+
+
+@pytest.mark.parametrize("max_int", [2, 128, 129, 30_000, 1 << 21, 1 << 35, 1 << 62])
+@pytest.mark.parametrize("lengths", [(512, 77), (13, 5), (5000, 4000)])
+def test_serialize_gives_the_bytes_of_protobuf(max_int, lengths):
+    batch = random_batch(max_int, lengths=lengths)
+    rows = [
+        {
+            name: value[i].astype(float if "weights" in name else int)
+            for name, value in batch.items()
+        }
+        for i in range(29)
+    ]
+    assert record_writer.serialize(batch) == [features.to_example(row) for row in rows]
+
+
+def test_serialize_refuses_what_it_cannot_hold():
+    with pytest.raises(AssertionError):
+        record_writer.serialize({"input_ids": np.array([[3, -1]])})
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_reader_parses_what_is_written(tmp_path, suffix):
+    batch = record_writer.batch([instance(n) for n in (0, 1, 4)], S, P)
+    path = str(tmp_path / f"train-00000-00.tfrecord{suffix}")
+    record_writer.write(path, record_writer.serialize(batch))
+    dataset = tf.data.TFRecordDataset(path, "GZIP" if suffix else "").batch(3)
+    parsed = features.parse(next(iter(dataset)), features.pretraining(S, P))
+    assert parsed.keys() == batch.keys()
+    for name, value in parsed.items():
+        assert value.dtype == (tf.float32 if name == "masked_lm_weights" else tf.int32)
+        np.testing.assert_array_equal(value, batch[name])
+
+
+def test_a_failing_write_leaves_nothing(tmp_path):
+    def examples():
+        yield b"one"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        record_writer.write(str(tmp_path / "x.tfrecord"), examples())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+
+from data_prep.pretraining_data import segments
+from data_prep.pretraining_data.segments import Encoded, Pair
+
+# Even ids start words.
+IS_WORD_START = np.arange(100_000) % 2 == 0
+
+
+def encoded(*lengths, first=0):
+    """A document whose ids count up from `first`, so that every token tells its place."""
+    ids = np.arange(first, first + sum(lengths))
+    return Encoded(ids, [0, *np.cumsum(lengths).tolist()])
+
+
+def pairs(documents, index=0, *, seed=0, **options):
+    defaults = {
+        "is_word_start": IS_WORD_START,
+        "max_num_tokens": 19,
+        "short_seq_prob": 0.0,
+        "sentence_task": "sop",
+        "one_segment": "split",
+    }
+    rng = np.random.default_rng(seed)
+    return list(segments.pairs(documents, index, rng, **{**defaults, **options}))
+
+
+def in_order(pair):
+    """The two segments as they stood in the text."""
+    return (pair.second, pair.first) if pair.label else (pair.first, pair.second)
+
+
+LENGTHS = (3, 8, 5, 1, 12, 7, 30, 2, 2, 9)
+
+
+@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("one_segment", ["split", "skip"])
+def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
+    document = encoded(*LENGTHS)
+    found = pairs([document, encoded(5, 5, first=900)], seed=seed, one_segment=one_segment)
+    text = [np.concatenate(in_order(pair)) for pair in found]
+    for chunk in text:
+        assert chunk.tolist() == list(range(chunk[0], chunk[0] + len(chunk)))
+    if one_segment == "split":  # nothing is lost
+        assert np.concatenate(text).tolist() == document.ids.tolist()
+    assert all(len(pair.first) and len(pair.second) for pair in found)
+
+
+def test_chunks_are_the_fewest_sentences_that_reach_the_target():
+    found = pairs([encoded(*LENGTHS)], sentence_task="none")
+    assert [segments.num_tokens(pair) for pair in found] == [29, 37, 13]
+
+
+def test_cuts_lie_between_sentences_and_are_uniform():
+    document = encoded(4, 4, 4, 4, 4)
+    cuts = [
+        len(in_order(pair)[0])
+        for seed in range(400)
+        for pair in pairs([document], seed=seed, max_num_tokens=20)
+    ]
+    values, counts = np.unique(cuts, return_counts=True)
+    assert values.tolist() == [4, 8, 12, 16]
+    assert counts.min() > 60
+
+
+@pytest.mark.parametrize(("task", "share"), [("sop", 0.5), ("nsp", 0.5), ("none", 0.0)])
+def test_labels(task, share):
+    documents = [encoded(*[3] * 9000), encoded(*[3] * 50, first=90_000)]
+    labels = [pair.label for pair in pairs(documents, sentence_task=task)]
+    assert len(labels) > 1000
+    assert np.mean(labels) == pytest.approx(share, abs=0.05)
+
+
+def test_without_a_task_segments_follow_one_another():
+    for pair in pairs([encoded(*LENGTHS)], sentence_task="none"):
+        assert pair.label == 0
+        assert pair.first[-1] + 1 == pair.second[0]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_nsp_takes_random_segments_from_other_documents_and_loses_nothing(index):
+    documents = [encoded(*LENGTHS, first=1000 * i) for i in range(3)]
+    used, sources = set(), set()
+    for seed in range(30):
+        for pair in pairs(documents, index, seed=seed, sentence_task="nsp"):
+            assert set(pair.first // 1000) == {index}
+            others = set(pair.second // 1000)
+            assert len(others) == 1
+            assert (others != {index}) == bool(pair.label)
+            sources |= others
+            used |= {*pair.first.tolist(), *(pair.second.tolist() if pair.label == 0 else ())}
+    assert sources == {0, 1, 2}
+    assert used >= set(documents[index].ids.tolist())
+
+
+def test_nsp_uses_the_sentences_after_a_random_one_again():
+    documents = [encoded(*[3] * 60), encoded(*[3] * 60, first=900)]
+    found = pairs(documents, sentence_task="nsp")
+    own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in found]
+    assert np.concatenate(own).tolist() == documents[0].ids.tolist()
+
+
+def test_one_segment_is_split_at_the_start_of_a_word():
+    document = encoded(11)
+    cuts = {in_order(pair)[1][0] for seed in range(99) for pair in pairs([document], seed=seed)}
+    assert cuts == {2, 4, 6, 8, 10}
+
+
+def test_one_segment_without_a_second_word_is_dropped():
+    document = Encoded(np.array([2, 1, 1, 1]), [0, 4])
+    assert pairs([document]) == []
+    assert pairs([encoded(1)]) == []
+
+
+def test_one_segment_is_skipped():
+    assert pairs([encoded(11)], one_segment="skip") == []
+
+
+def test_one_segment_as_published():
+    other = encoded(7, 6, 9, first=900)
+    (pair,) = pairs([encoded(11), other], one_segment="random")
+    assert pair.first.tolist() == list(range(11))
+    assert pair.second.tolist() in [
+        list(range(a, b)) for a, b in ((900, 913), (907, 922), (913, 922))
+    ]
+    assert pair.label == 1
+
+
+def test_short_sequences():
+    document = encoded(*[1] * 400)
+    lengths = [
+        segments.num_tokens(pairs([document], seed=seed, short_seq_prob=0.4)[0])
+        for seed in range(500)
+    ]
+    assert np.mean(np.array(lengths) < 19) == pytest.approx(0.4 * 17 / 18, abs=0.06)
+    assert set(lengths) == set(range(2, 20))
+
+
+def popped_one_by_one(first, second, max_num_tokens):
+    """Lengths after dropping one token at a time of the longer segment, of the second in a tie."""
+    while first + second > max_num_tokens:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+@pytest.mark.parametrize("max_num_tokens", [6, 7, 13])
+def test_truncate_to_the_published_lengths(max_num_tokens):
+    rng = np.random.default_rng(0)
+    for first in range(1, 21):
+        for second in range(1, 21):
+            pair = Pair(np.arange(first), np.arange(second), 1)
+            cut = segments.truncate(pair, max_num_tokens, rng)
+            lengths = (len(cut.first), len(cut.second))
+            assert lengths == popped_one_by_one(first, second, max_num_tokens)
+            assert cut.label == 1
+
+
+def test_truncate_drops_from_both_ends():
+    rng = np.random.default_rng(0)
+    pair = Pair(np.arange(30), np.arange(4), 0)
+    fronts = []
+    for _ in range(400):
+        cut = segments.truncate(pair, 14, rng)
+        assert np.diff(cut.first).tolist() == [1] * 9
+        fronts.append(cut.first[0])
+    # Twenty tosses of a coin.
+    assert np.mean(fronts) == pytest.approx(10, abs=0.4)
+    assert np.std(fronts) == pytest.approx(5**0.5, abs=0.3)

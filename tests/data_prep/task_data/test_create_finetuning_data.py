@@ -1,0 +1,179 @@
+"""bin/create_finetuning_data: flags to prepared folders, for every family of tasks."""
+
+import json
+import runpy
+import sys
+
+import pytest
+import tiny_records
+from absl import app, flags
+
+from albert_tf.records import manifest, task_dataset
+
+vocabulary_dir = tiny_records.vocabulary_dir
+
+PROGRAM = str(tiny_records.TESTS.parent / "bin" / "create_finetuning_data")
+
+
+@pytest.fixture
+def run(vocabulary_dir, tmp_path, monkeypatch, capsys):
+    """Runs the program here; returns the folders it made by (task, split), or its error."""
+    app.define_help_flags()  # once a process: these stay
+    before = set(flags.FLAGS)
+    cache = tmp_path / "cache"
+
+    def run(*arguments):
+        common = (f"--vocabulary={vocabulary_dir}", f"--cache_dir={cache}")
+        monkeypatch.setattr(sys, "argv", [PROGRAM, *common, *arguments])
+        try:
+            with pytest.raises(SystemExit) as stop:
+                runpy.run_path(PROGRAM, run_name="__main__")
+        finally:
+            for name in set(flags.FLAGS) - before:
+                delattr(flags.FLAGS, name)
+            flags.FLAGS.unparse_flags()
+        if stop.value.code:
+            return stop.value.code
+        found = {}
+        for folder in cache.iterdir():
+            settings = manifest.read(str(folder))["settings"]
+            found[settings["task"], settings["split"]] = folder
+        return found
+
+    return run
+
+
+def labels(folder):
+    lines = (folder / task_dataset.EXAMPLES).read_text().splitlines()
+    return [json.loads(line)["label"] for line in lines]
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+
+
+@pytest.fixture
+def sentiment(tmp_path):
+    write(tmp_path / "SST-2" / "train.tsv", "sentence\tlabel\na bright lamp\t1\na dull bay\t0\n")
+    write(tmp_path / "SST-2" / "dev.tsv", "sentence\tlabel\nsalt\t0\n")
+    write(tmp_path / "SST-2" / "test.tsv", "index\tsentence\n0\twinter\n")
+    return f"--data_dir={tmp_path}"
+
+
+def test_glue(run, sentiment):
+    found = run("--task=sst-2", sentiment, "--split=train,dev,test", "--set=max_seq_length=9")
+    assert {key: labels(folder) for key, folder in found.items()} == {
+        ("sst-2", "train"): ["1", "0"],
+        ("sst-2", "dev"): ["0"],
+        ("sst-2", "test"): [None],
+    }
+    for folder in found.values():
+        assert manifest.read(str(folder))["settings"]["max_seq_length"] == 9
+
+
+def test_race(run, tmp_path):
+    passage = {
+        "id": "middle1.txt",
+        "article": "The keeper slept.",
+        "questions": ["Who _ ?"],
+        "options": [["slept", "ate", "left", "rose"]],
+        "answers": ["A"],
+    }
+    write(tmp_path / "dev" / "middle" / "1.txt", json.dumps(passage))
+    found = run(
+        *("--task=race", f"--data_dir={tmp_path}", "--split=dev", "--race_level=middle"),
+        *("--set=max_seq_length=20", "--set=max_qa_length=8"),
+    )
+    assert labels(found["race", "dev"]) == ["A"]
+
+
+def squad_file(answers):
+    question = {"id": "q", "question": "Who slept?", "answers": answers}
+    paragraph = {"context": "The keeper slept.", "qas": [question]}
+    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph]}]})
+
+
+@pytest.mark.parametrize(("task", "name"), [("squad1", "dev-v1.1"), ("squad2", "dev-v2.0")])
+def test_squad(run, tmp_path, task, name):
+    content = squad_file([{"text": "keeper", "answer_start": 4}])
+    write(tmp_path / f"{name}.json", content)
+    lengths = ("--set=max_seq_length=31", "--set=doc_stride=5", "--set=max_query_length=7")
+    [folder] = run(f"--task={task}", f"--data_dir={tmp_path}", "--split=dev", *lengths).values()
+    found = manifest.read(str(folder))
+    assert found["settings"]["max_query_length"] == 7
+    assert found["files"] == {task_dataset.RECORDS: 1}
+    assert json.loads((folder / task_dataset.EXAMPLES).read_text())["answers"] == ["keeper"]
+    assert (folder / "windows.npz").exists()
+
+
+def test_own(run, tmp_path):
+    write(tmp_path / "train.csv", "review,stars\nbright,5\ndull,1\n")
+    write(tmp_path / "dev.csv", "review,stars\nsalt,1\n")
+    found = run(
+        *("--task=own", "--text_column=review", "--label_column=stars"),
+        *(f"--data_dir={tmp_path}", "--set=max_seq_length=9"),
+    )
+    assert manifest.read(str(found["own", "dev"]))["settings"]["labels"] == ["1", "5"]
+    assert labels(found["own", "train"]) == ["5", "1"]
+    assert labels(found["own", "dev"]) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [((), 512), (("--recipe=none",), 128), (("--recipe=v1", "--set=max_seq_length=9"), 9)],
+)
+def test_lengths_are_those_of_the_run_that_will_read(run, sentiment, arguments, length):
+    [folder] = run("--task=sst-2", sentiment, "--split=dev", *arguments).values()
+    assert manifest.read(str(folder))["settings"]["max_seq_length"] == length
+
+
+def test_a_run_finds_what_was_prepared(
+    run, run_program, vocabulary_dir, sentiment, tmp_path, capsys
+):
+    found = run("--task=sst-2", sentiment)
+    capsys.readouterr()
+    stopped = run_program(
+        tiny_records.TESTS.parent / "bin" / "run_finetuning",
+        *("--task=sst-2", sentiment, f"--cache_dir={tmp_path}/cache", f"--workdir={tmp_path}/run"),
+        f"--vocabulary={vocabulary_dir}",
+    )
+    assert "the records have vocab_size=211, the config has 30000" in stopped  # so it read them
+    assert capsys.readouterr().out.splitlines() == [
+        f"sst-2 {split}: {found['sst-2', split]} is there already." for split in ("train", "dev")
+    ]
+
+
+def test_own_from_one_file(run, tmp_path):
+    write(tmp_path / "mine.tsv", "text\tlabel\nbright\tgood\ndull\tbad\n")
+    file = f"--input_file={tmp_path / 'mine.tsv'}"
+    found = run("--task=own", file, "--split=train")
+    assert manifest.read(str(found["own", "train"]))["settings"]["labels"] == ["bad", "good"]
+    assert "give --labels" in run("--task=own", file, "--split=dev")
+    found = run("--task=own", file, "--split=dev", "--labels=good,bad")
+    assert manifest.read(str(found["own", "dev"]))["settings"]["labels"] == ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task=mnli-mm"], "there is no task 'mnli-mm'"),
+        (["--task=sst-2"], "there is no file of train: give --data_dir, or name the file"),
+        (["--task=sst-2", "--input_file=a.tsv"], "--input_file is one file of one --split"),
+        (["--task=sst-2", "--split=dev", "--input_file=none.tsv"], "no file matches 'none.tsv'"),
+        (["--task=sst-2", "--data_dir=none"], "--data_dir: none holds no SST-2/train.tsv"),
+        (
+            ["--task=squad1", "--data_dir=none"],
+            "there is no file none/train-v1.1.json. Name the file itself",
+        ),
+        (["--task=race", "--data_dir=none"], "--data_dir: none holds no RACE/train/middle/*.txt"),
+        (["--task=own", "--data_dir=none"], "none must hold one file train.tsv or train.csv"),
+        (["--task=own", "--kind=span", "--data_dir=none"], "there is no kind 'span'"),
+    ],
+)
+def test_mistakes_are_one_line(run, arguments, message, tmp_path):
+    error = run(*arguments)
+    assert error.startswith("create_finetuning_data: ")
+    assert message in error
+    assert "\n" not in error
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,229 @@
+"""The readers of GLUE: every task's own columns, and the ways of the official files."""
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from data_prep.task_data import glue
+
+PARSES = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence1_parse"
+# Task -> split -> (the first row, or none; a row; its texts; its label).
+ROWS = {
+    "cola": {
+        "train": (
+            "",
+            "gj04\t0\t*\tThe keeper slept the lamp.",
+            ["The keeper slept the lamp."],
+            "0",
+        ),
+        "dev": ("", "gj04\t1\t\tThe keeper slept.", ["The keeper slept."], "1"),
+        "test": ("index\tsentence", "5\tThe lamp went out.", ["The lamp went out."], None),
+    },
+    "sst-2": {
+        "train": ("sentence\tlabel", "a bright lamp \t1", ["a bright lamp "], "1"),
+        "test": ("index\tsentence", "5\ta dull lamp .", ["a dull lamp ."], None),
+    },
+    "mrpc": {
+        "dev": (
+            "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+            "1\t70\t71\tHe climbed .\tHe went up .",
+            ["He climbed .", "He went up ."],
+            "1",
+        ),
+        "test": (
+            "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+            "5\t70\t71\tHe climbed .\tHe slept .",
+            ["He climbed .", "He slept ."],
+            None,
+        ),
+    },
+    "sts-b": {
+        "train": (
+            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+            "0\tcaptions\tM\t2012\t1\tnone\tnone\tA man sails.\tA man rows.\t3.800",
+            ["A man sails.", "A man rows."],
+            3.8,
+        ),
+    },
+    "qqp": {
+        "train": (
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+            "9\t1\t2\tWho sails?\tWho rows?\t0",
+            ["Who sails?", "Who rows?"],
+            "0",
+        ),
+        "test": ("id\tquestion1\tquestion2", "5\tWho?\tWhen?", ["Who?", "When?"], None),
+    },
+    "mnli": {
+        "train": (
+            f"{PARSES}\tsentence1\tsentence2\tlabel1\tgold_label",
+            "0\t1\t1n\tfiction\t( a )\t(R a)\tIt rained.\tIt was wet.\tneutral\tentailment",
+            ["It rained.", "It was wet."],
+            "entailment",
+        ),
+        "dev_mismatched": (
+            f"{PARSES}\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tgold_label",
+            "0\t1\t1n\tletters\t( a )\t(R a)\tIt rained.\tIt was dry.\tx\ty\tz\tcontradiction",
+            ["It rained.", "It was dry."],
+            "contradiction",
+        ),
+        "test_mismatched": (
+            f"{PARSES}\tsentence1\tsentence2",
+            "5\t1\t1n\tletters\t( a )\t(R a)\tIt rained.\tIt was dark.",
+            ["It rained.", "It was dark."],
+            None,
+        ),
+    },
+    "qnli": {
+        "dev": (
+            "index\tquestion\tsentence\tlabel",
+            "0\tWho sails?\tA man sails.\tentailment",
+            ["Who sails?", "A man sails."],
+            "entailment",
+        ),
+    },
+    "rte": {
+        "dev": (
+            "index\tsentence1\tsentence2\tlabel",
+            "0\tHe sails.\tHe rows.\tnot_entailment",
+            ["He sails.", "He rows."],
+            "not_entailment",
+        ),
+    },
+    "wnli": {
+        "dev": (
+            "index\tsentence1\tsentence2\tlabel",
+            "0\tIt was wet.\tThe lamp was wet.\t0",
+            ["It was wet.", "The lamp was wet."],
+            "0",
+        ),
+    },
+    "ax": {
+        "test": (
+            "index\tsentence1\tsentence2",
+            "5\tIt is on.\tIt is not on.",
+            ["It is on.", "It is not on."],
+            None,
+        ),
+    },
+}
+CASES = [(name, split, *row) for name, splits in ROWS.items() for split, row in splits.items()]
+
+
+def write(tmp_path, name, split, *lines, end="\n"):
+    """Writes a file of a task where GLUE has it; returns the folder of all tasks."""
+    source = glue.SOURCES[name]
+    folder = tmp_path / source.folder
+    folder.mkdir(exist_ok=True)
+    content = end.join(line for line in lines if line) + end
+    (folder / source.files[split]).write_bytes(content.encode())
+    return tmp_path
+
+
+def read(tmp_path, name, split):
+    task = task_table.get(name)
+    return glue.read(glue.find(task, split, str(tmp_path)), task, split)
+
+
+def test_there_is_a_row_for_every_task():
+    assert ROWS.keys() == glue.SOURCES.keys()
+
+
+@pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES)
+def test_columns(tmp_path, name, split, header, row, texts, label):
+    write(tmp_path, name, split, header, row)
+    [example] = read(tmp_path, name, split).examples
+    assert example.texts == tuple(texts)
+    assert example.label == label
+    assert example.id == ("5" if split.startswith("test") else "0")
+
+
+def test_the_folder_of_the_task_may_be_named_itself(tmp_path):
+    root = write(tmp_path, "sst-2", "dev", "sentence\tlabel", "bright\t1")
+    task = task_table.get("sst-2")
+    path = glue.find(task, "dev", str(root / "SST-2"))
+    assert path == glue.find(task, "dev", str(root))
+
+
+def test_the_official_file_is_taken_whatever_lies_beside_it(tmp_path):
+    root = write(tmp_path, "mrpc", "train", "x")
+    (root / "MRPC" / "train.completed-3668.tsv").touch()
+    found = glue.find(task_table.get("mrpc"), "train", str(root))
+    assert found == str(root / "MRPC" / "train.tsv")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_quotes_marks_and_separators_are_text(tmp_path, end):
+    rows = ['"Bright," he said\t1', 'a "dull lamp\t0', "two\u2028lines\x0b\x85\t1", "' \t0"]
+    write(tmp_path, "sst-2", "train", "\ufeffsentence\tlabel", *rows, end=end)
+    found = read(tmp_path, "sst-2", "train")
+    assert [(*example.texts, example.label) for example in found.examples] == [
+        ('"Bright," he said', "1"),
+        ('a "dull lamp', "0"),
+        ("two\u2028lines\x0b\x85", "1"),
+        ("' ", "0"),
+    ]
+
+
+def test_rows_short_of_fields_are_skipped_and_counted(tmp_path):
+    header, row = ROWS["qqp"]["train"][:2]
+    short = ["1\t2\t3\tWhy is", "it?\tWhy?\t0"]  # a row that a line feed cut in two
+    write(tmp_path, "qqp", "train", header, row, *short, row)
+    found = read(tmp_path, "qqp", "train")
+    assert found.num_skipped == 2
+    assert [example.id for example in found.examples] == ["0", "3"]
+
+
+def test_no_row_of_a_test_file_is_skipped(tmp_path):
+    header, row = ROWS["qqp"]["test"][:2]
+    write(tmp_path, "qqp", "test", header, row, "6\tWho?")
+    found = read(tmp_path, "qqp", "test")
+    assert found.num_skipped == 0
+    assert [(e.id, e.texts) for e in found.examples] == [
+        ("5", ("Who?", "When?")),
+        ("6", ("Who?", "")),
+    ]
+
+
+def test_an_unknown_label_is_named_with_its_line_and_the_known_ones(tmp_path):
+    header, row = ROWS["rte"]["dev"][:2]
+    write(tmp_path, "rte", "dev", header, row, "1\ta\tb\tperhaps")
+    with pytest.raises(UserError, match=r"dev.tsv, line 3: 'perhaps'.*entailment, not_entailment"):
+        read(tmp_path, "rte", "dev")
+
+
+@pytest.mark.parametrize("score", ["", "high", "nan", "inf"])
+def test_a_score_is_a_number(tmp_path, score):
+    header = ROWS["sts-b"]["train"][0]
+    write(tmp_path, "sts-b", "train", header, f"0\ta\tb\t1\t1\tn\tn\tHe.\tShe.\t{score}")
+    with pytest.raises(UserError, match=f"line 2: the label '{score}' is not a number"):
+        read(tmp_path, "sts-b", "train")
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
+    write(tmp_path, "rte", "train", "index\tpremise\tsentence2\tlabel", "0\ta\tb\tentailment")
+    with pytest.raises(UserError, match=r"no column 'sentence1'. It has index, premise"):
+        read(tmp_path, "rte", "train")
+
+
+def test_an_empty_file_is_told(tmp_path):
+    write(tmp_path, "rte", "train")
+    with pytest.raises(UserError, match=r"train.tsv is empty"):
+        read(tmp_path, "rte", "train")
+
+
+def test_bytes_that_are_not_utf8_are_told_with_their_line(tmp_path):
+    root = write(tmp_path, "sst-2", "dev", "sentence\tlabel", "bright\t1")
+    path = root / "SST-2" / "dev.tsv"
+    path.write_bytes(path.read_bytes() + b"caf\xe9\t1\n")
+    with pytest.raises(UserError, match="line 3: this is not UTF-8"):
+        read(tmp_path, "sst-2", "dev")
+
+
+def test_a_split_or_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(
+        UserError, match=r"rte has no split 'dev_mismatched'. It has train, dev, test"
+    ):
+        glue.find(task_table.get("rte"), "dev_mismatched", str(tmp_path))
+    with pytest.raises(UserError, match=r"holds no MNLI/dev_matched.tsv"):
+        glue.find(task_table.get("mnli"), "dev", str(tmp_path))

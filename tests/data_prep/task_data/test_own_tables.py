@@ -1,0 +1,232 @@
+"""A task of the user's from tsv, csv and JSON lines, by the names of columns."""
+
+import json
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from data_prep.task_data import own_tables
+from data_prep.task_data.own_tables import Columns
+
+TASK = task_table.own("classification", ["bad", "good"])
+PLAIN = Columns(text="review", label="verdict", id="name")
+FILES = {
+    "tsv": '\ufeffname\treview\tverdict\na\tA "fine lamp\tgood\n\nb\tToo\u2028dark\tbad\n',
+    "csv": '\ufeffname,review,verdict\r\na,"A ""fine lamp",good\r\n\r\nb,Too\u2028dark,bad\r\n',
+    "jsonl": '{"name": "a", "review": "A \\"fine lamp", "verdict": "good"}\n\n'
+    '{"name": "b", "review": "Too\u2028dark", "verdict": "bad", "more": [1]}\n',
+}
+EXAMPLES = [("a", ('A "fine lamp',), "good"), ("b", ("Too\u2028dark",), "bad")]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        (tmp_path / name).write_bytes(content.encode())
+        return str(tmp_path / name)
+
+    return write
+
+
+def read(path, task=TASK, split="train", columns=PLAIN):
+    return [tuple(example) for example in own_tables.read(path, task, split, columns).examples]
+
+
+@pytest.mark.parametrize("suffix", FILES)
+def test_every_format_says_the_same(write, suffix):
+    assert read(write(f"train.{suffix}", FILES[suffix])) == EXAMPLES
+
+
+def test_a_text_of_csv_may_have_several_lines(write):
+    path = write("dev.csv", 'text,label\n"one,\ntwo",good\nthree,bad\n')
+    found = read(path, columns=Columns())
+    assert found == [("0", ("one,\ntwo",), "good"), ("1", ("three",), "bad")]
+
+
+def test_a_pair(write):
+    columns = Columns(text="b", second_text="a", label="c")
+    path = write("dev.tsv", "a\tb\tc\nfirst\tsecond\tgood\n")
+    assert read(path, columns=columns) == [("0", ("second", "first"), "good")]
+
+
+def test_a_text_of_csv_may_be_long(write):
+    text = "lamp " * 30_000
+    path = write("dev.csv", f'text,label\n"{text}",good\n')
+    assert read(path, columns=Columns()) == [("0", (text,), "good")]
+
+
+@pytest.mark.parametrize("name", ["dev.csv", "dev.tsv"])
+def test_the_header_is_the_first_line_that_is_not_blank(write, name):
+    comma = {"dev.csv": ",", "dev.tsv": "\t"}[name]
+    path = write(name, f"\n\ntext{comma}label\nx{comma}good\n")
+    assert read(path, columns=Columns()) == [("0", ("x",), "good")]
+
+
+def test_regression(write):
+    path = write("dev.jsonl", '{"text": "x", "label": 4}\n{"text": "y", "label": "-2.5"}\n')
+    found = read(path, task_table.own("regression"), columns=Columns())
+    assert [label for _, _, label in found] == [4.0, -2.5]
+
+
+CHOICE = "text,question,x,y,z,label\nFog rose.,It was _ then.,wet,dry,hot,A\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "endings"),
+    [
+        ("question", ("It was wet then.", "It was dry then.", "It was hot then.")),
+        (None, ("wet", "dry", "hot")),
+    ],
+)
+def test_multiple_choice(write, question, endings):
+    columns = Columns(second_text=question, choices=("x", "y", "z"))
+    task = own_tables.make_task("multiple_choice", columns)
+    assert task.labels == ("A", "B", "C")
+    path = write("dev.csv", CHOICE)
+    assert read(path, task, columns=columns) == [("0", ("Fog rose.", *endings), "A")]
+
+
+@pytest.mark.parametrize(
+    ("task", "choices", "message"),
+    [
+        (task_table.own("multiple_choice", "ABC"), (), "names 0 columns, but .* has 3 choices"),
+        (
+            task_table.own("multiple_choice", "ABC"),
+            ("x", "y"),
+            "names 2 columns, but .* has 3 choices",
+        ),
+        (TASK, ("x", "y"), "names 2 columns, but the task, which is classification, has 0 choices"),
+    ],
+)
+def test_choices_are_those_of_the_task(write, task, choices, message):
+    with pytest.raises(UserError, match=f"--choice_columns {message}"):
+        read(write("test.csv", CHOICE), task, "test", Columns(choices=choices))
+
+
+def test_labels_are_those_of_train(write):
+    path = write("train.csv", "text,label\nx,good\ny,bad\nz,good\n")
+    task = own_tables.make_task("classification", Columns(), train_file=path)
+    assert task.labels == ("bad", "good")
+
+
+def test_labels_that_are_found_are_said(write, capsys):
+    path = write("train.csv", "text,label\nx,no\ny,yes\nz,yse\nx,yes\n")
+    own_tables.make_task("classification", Columns(), train_file=path)
+    assert capsys.readouterr().out == f"3 labels in {path}: no, yes, yse\n"
+    own_tables.make_task("classification", Columns(), labels=["no", "yes"], train_file=path)
+    assert capsys.readouterr().out == ""
+
+
+def test_so_many_labels_that_the_column_may_be_wrong(write):
+    most, many = (
+        write(f"{number}.csv", "text,label\n" + "".join(f"x,a{i}\n" for i in range(number)))
+        for number in (100, 101)
+    )
+    assert len(own_tables.make_task("classification", Columns(), train_file=most).labels) == 100
+    with pytest.raises(UserError, match="'label' has 101 different labels: is --label_column ri"):
+        own_tables.make_task("classification", Columns(), train_file=many)
+
+
+def test_labels_that_are_numbers_are_in_their_order(write):
+    rows = "".join(json.dumps({"text": "x", "label": n}) + "\n" for n in (10, 2, 1, 10))
+    task = own_tables.make_task("classification", Columns(), train_file=write("train.jsonl", rows))
+    assert task.labels == ("1", "2", "10")
+    assert [label for *_, label in read(write("dev.jsonl", rows), task, "dev", Columns())] == [
+        *("10", "2", "1", "10")
+    ]
+
+
+def test_given_labels_keep_their_order():
+    assert own_tables.make_task("classification", Columns(), labels=["z", "a"]).labels == ("z", "a")
+
+
+@pytest.mark.parametrize("split", ["test", "test_mismatched"])
+@pytest.mark.parametrize(("header", "label"), [("text\tlabel", "good"), ("text\tother", None)])
+def test_a_test_file_may_lack_labels(write, split, header, label):
+    path = write("test.tsv", f"{header}\nx\tgood\n")
+    assert read(path, split=split, columns=Columns()) == [("0", ("x",), label)]
+
+
+@pytest.mark.parametrize("task", [TASK, task_table.own("regression")], ids=lambda task: task.kind)
+def test_labels_of_a_test_file_may_be_empty(write, task):
+    path = write("test.csv", "text,label\nx,\ny,\n")
+    assert [label for *_, label in read(path, task, "test", Columns())] == [None, None]
+    path = write("test.jsonl", '{"text": "x", "label": null}\n{"text": "y"}\n')
+    assert [label for *_, label in read(path, task, "test", Columns())] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "dev.tsv",
+            "text\tclass\nx\tgood\n",
+            "dev.tsv: there is no column 'label'. It has text, cl",
+        ),
+        (
+            "dev.csv",
+            "text,label\nx,good\ny,fair\n",
+            "dev.csv, line 3: 'fair' is not a label of own, ",
+        ),
+        ("dev.csv", "text,label\nx,good\ny,z,bad\n", "line 3: 3 fields, but the header has 2"),
+        ("dev.csv", 'text,label\n"x,good\n', "line 2: this is not csv: unexpected end"),
+        (
+            "dev.jsonl",
+            '{"text": "x", "label": "good"}\n{"label": "bad"}\n',
+            "line 2.*no column 'te",
+        ),
+        ("dev.jsonl", '{"text": "x", "label": null}\n', "line 1: '' is not a label of own"),
+        ("dev.jsonl", '{"text": "\\udc80", "label": "good"}\n', "line 1: this is not JSON"),
+        ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
+        ("dev.csv", " \n", "dev.csv is empty"),
+        ("dev.csv", ",,\n", "dev.csv has no header"),
+        ("dev.csv", "text,label,text\nx,good,y\n", "dev.csv: 2 columns are called 'text'"),
+        ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
+    ],
+)
+def test_bad_input_is_one_line_with_its_place(write, name, content, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(write(name, content), split="dev", columns=Columns())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "labels", "message"),
+    [
+        ("multiple_choice", Columns(), [], "choice_columns belongs to --kind=multiple_choice"),
+        ("regression", Columns(choices=("a", "b")), [], "choice_columns belongs to"),
+        ("classification", Columns(), [], "give --labels"),
+        ("multiple_choice", Columns(choices=("a", "b")), ["1", "2", "3"], "3 labels for 2 choices"),
+    ],
+)
+def test_a_task_that_makes_no_sense(kind, columns, labels, message):
+    with pytest.raises(UserError, match=message):
+        own_tables.make_task(kind, columns, labels=labels)
+
+
+def test_find(write, tmp_path):
+    path = write("dev.csv", "x")
+    assert own_tables.find("dev", str(tmp_path)) == path
+    write("dev.jsonl", "x")
+    with pytest.raises(UserError, match=r"must hold one file dev.tsv or dev.csv.*, not 2"):
+        own_tables.find("dev", str(tmp_path))
+    with pytest.raises(UserError, match=r"not 0. Name the file itself"):
+        own_tables.find("train", str(tmp_path))
+
+
+def test_columns_say_whether_there_are_pairs(write):
+    pairs, single = Columns(second_text="second"), Columns()
+    path = write("dev.csv", "text,second,label\nx,y,1.5\n")
+    for columns, other, remedy in (
+        (pairs, single, "of pairs of texts, so name the column"),
+        (single, pairs, "of one text, so leave it out"),
+    ):
+        task = own_tables.make_task("regression", columns)
+        assert task.has_pairs == (columns is pairs)
+        assert len(read(path, task, columns=columns)[0][1]) == 1 + task.has_pairs
+        with pytest.raises(UserError, match=f"--second_text_column: the task is {remedy}"):
+            read(path, task, columns=other)
+        assert read(path, task_table.own("regression"), columns=other)
+    choices = Columns(second_text="question", choices=("x", "y", "z"))
+    assert own_tables.make_task("multiple_choice", choices).has_pairs is None

@@ -1,0 +1,159 @@
+"""The reader of RACE: its folders, how question and option become one text, what is refused."""
+
+import json
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from data_prep.task_data import race
+
+RACE = task_table.get("race")
+PASSAGE = {
+    "answers": ["B", "D"],
+    "options": [["salt", "oil", "ice", "sand"], ["one", "two", "three", "four"]],
+    "questions": ["The lamp burned _ .", "How many steps?"],
+    "article": "The keeper filled\u2028the lamp.",
+}
+
+
+def write(folder, name, *passages):
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(passage, ensure_ascii=False) + "\n" for passage in passages)
+    (folder / name).write_text(lines, encoding="utf-8")
+    return str(folder / name)
+
+
+def test_a_passage_becomes_an_example_for_each_question(tmp_path):
+    path = write(tmp_path / "dev" / "high", "12.txt", {**PASSAGE, "id": "high12.txt"})
+    first, second = race.read([path], RACE).examples
+    assert first.id == "high12.txt-0"
+    assert first.label == "B"
+    article = PASSAGE["article"]
+    assert first.texts == (
+        article,
+        *("The lamp burned salt .", "The lamp burned oil ."),
+        *("The lamp burned ice .", "The lamp burned sand ."),
+    )
+    assert (second.id, second.label) == ("high12.txt-1", "D")
+    assert second.texts[0] == article
+    assert second.texts[4] == "How many steps? four"
+
+
+def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
+    path = write(tmp_path / "middle", "7.txt", PASSAGE)
+    joined = write(tmp_path / "high", "all.txt", PASSAGE, PASSAGE)
+    ids = [example.id for example in race.read([path, joined], RACE).examples]
+    assert ids == [
+        *("middle7.txt-0", "middle7.txt-1"),
+        *("highall.txt-0", "highall.txt-1", "highall.txt:2-0", "highall.txt:2-1"),
+    ]
+
+
+def test_an_id_has_the_level_of_the_folder_if_it_is_one(tmp_path, monkeypatch):
+    named = write(tmp_path / "mytest", "a.txt", {**PASSAGE, "id": "high1.txt"})
+    bare = write(tmp_path / "mytest", "7.txt", PASSAGE)
+    ids = [example.id for example in race.read([named, bare], RACE).examples]
+    assert ids == ["high1.txt-0", "high1.txt-1", "7.txt-0", "7.txt-1"]
+    write(tmp_path / "middle", "8.txt", PASSAGE)
+    monkeypatch.chdir(tmp_path / "middle")
+    assert race.read(["8.txt"], RACE).examples[0].id == "middle8.txt-0"
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("He _ it.", "He \\1 oil it."),
+        ("He ____ it.", "He \\1 oil it."),
+        ("_ and _", "\\1 oil and \\1 oil"),
+        ("Who?", "Who? \\1 oil"),
+    ],
+)
+def test_each_blank_is_filled_once(question, text):
+    assert race.ending(question, "\\1 oil") == text
+
+
+def test_unlabelled(tmp_path):
+    path = write(tmp_path / "high", "1.txt", {k: v for k, v in PASSAGE.items() if k != "answers"})
+    assert [example.label for example in race.read([path], RACE).examples] == [None, None]
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for level, names in {"high": ["1", "22", "3"], "middle": ["4"]}.items():
+        for name in names:
+            write(tmp_path / "RACE" / "dev" / level, f"{name}.txt", PASSAGE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("level", "names"),
+    [
+        ("all", ["middle/4.txt", "high/1.txt", "high/22.txt", "high/3.txt"]),
+        ("middle", ["middle/4.txt"]),
+        ("high", ["high/1.txt", "high/22.txt", "high/3.txt"]),
+    ],
+)
+def test_levels(folders, level, names):
+    expected = [str(folders / "RACE" / "dev" / name) for name in names]
+    assert race.find("dev", str(folders), level) == expected
+    assert race.find("dev", str(folders / "RACE"), level) == expected
+
+
+def test_the_joined_file_is_taken_only_alone(folders):
+    folder = folders / "RACE" / "dev" / "middle"
+    joined = write(folder, "all.txt", PASSAGE)
+    assert joined not in race.find("dev", str(folders), "middle")
+    (folder / "4.txt").unlink()
+    assert race.find("dev", str(folders), "middle") == [joined]
+
+
+@pytest.mark.parametrize(
+    ("split", "level", "message"),
+    [
+        ("dev", "low", "no level 'low'. It has all, middle, high"),
+        ("dev_mismatched", "all", "no split 'dev_mismatched'"),
+        ("test", "all", r"holds no RACE/test/middle/\*.txt"),
+    ],
+)
+def test_what_is_not_there(folders, split, level, message):
+    with pytest.raises(UserError, match=message):
+        race.find(split, str(folders), level)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"options": [["a", "b", "c", "d"], ["a", "b", "c"]]}, "question 2: 3 options, but race h"),
+        ({"answers": ["A", "E"]}, "question 2: 'E' is not a label of race, which has A, B, C, D"),
+        ({"answers": ["A"]}, "2 questions, but 2 lists of options and 1 answers"),
+        ({"options": []}, "2 questions, but 0 lists of options"),
+        ({"article": None}, "is not of the form of RACE"),
+        ({"questions": [1, 2]}, "is not of the form of RACE"),
+        ({"options": "abcd"}, "is not of the form of RACE"),
+    ],
+)
+def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):
+    path = write(tmp_path / "high", "9.txt", PASSAGE | changes)
+    with pytest.raises(UserError, match=f"9.txt, line 1.*{message}"):
+        race.read([path], RACE)
+
+
+def test_a_missing_field_is_named(tmp_path):
+    path = write(tmp_path / "high", "9.txt", {"article": "x", "questions": []})
+    with pytest.raises(UserError, match="no 'options', so this is no passage of RACE"):
+        race.read([path], RACE)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("{", "line 1: this is not JSON"),
+        ("[1]", "line 1: this is not a JSON obj"),
+    ],
+)
+def test_a_file_that_is_no_json(tmp_path, content, message):
+    (tmp_path / "9.txt").write_text(content)
+    with pytest.raises(UserError, match=f"9.txt.* {message}"):
+        race.read([str(tmp_path / "9.txt")], RACE)

@@ -1,0 +1,119 @@
+"""The records of classification, regression and multiple choice, token for token."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tiny_records
+import tiny_tables
+from tiny_tables import CHOICES, LONG, QUESTION, ROWS, TASK, S, examples, read
+
+from albert_tf.records import features, manifest, task_table
+from data_prep.pretraining_data import record_writer
+from data_prep.task_data import sequence_features
+from data_prep.task_data.own_tables import Columns
+
+vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
+write, prepare = tiny_tables.write, tiny_tables.prepare
+
+
+def rows_of(tokenizer, *texts):
+    """ids, mask and segments of [CLS] text [SEP] (text [SEP]), each as long as it is."""
+    ids, segments = [tokenizer.cls_id], [0]
+    for segment, tokens in enumerate(texts):
+        ids += [*tokens, tokenizer.sep_id]
+        segments += [segment] * (len(tokens) + 1)
+    return ids, [1] * len(ids), segments
+
+
+def assert_row(arrays, row, expected):
+    names = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+    for name, values in zip(names, expected, strict=True):
+        found = arrays[name][row]
+        assert found.tolist() == values + [0] * (len(found) - len(values)), name
+
+
+def test_pairs(write, prepare, tokenizer):
+    arrays = read(prepare(write(ROWS)))
+    first, second = tokenizer.encode("The lamp"), tokenizer.encode("a rock")
+    assert_row(arrays, 0, rows_of(tokenizer, first, second))
+    second = tokenizer.encode("the sea")
+    long = tokenizer.encode(LONG)[: S - 3 - len(second)]
+    assert_row(arrays, 1, rows_of(tokenizer, long, second))
+    assert_row(arrays, 2, rows_of(tokenizer, [], []))
+    assert arrays[features.LABEL_IDS].tolist() == [[1], [0], [1]]
+
+
+def test_single_texts(write, prepare, tokenizer):
+    folder = prepare(write(ROWS), columns=Columns())
+    arrays = read(folder)
+    assert_row(arrays, 0, rows_of(tokenizer, tokenizer.encode("The lamp")))
+    assert_row(arrays, 1, rows_of(tokenizer, tokenizer.encode(LONG)[: S - 2]))
+    assert manifest.read(folder)["statistics"]["truncated"] == 1
+
+
+def test_cut_pair_is_what_cutting_token_by_token_arrives_at():
+    for first, second, room in itertools.product(range(12), range(12), range(2, 14)):
+        expected = [first, second]
+        while sum(expected) > room:
+            expected[expected[0] <= expected[1]] -= 1
+        assert sequence_features.cut_pair(first, second, room) == tuple(expected)
+
+
+def test_multiple_choice(write, prepare, tokenizer):
+    task = task_table.own("multiple_choice", ["A", "B", "C"])
+    rows = [{**QUESTION, "label": "C"}, {**QUESTION, "text": "The sea", "label": "A"}]
+    folder = prepare(write(rows), task, columns=CHOICES, max_qa_length=6)
+    arrays = read(folder, task, num_choices=3)
+    assert arrays[features.LABEL_IDS].tolist() == [[2], [0]]
+    del arrays[features.LABEL_IDS]
+    arrays = {name: value.reshape(2, 3, S) for name, value in arrays.items()}
+    for choice, option in enumerate("xyz"):
+        ending = tokenizer.encode(QUESTION["question"].replace("_", QUESTION[option]))[-6:]
+        for row, text in enumerate((LONG, "The sea")):
+            passage = tokenizer.encode(text)[: S - 3 - len(ending)]
+            assert_row(arrays, (row, choice), rows_of(tokenizer, passage, ending))
+    statistics = manifest.read(folder)["statistics"]
+    assert statistics == {
+        "examples": 2,
+        "skipped_rows": 0,
+        "truncated": 1,
+        "truncated_endings": 2,
+    }
+
+
+def test_more_than_a_batch_of_examples(write, prepare, tokenizer):
+    words = ["the", "keeper", "lamp", "rock", "bay"]
+    rows = [
+        {"text": words[i % 5], "second": words[i % 3], "label": ["no", "yes"][i % 2]}
+        for i in range(600)
+    ]
+    arrays = read(prepare(write(rows)))
+    assert len(arrays[features.LABEL_IDS]) == 600
+    for i in (0, 255, 256, 599):
+        texts = (tokenizer.encode(words[i % 5]), tokenizer.encode(words[i % 3]))
+        assert_row(arrays, i, rows_of(tokenizer, *texts))
+        assert arrays[features.LABEL_IDS][i] == i % 2
+
+
+def test_regression(write, prepare):
+    task = task_table.own("regression")
+    path = write([{"text": "a", "label": 3.8}, {"text": "b", "label": -1}])
+    folder = prepare(path, task, columns=Columns())
+    labels = read(folder, task)[features.LABEL_IDS]
+    np.testing.assert_array_equal(labels, np.array([[3.8], [-1]], np.float32))
+    assert examples(folder) == [{"id": "0", "label": 3.8}, {"id": "1", "label": -1.0}]
+
+
+def test_floats_are_serialized_as_protobuf_does():
+    batch = {"label_ids": np.array([[0.5], [-3.25]], np.float32), "ids": np.array([[1, 2], [3, 4]])}
+    expected = [features.to_example({k: v[i] for k, v in batch.items()}) for i in range(2)]
+    assert record_writer.serialize(batch) == expected
+
+
+@pytest.mark.parametrize("task", [TASK, task_table.own("regression")], ids=lambda task: task.kind)
+def test_unlabelled_files_store_0_and_say_so(write, prepare, task):
+    rows = [{"text": "a", "name": "é"}, {"text": "b", "name": "ü"}]
+    folder = prepare(write(rows), task, "test", columns=Columns(id="name"))
+    assert read(folder, task)[features.LABEL_IDS].tolist() == [[0], [0]]
+    assert examples(folder) == [{"id": "é", "label": None}, {"id": "ü", "label": None}]

@@ -1,0 +1,187 @@
+"""SQuAD's JSON: what is refused, and that an answer comes back as it was."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_questions
+import tiny_records
+from tiny_questions import CONTEXT, question
+
+from albert_tf.errors import UserError
+from albert_tf.tasks import span_decoding, squad_metrics
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from data_prep.task_data import squad
+from data_prep.task_data.span_features import Answer, Question
+
+vocabulary_dir = tiny_records.vocabulary_dir
+write = tiny_questions.write
+
+SATURDAY = {"text": "a mat", "answer_start": 16}
+
+
+def entry(name="q1", **changes):
+    return {"id": name, "question": "Who sat?", "answers": [SATURDAY], **changes}
+
+
+def official(*entries, context=CONTEXT):
+    return {"version": "x", "data": [{"title": "t", "paragraphs": [paragraph(entries, context)]}]}
+
+
+def paragraph(entries, context=CONTEXT):
+    return {"context": context, "qas": list(entries)}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content, **options):
+        path = tmp_path / "dev.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return squad.read(str(path), **options)
+
+    return read
+
+
+def test_both_versions_are_read(read):
+    found = read(
+        official(
+            entry(),
+            entry("q2", answers=[SATURDAY, {"text": "mat", "answer_start": 18}]),
+            entry("q3", answers=[], is_impossible=True, plausible_answers=[SATURDAY]),
+            {"id": 4, "question": "Where?"},
+            entry("q5", answers=[], is_impossible=False),
+        )
+    )
+    mat = Answer("a mat", 16)
+    assert found == [
+        Question("q1", "Who sat?", CONTEXT, (mat,), False, True),
+        Question("q2", "Who sat?", CONTEXT, (mat, Answer("mat", 18)), False, True),
+        Question("q3", "Who sat?", CONTEXT, (), True, True),
+        Question("4", "Where?", CONTEXT, (), False, False),
+        Question("q5", "Who sat?", CONTEXT, (), False, False),
+    ]
+
+
+def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
+    content = official(entry(answers=[{"text": "cat", "answer_start": 2}]), context="\ud83d cat 😀")
+    (found,) = read(content)
+    assert found.context == "\ufffd cat 😀"
+    assert found.answers == (Answer("cat", 2),)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "the beginning is not as in SQuAD's files"),
+        ({"data": []}, "holds no question"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, "KeyError: 'context'"),
+        (official({"id": "q1"}), "KeyError: 'question'"),
+        (official(entry(), {"question": "?"}), "what comes after question q1 is not"),
+        (official(entry(question=3)), "'question' is 3"),
+        (official(entry(answers=[{"text": "a mat"}])), "KeyError: 'answer_start'"),
+        (official(entry(answers=[{"text": "a", "answer_start": 1.5}])), "TypeError"),
+        (official(entry(answers="a mat")), "TypeError"),
+        (official(entry(), entry()), "2 questions have the id q1"),
+        (official(entry(answers=[{**SATURDAY, "answer_start": 15}])), "'a mat' is not in its"),
+        (official(entry(answers=[{**SATURDAY, "answer_start": -6}])), "at answer_start=-6"),
+        (official(entry(answers=[SATURDAY, {"text": "dog", "answer_start": 0}])), "'dog'"),
+        (official(entry(answers=[{"text": " ", "answer_start": 3}])), "has an empty answer"),
+        (official(entry(is_impossible=True)), "is_impossible and has answers"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(read, content, expected):
+    with pytest.raises(UserError) as error:
+        read(content)
+    message = str(error.value)
+    assert expected in message
+    assert "dev.json" in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no file"):
+        squad.read(str(tmp_path / "none.json"))
+
+
+def test_version_1_has_an_answer_to_every_question(read):
+    content = official(entry(), entry("q2", answers=[], is_impossible=True))
+    assert len(read(content)) == 2
+    with pytest.raises(UserError, match="question q2 has no answer"):
+        read(content, kind="span")
+
+
+def test_a_question_must_leave_room(write, tmp_path):
+    with pytest.raises(UserError, match="max_query_length=7 leaves no room"):
+        write([question()], max_query_length=7)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_needs_labels(write, tmp_path):
+    unlabelled = question("", id="q7", is_impossible=False, labelled=False)
+    with pytest.raises(UserError, match="1 questions have no answers, q7 for one"):
+        write([question(), unlabelled], is_training=True)
+    assert list(tmp_path.iterdir()) == []
+    assert write([question(), question("", id="q7")], is_training=True)[0][0] == 6
+
+
+def test_records_of_many_questions_are_in_order(write):
+    (count, _, _), records, examples, cut = write([question(id=str(i)) for i in range(301)])
+    assert count == 903
+    assert [i for (i,) in records["unique_ids"]] == cut.unique_ids.tolist()
+    assert np.diff(cut.unique_ids).tolist() == [1] * 902
+    assert [row["id"] for row in examples] == [str(i) for i in range(301)]
+
+
+TEXTS = [
+    ("The ﬁnal oﬃce of the café; ½ of it.", ["ﬁnal", "oﬃce of the café", "½ of it"]),
+    ("한국어 문장을 읽고 the cat", ["한국어", "문장을 읽고", "cat"]),
+    ("İstanbul e\u0301te\u0301 \u200bzero\u00adwidth 2011, x", ["e\u0301te\u0301", "2011"]),
+    ("the 😀 cat 👨‍👩‍👧 said: 日本語 ＡＢＣ", ["😀", "日本語 ＡＢＣ", "cat 👨‍👩‍👧 said"]),
+    (
+        "NUL \x00 and x, \u2028 a line\nand \t another",
+        ["NUL \x00 and x", "line\nand \t another"],
+    ),
+    ("我爱北京的猫 and so on " * 9, ["so on 我爱北京的猫 and"]),
+    ("Nothing is known of it.", [None]),
+]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "a", "##t", "e", "##te", ","]
+
+
+def asked_about_texts():
+    for context, parts in TEXTS:
+        for part in parts:
+            found = () if part is None else (Answer(part, context.rindex(part)),)
+            name = f"{context[:9]}: {part}"
+            yield Question(name, "the what of it", context, found, part is None, True)
+
+
+@pytest.mark.parametrize("kind", ["SentencePiece", "WordPiece"])
+@pytest.mark.parametrize("max_seq_length", [31, 250])
+def test_an_answer_there_and_back(write, vocabulary_dir, kind, max_seq_length):
+    """Logits that know the positions give every answer, as it was."""
+    rows = "".join(f"{piece}\n" for piece in WORDS).encode()
+    vocabulary = {
+        "SentencePiece": lambda: tokenization.load(vocabulary_dir),
+        "WordPiece": lambda: tokenization.from_rows(rows, WordPieceConfig()),
+    }[kind]()
+    lengths = {"max_seq_length": max_seq_length, "doc_stride": 5, "max_query_length": 4}
+    _, records, examples, cut = write(list(asked_about_texts()), vocabulary, **lengths)
+    columns = {name: np.array(values)[:, 0] for name, values in records.items()}
+    outputs = {
+        "unique_ids": columns["unique_ids"],
+        "start_logits": 9.0 * np.eye(max_seq_length)[columns["start_positions"]],
+        "end_logits": 9.0 * np.eye(max_seq_length)[columns["end_positions"]],
+    }
+    found = span_decoding.predict(outputs, cut, examples, may_be_none=True)
+    for example in examples:
+        if example["answers"]:
+            assert found[example["id"]]["prediction"] == example["answers"][0]
+    scores = squad_metrics.evaluate(
+        examples,
+        {name: prediction["prediction"] for name, prediction in found.items()},
+        {name: prediction["null_odds"] for name, prediction in found.items()},
+    )
+    assert scores["exact"] == scores["f1"] == scores["best_f1"] == 100
+    assert (scores["HasAns_total"], scores["NoAns_total"]) == (14, 1)

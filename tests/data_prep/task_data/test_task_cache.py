@@ -1,0 +1,199 @@
+"""Prepared folders: what their names depend on, that they are whole or not there."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import pytest
+import tiny_records
+import tiny_tables
+from tiny_tables import CHOICES, PAIR, QUESTION, ROWS, TASK, S, examples
+
+from albert_tf.errors import UserError
+from albert_tf.records import manifest, task_dataset, task_table
+from data_prep.task_data import sequence_features, task_cache
+from data_prep.task_data.own_tables import Columns
+from data_prep.task_data.sequence_features import Lengths
+from data_prep.task_data.task_families import Source
+
+vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
+write, prepare = tiny_tables.write, tiny_tables.prepare
+
+
+def test_manifest_and_the_line_that_is_printed(write, prepare, tokenizer, capsys):
+    folder = prepare(write(ROWS))
+    found = manifest.read(folder)
+    assert found["settings"] == {
+        "task": "own",
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "split": "train",
+        "max_seq_length": S,
+    }
+    assert found["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
+    assert manifest.num_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
+    assert found["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
+    printed = f"own train: 3 examples, 0 skipped rows, 1 truncated -> {folder}\n"
+    assert capsys.readouterr().out == printed
+
+
+def test_manifests_of_own_tasks_say_whether_there_are_pairs(write, prepare):
+    task = dataclasses.replace(TASK, has_pairs=True)
+    folder = prepare(write(ROWS), task)
+    assert manifest.read(folder)["settings"]["has_pairs"] is True
+    assert prepare(write(ROWS)) == folder  # one of before it was known
+
+
+def test_what_is_there_is_not_made_again(write, prepare, capsys):
+    path = write(ROWS)
+    folder = prepare(path)
+    time = os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns
+    capsys.readouterr()
+    assert prepare(path) == folder
+    assert os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns == time
+    assert capsys.readouterr().out == f"own train: {folder} is there already.\n"
+
+
+def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenizer, tmp_path):
+    path = write(ROWS)
+    other = task_table.own("classification", ["yes", "no"])
+    recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
+    source = Source(input_file=path, columns=PAIR)
+    cache = str(tmp_path / "cache")
+    lengths = Lengths(max_seq_length=S)
+    folders = [
+        prepare(path),
+        prepare(path, other),
+        prepare(path, split="dev"),
+        prepare(path, columns=Columns()),
+        prepare(path, max_seq_length=S + 1),
+        prepare(write(ROWS[:2], "other.jsonl")),
+        task_cache.prepare(TASK, "train", source, recased, cache, lengths=lengths),
+    ]
+    assert len(set(folders)) == len(folders)
+    # A length of another kind of task changes nothing.
+    assert prepare(path, doc_stride=7, max_qa_length=3) == folders[0]
+    write(ROWS[1:])
+    assert prepare(path) not in folders
+
+
+def test_the_name_does_not_depend_on_how_the_path_is_written(write, prepare, tmp_path, monkeypatch):
+    folder = prepare(write(ROWS))
+    monkeypatch.chdir(tmp_path)
+    assert prepare("rows.jsonl") == folder
+    (tmp_path / "elsewhere").mkdir()
+    assert prepare(shutil.copy("rows.jsonl", "elsewhere")) == folder
+
+
+def test_the_name_depends_on_the_level_of_race(prepare, tmp_path, monkeypatch):
+    passage = {"article": "A", "questions": ["B"], "options": [["a", "b", "c", "d"]]}
+    for level in ("middle", "high"):
+        (tmp_path / level).mkdir()
+        (tmp_path / level / "1.txt").write_text(json.dumps(passage))
+    race = task_table.get("race")
+    folder = prepare(str(tmp_path / "middle/1.txt"), race, "test", max_qa_length=5)
+    assert prepare(str(tmp_path / "high/1.txt"), race, "test", max_qa_length=5) != folder
+    monkeypatch.chdir(tmp_path / "middle")
+    assert prepare("1.txt", race, "test", max_qa_length=5) == folder
+
+
+def test_nothing_is_left_of_a_failure(write, prepare, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    path = write(ROWS)
+    with monkeypatch.context() as context:
+        context.setattr(sequence_features.records, "serialize", fail)
+        with pytest.raises(OSError, match="disk full"):
+            prepare(path)
+    assert os.listdir(tmp_path / "cache") == []
+    assert len(examples(prepare(path))) == 3
+
+
+def test_a_folder_that_another_program_finished_meanwhile_is_kept(
+    write, prepare, tmp_path, monkeypatch
+):
+    path, write_records, folders = write(ROWS), sequence_features.write, []
+
+    def write_slowly(*arguments, **options):
+        if not folders:
+            folders.append(None)
+            folders.append(prepare(path))
+        return write_records(*arguments, **options)
+
+    monkeypatch.setattr(sequence_features, "write", write_slowly)
+    assert prepare(path) == folders[1]
+    assert os.listdir(tmp_path / "cache") == [os.path.basename(folders[1])]
+    assert len(examples(folders[1])) == 3
+
+
+def test_a_folder_without_its_manifest_is_made_anew(write, prepare, tmp_path):
+    path = write(ROWS)
+    folder = prepare(path)
+    for name in (manifest.NAME, task_dataset.EXAMPLES):
+        os.remove(os.path.join(folder, name))
+    assert prepare(path) == folder
+    assert manifest.num_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
+    assert len(examples(folder)) == 3
+    assert os.listdir(tmp_path / "cache") == [os.path.basename(folder)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "message"),
+    [
+        (
+            [{"text": "a", "label": "maybe"}],
+            {},
+            "line 1: 'maybe' is not a label of own, .* no, yes",
+        ),
+        (ROWS[:1] * 2, {"id": "text"}, "the id 'The lamp' is there 2 times"),
+        ([{"text": "a"}], {}, "no column 'label'"),
+    ],
+)
+def test_bad_input_leaves_nothing(write, prepare, tmp_path, rows, changes, message):
+    with pytest.raises(UserError, match=message):
+        prepare(write(rows), columns=Columns(**changes))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_table_of_nothing_but_a_header(prepare, tmp_path):
+    (tmp_path / "dev.csv").write_text("text,label\n")
+    with pytest.raises(UserError, match=r"dev\.csv has no examples"):
+        prepare(str(tmp_path / "dev.csv"), columns=Columns())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ({"max_seq_length": 4}, "max_seq_length must be at least 5, not 4"),
+        ({"max_qa_length": 0}, "max_qa_length must be at least 1, not 0"),
+        ({"max_qa_length": S - 3}, "max_qa_length=10 leaves no room for the passage"),
+    ],
+)
+def test_lengths_that_make_no_sense(write, prepare, lengths, message):
+    task = task_table.own("multiple_choice", ["A", "B", "C"])
+    with pytest.raises(UserError, match=message):
+        prepare(write([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
+
+
+def test_sources_that_make_no_sense(tmp_path, tokenizer):
+    def prepare(split, **source):
+        task_cache.prepare(
+            TASK, split, Source(**source), tokenizer, str(tmp_path), lengths=Lengths()
+        )
+
+    with pytest.raises(
+        UserError, match="there is no file of train: give --data_dir, or name the file"
+    ):
+        prepare("train")
+    with pytest.raises(
+        UserError, match=r"no split 'valid'. Take one of train, dev, dev_mismatched"
+    ):
+        prepare("valid", data_dir=str(tmp_path))
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"the file of dev: .* matches 2 files: name one"):
+        prepare("dev", input_file=str(tmp_path / "*.csv"))
+    with pytest.raises(UserError, match=r"the file of dev: no file matches 'none.csv'"):
+        prepare("dev", input_file="none.csv")

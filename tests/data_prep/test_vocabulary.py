@@ -1,0 +1,172 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import TokenizerConfig
+from data_prep import vocabulary
+from data_prep.vocabulary import Settings
+
+CORPUS = str(Path(__file__).parents[1] / "fixtures" / "corpus.txt")
+PROGRAM = Path(__file__).parents[2] / "bin" / "train_vocabulary"
+PUBLISHED = [
+    *("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+    *("(", ")", '"', "-", ".", "–", "£", "€"),
+]
+
+
+def train(directory, inputs=(CORPUS,), **settings):
+    settings = Settings(**{"vocab_size": 211, **settings})
+    vocabulary.train(settings, input_files=inputs, output_dir=str(directory))
+    return tokenization.load(str(directory))
+
+
+def test_first_ids_as_published(tmp_path):
+    found = train(tmp_path)
+    assert found.size == 211
+    assert [found.id_to_piece(i) for i in range(13)] == PUBLISHED
+    rows = (tmp_path / "spiece.vocab").read_text().split("\n")
+    assert [row.split("\t")[0] for row in rows[:13]] == PUBLISHED
+    assert len(rows) == 212
+
+
+def test_text_is_cleaned_and_covered(tmp_path):
+    found = train(tmp_path)
+    assert found.unk_id not in found.encode("The CAFÉ opened; Zoë said: £2.".replace(";", ","))
+    assert found.decode(found.encode("The CAFÉ")) == "the cafe"
+    assert not any(c.isupper() for i in range(13, 211) for c in found.id_to_piece(i))
+
+
+def test_cleaning_is_saved(tmp_path):
+    cleaning = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="NFC")
+    found = train(tmp_path, tokenizer=cleaning)
+    assert found.settings == cleaning
+    assert found.decode(found.encode("The café")) == "The café"
+
+
+def test_korean_stays_whole(tmp_path):
+    text = "한국어 문장을 읽고 쓴다.\n책을 읽고 문장을 쓴다.\n" * 9
+    (tmp_path / "ko.txt").write_text(text)
+    settings = TokenizerConfig(unicode_form="NFKC", keep_accents=True)
+    found = train(tmp_path / "v", [str(tmp_path / "ko.txt")], vocab_size=25, tokenizer=settings)
+    assert found.decode(found.encode("한국어 책")) == "한국어 책"
+
+
+def test_report(tmp_path, capsys):
+    train(tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text())["report"]
+    assert report["sampled_lines"] == 36
+    assert report["character_coverage"] == 1
+    assert report["unknown_rate"] == 0
+    assert 1.5 < report["pieces_per_word"] < 3
+    # "▁" is a piece of length 0.
+    assert sum(report["pieces_by_length"].values()) == 211 - 5
+    assert report["pieces_by_length"]["0"] == 1
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("36 lines: 100.0000% of the characters covered")
+    assert second.startswith("pieces by length: 0: 1; 1: ")
+    assert second.count(";") == len(report["pieces_by_length"]) - 1
+
+
+def test_report_on_text_that_does_not_fit(tmp_path):
+    found = train(tmp_path)
+    report = vocabulary.measure(found, ["the ΩΩ", "of ж"])
+    assert report["character_coverage"] == pytest.approx(5 / 8)
+    assert report["unknown_rate"] > 0.2
+
+
+def test_sample_is_bounded_and_uniform():
+    lines = [str(i) for i in range(100_000)]
+    sample = []
+    assert list(vocabulary._sampled(iter(lines), sample)) == lines
+    assert len(set(sample)) == 20_000
+    assert sum(map(int, sample)) / 20_000 == pytest.approx(50_000, rel=0.02)
+
+
+def test_long_lines_are_cut_not_dropped(tmp_path):
+    (tmp_path / "long.txt").write_text(Path(CORPUS).read_text().replace("\n", " ") * 5)
+    assert train(tmp_path / "v", [str(tmp_path / "long.txt")]).size == 211
+    line = "wort " * 900 + "x" * 2500
+    parts = list(vocabulary._pieces_of_lines(iter([line])))
+    assert "".join(parts).replace(" ", "") == line.replace(" ", "")
+    assert max(map(len, parts)) <= 1000
+
+
+def test_same_command_again_changes_nothing(tmp_path, capsys):
+    train(tmp_path / "a")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
+    train(tmp_path / "a")
+    assert "holds this vocabulary already" in capsys.readouterr().out
+    train(tmp_path / "b")
+    for folder in ("a", "b"):
+        assert {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} == before
+
+
+def test_another_vocabulary_is_not_overwritten(tmp_path):
+    train(tmp_path)
+    with pytest.raises(UserError, match="holds a vocabulary made from other settings"):
+        train(tmp_path, vocab_size=212)
+    (tmp_path / "report.json").unlink()
+    with pytest.raises(UserError, match="holds a vocabulary made from other settings"):
+        train(tmp_path)
+
+
+def test_a_sample_is_of_all_the_lines(tmp_path):
+    # One letter a hundred lines: the first hundred know but one of them.
+    lines = [f"{letter} {i} {letter}{letter}" for letter in "abcdefghi" for i in range(100)]
+    (tmp_path / "many.txt").write_text("\n".join(lines))
+    found = train(tmp_path / "v", [str(tmp_path / "many.txt")], max_sentences=101, vocab_size=40)
+    assert found.unk_id not in found.encode("abcdefghi")
+
+
+@pytest.mark.parametrize(
+    ("size", "pattern"),
+    [(5000, r"--vocab_size=(\d+) or less"), (20, r"at least --vocab_size=(\d+)")],
+)
+def test_size_that_does_not_fit_names_one_that_does(tmp_path, size, pattern):
+    with pytest.raises(UserError, match=pattern) as caught:
+        train(tmp_path / "v", vocab_size=size)
+    assert not (tmp_path / "v").exists()
+    fitting = int(re.search(pattern, str(caught.value))[1])
+    assert train(tmp_path / "v", vocab_size=fitting).size == fitting
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocab_size": 13}, "vocab_size must be more than 13"),
+        ({"character_coverage": 1.5}, r"character_coverage must be in \[0.9, 1\]"),
+        ({"max_sentences": 100}, "max_sentences must be more than 100"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(UserError, match=message):
+        Settings(**settings)
+
+
+@pytest.mark.slow
+def test_program(tmp_path):
+    (tmp_path / "latin.txt").write_bytes("fünf".encode("latin-1"))
+
+    def run(inputs):
+        flags = [f"--input_files={inputs}", f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
+        return subprocess.run(
+            [sys.executable, str(PROGRAM), *flags], capture_output=True, text=True, check=False
+        )
+
+    bad = run(tmp_path / "latin.txt")
+    assert bad.returncode == 1
+    assert bad.stderr.splitlines()[-1].startswith("train_vocabulary: ")
+    assert "line 1: byte 2 is not UTF-8" in bad.stderr.splitlines()[-1]
+    assert "Traceback" not in bad.stderr
+    good = run(CORPUS)
+    assert good.returncode == 0, good.stderr
+    assert good.stdout.splitlines()[-1].endswith("v: 211 pieces")
+    assert "LOG(INFO)" not in good.stderr
+    assert os.listdir(tmp_path / "v")

@@ -1,0 +1,159 @@
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+import tensorflow as tf
+import tiny_texts
+from test_offsets import KEEPING, PUBLISHED, SETTINGS
+from test_tokenization import serialized, special
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.normalization import COMPATS, TokenizerConfig
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from export.graph_tokenizer import sentencepiece_ops
+
+
+def assert_same(tokenizer, lines):
+    found, expected = (f(tokenizer, lines) for f in (tiny_texts.in_graph, tiny_texts.in_python))
+    for line, a, b in zip(lines, found, expected, strict=True):
+        assert a == b, line
+
+
+@pytest.mark.parametrize(
+    "compat", [COMPATS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in COMPATS[1:])]
+)
+def test_ids_and_spans_are_those_of_python(compat):
+    tokenizer = tiny_texts.sentencepieces(TokenizerConfig(compat=compat))
+    assert_same(tokenizer, tiny_texts.texts(0, 200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS[::6], ids=str)  # test_export_cleaning has them all
+def test_settings(settings):
+    assert_same(tiny_texts.sentencepieces(settings), tiny_texts.texts(1, 300))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [PUBLISHED, KEEPING, SETTINGS[-1]], ids=str)
+@pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc_cf"])
+def test_models_that_normalise_themselves(settings, rule):
+    assert_same(tiny_texts.sentencepieces(settings, rule), tiny_texts.texts(2, 300))
+
+
+def in_order(line):
+    """Whether marks stand in canonical order: else tokenizers takes them for each other."""
+    decoded = line.decode(errors="replace")
+    parts = (unicodedata.normalize("NFD", c) for c in decoded)
+    return unicodedata.normalize("NFD", decoded) == "".join(parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        WordPieceConfig(),
+        WordPieceConfig(lower_case=False, compat="hf"),
+        WordPieceConfig(keep_accents=True, split_chinese=False),
+    ],
+    ids=str,
+)
+def test_wordpieces(settings):
+    tokenizer, lines = tiny_texts.wordpieces(settings), tiny_texts.texts(3, 400)
+    for size in (99, 100, 101, 200, 201):
+        lines.append(b"a" * size + b" the " + "\u00e9".encode() * size)
+    assert_same(tokenizer, [line for line in lines if in_order(line)])
+    ids = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines)).to_list()
+    assert ids == tokenizer.encode_batch([line.decode(errors="replace") for line in lines])
+
+
+def by_hand(pieces):
+    return tokenization.from_model(serialized(pieces), PUBLISHED)
+
+
+def test_unknown_characters_count_once_however_long_they_are():
+    # As likely: "x" and two unknown ones, or "xy" and one. Bytes would count three each.
+    pieces = {**special(), **dict.fromkeys(["▁", "x", "中y", "y", "x中"], 1)}
+    assert_same(by_hand(pieces), ["x中y 中 中中y x中中yé–(中".encode()])
+
+
+def test_equal_scores():
+    pieces = {**special(), **dict.fromkeys(["▁", "#", "##", "###", "a", "b", "ab", "ba"], 1)}
+    lines = [("#" * i + "ab" * i + "a" * i).encode() for i in range(1, 60)]
+    assert_same(by_hand(pieces), lines)
+
+
+def test_no_text_becomes_a_special_piece():
+    pieces = {**special(), "▁": 1, "x": 1, "y": 5, "z": 3, "xy": 1, "c": 1, "▁[": 1}
+    lines = ["[CLS] <unk> x y xy yx z xz [MASK]"]
+    (ids, spans, _), *_ = tiny_texts.in_graph(by_hand(pieces), lines)
+    assert [(ids, spans)] == by_hand(pieces).encode_batch_with_offsets(lines)
+
+
+def test_long_texts_and_large_batches():
+    tokenizer = by_hand({**special(), **dict.fromkeys(["▁the", "▁cat", "s", "▁", "中"], 1)})
+    lines = ["the cats " * 4000, "中" * 40000, "", "the", *["cats "] * 9000, "s" * 32001]
+    found = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines))
+    assert found.to_list() == tokenizer.encode_batch(lines)
+
+
+def test_empty_batches():
+    for tokenizer in (tiny_texts.sentencepieces(), tiny_texts.wordpieces()):
+        made = tiny_texts.graph(tokenizer)
+        for lines in ([], ["", "  "]):
+            found = made.tokenize_with_offsets(tf.constant(lines, tf.string))
+            assert [values.to_list() for values in found] == [[[]] * len(lines)] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda model: setattr(model.trainer_spec, "model_type", 2), "of a unigram model"),
+        (lambda model: setattr(model.trainer_spec, "byte_fallback", True), "byte fallback"),
+        (lambda model: setattr(model.normalizer_spec, "add_dummy_prefix", False), "no space"),
+        (lambda model: model.pieces.add(piece="ab", type=4), "symbols of several characters"),
+    ],
+)
+def test_models_that_a_graph_cannot_follow(change, reason):
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(serialized({**special(), "▁": 1}))
+    change(model)
+    with pytest.raises(UserError, match=rf"{reason}.*--text=false") as error:
+        sentencepiece_ops.read(model.SerializeToString())
+    assert "\n" not in str(error.value)
+
+
+FRESH = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+assert not [name for name in sys.modules if name.startswith(("albert_tf", "export"))]
+lines = tf.constant([bytes.fromhex(line) for line in sys.argv[2:]])
+found = model.signatures["serving_default"](texts=lines)
+print(found["ids"].numpy().tolist(), found["begins"].numpy().tolist())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [tiny_texts.sentencepieces, tiny_texts.wordpieces])
+def test_saved_and_loaded_without_this_code(make, tmp_path):
+    tokenizer = make()
+    made = tiny_texts.graph(tokenizer)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
+    def signature(texts):
+        ids, begins, _ = made.tokenize_with_offsets(texts)
+        return {"ids": ids.flat_values, "begins": begins.flat_values}
+
+    tf.saved_model.save(tf.train.Checkpoint(), tmp_path, signatures=signature)
+    lines = [line for line in tiny_texts.texts(4, 20) if line and in_order(line)]
+    arguments = [sys.executable, "-c", FRESH, tmp_path, *(line.hex() for line in lines)]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env={})
+    assert done.returncode == 0, done.stderr
+    expected = tiny_texts.in_python(tokenizer, lines)
+    ids = [i for row, _, _ in expected for i in row]
+    begins = [begin for _, spans, _ in expected for begin, _ in spans]
+    assert done.stdout.strip() == f"{ids} {begins}"

@@ -1,0 +1,50 @@
+import pytest
+import tensorflow as tf
+import tiny_texts
+from test_offsets import PUBLISHED, SETTINGS
+
+from albert_tf.tokenizers import normalization
+from albert_tf.tokenizers.normalization import TokenizerConfig
+from export.graph_tokenizer import code_points
+from export.graph_tokenizer import normalization_ops as in_graph
+
+
+def assert_same(settings, lines):
+    clean = in_graph.make_clean(settings)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def traced(texts):
+        chars = clean(code_points.decode(texts))
+        columns = (chars.starts, chars.ends)
+        spans = [code_points.ragged(column, chars.rows, chars.num_rows) for column in columns]
+        return code_points.encode(chars), *spans
+
+    cleaned, starts, ends = traced(tf.constant(lines))
+    rows = zip(lines, cleaned.numpy().tolist(), starts.to_list(), ends.to_list(), strict=True)
+    for line, found, begins, afters in rows:
+        text = line.decode(errors="replace")
+        expected, origin = normalization.clean_and_trace(text, settings)
+        assert found.decode() == expected, text
+        assert begins == (origin.starts if origin else [*range(len(text))]), text
+        assert afters == (origin.ends if origin else [*range(1, len(text) + 1)]), text
+
+
+@pytest.mark.parametrize("settings", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
+def test_text_and_origins_are_those_of_python(settings):
+    assert_same(settings, tiny_texts.texts(0, 400))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_all_settings(settings):
+    assert_same(settings, tiny_texts.texts(1, 2000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
+def test_every_character(settings):
+    every = [*code_points.all_characters()]
+    assert_same(
+        settings,
+        [f"a{c}\u0301 {c}Σ{c}Α".encode() for c in every[:: 7 if settings.keep_accents else 3]],
+    )

@@ -1,0 +1,64 @@
+"""Random requests are answered as Python answers them, or refused with a sentence."""
+
+import fuzzing
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import model_kinds
+
+NUMBER = 30
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=model_kinds.KINDS)
+def served(request, tmp_path_factory):
+    vocabulary = fuzzing.VOCABULARIES[[*model_kinds.KINDS].index(request.param) % 2]
+    return fuzzing.export(request.param, vocabulary, str(tmp_path_factory.mktemp("fuzz") / "x"))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [fuzzing.check_text, fuzzing.check_ids, fuzzing.check_examples],
+    ids=lambda f: f.__name__,
+)
+def test_random_requests(served, check):
+    verdicts = [check(served, f"{check.__name__} {number}") for number in range(NUMBER)]
+    assert [verdict.wrong for verdict in verdicts if verdict.wrong] == []
+    num_refused = sum(verdict.is_refused for verdict in verdicts)
+    assert 0 < num_refused < NUMBER
+
+
+def test_a_wrong_number_is_told(served):
+    shape = [2, *[5] * (served.source.kind.rank - 2), 6]
+    request = {
+        name: np.zeros([2, 1] if name == "masked_lm_positions" else shape, np.int32)
+        for name in served.source.inputs
+    }
+    wanted = fuzzing.network(served, request)
+    assert not fuzzing.judge(
+        served, "token_ids", request, refuses=False, wanted=lambda: wanted
+    ).wrong
+    name = next(name for name, value in wanted.items() if value.dtype.kind == "f")
+    changed = {**wanted, name: wanted[name] + 0.01}
+    verdict = fuzzing.judge(served, "token_ids", request, refuses=False, wanted=lambda: changed)
+    assert f"{name} is " in verdict.wrong
+
+
+def test_ids_of_64_bits_are_not_cut_to_others(served):
+    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=[2**32 + 1] * 5))
+    example = tf.train.Example(features=tf.train.Features(feature={"input_ids": ids}))
+    name = next(name for name, inputs in served.inputs.items() if inputs == ["inputs"])
+    request = {"inputs": np.array([example.SerializeToString()], object)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="input_ids must be from 0 to"):
+        served.ask(name, request)
+
+
+def test_texts_of_another_rank_are_refused(served):
+    for name in ("text", "question"):
+        for shape in ([], [1, 1, 1]):
+            values = {key: np.full(shape, b"a", object) for key in served.inputs.get(name, [])}
+            if values:
+                verdict = fuzzing.judge(served, name, values, refuses=True)
+                assert verdict.is_refused
+                assert not verdict.wrong

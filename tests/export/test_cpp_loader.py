@@ -1,0 +1,93 @@
+"""SavedModels in C++, by the functions that TensorFlow Serving calls: `serve_check.cc`."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import cpp
+import pytest
+import tensorflow as tf
+import tensorflow_text
+import tiny_exports
+import tiny_run
+
+from export import saved_model, server_ops, signatures, warmup
+from export.requests import serving_signature
+
+LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
+# One for each way that texts are asked; test_export_texts asks every kind, in a session.
+KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def serve_check(tmp_path_factory):
+    """The program, compiled."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ here: the C++ loader was not tried.")
+    program = tmp_path_factory.mktemp("bin") / "serve_check"
+    tensorflow = tf.sysconfig.get_lib()
+    includes = [f"-I{tensorflow}/include", f"-I{tensorflow}/include/external/com_google_protobuf"]
+    options = [x for x in tf.sysconfig.get_compile_flags() if not x.startswith("-I")]
+    # Without --no-as-needed the linker leaves out the library that registers sessions and kernels.
+    libraries = [
+        "-Wl,--no-as-needed",
+        "-l:libtensorflow_cc.so.2",
+        "-l:libtensorflow_framework.so.2",
+    ]
+    linking = [f"-L{tensorflow}", *libraries, f"-Wl,-rpath,{tensorflow}"]
+    source = str(Path(__file__).parents[1] / "fixtures" / "serve_check.cc")
+    command = ["g++", "-O1", "-w", *options, *includes, source, "-o", str(program), *linking]
+    subprocess.run(command, check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def without_text(tmp_path_factory):
+    return tiny_exports.exporter(tmp_path_factory)("regression")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def with_text(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
+    found = tiny_exports.source(request.param, vocabulary)
+    return found, saved_model.write(found, str(folder / "model"))
+
+
+def in_session(found, folder):
+    """The answers of a session to the requests of the warm-up: {signature: {output: array}}."""
+    requests = {
+        name: {key: x.numpy() for key, x in signature.example.items()}
+        for name, signature in signatures.make(found).items()
+    }
+    return tiny_exports.ask_session(folder, requests)
+
+
+def test_models_of_token_ids_need_no_library(without_text, serve_check):
+    found, folder = without_text
+    cpp.assert_same(cpp.ask(serve_check, folder), in_session(found, folder))
+
+
+def test_models_of_texts(with_text, serve_check):
+    found, folder = with_text
+    cpp.assert_same(cpp.ask(serve_check, folder, LIBRARIES), in_session(found, folder))
+
+
+def test_what_is_said_to_need_a_library_needs_it(with_text, serve_check):
+    _, folder = with_text
+    alone = subprocess.run([serve_check, folder], capture_output=True, text=True)
+    assert alone.returncode == (1 if server_ops.check(folder) else 0)
+
+
+def test_what_is_wrong_is_found(without_text, serve_check, tmp_path):
+    _, folder = without_text
+    broken = tmp_path / "1"
+    shutil.copytree(folder, broken)
+    warm_up = broken / warmup.FOLDER / warmup.NAME
+    with tf.io.TFRecordWriter(str(warm_up)) as writer:
+        request = serving_signature.Signature({}, None, {"input_ids": tf.constant([[1.5]])})
+        writer.write(warmup.log("token_ids", request).SerializeToString())
+    done = subprocess.run([serve_check, broken], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "token_ids: another number of inputs"

@@ -1,0 +1,223 @@
+"""What is exported: the right weights for what is asked, or one line that says what is missing."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_checkpoints
+import tiny_exports
+import tiny_finetuning
+import tiny_run
+
+from albert_tf import config
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.records import manifest
+from albert_tf.tokenizers import tokenization
+from albert_tf.train import run_dir
+from export import export_source, text_signatures
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
+
+
+def write(folder, kind, vocabulary=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    formats.writable("albert_tf")(tiny_exports.contents(kind, vocabulary), str(folder))
+    return str(folder)
+
+
+def write_run(folder, kind, vocabulary, *, more="", **changes):
+    """The folder of a fine-tuning run with a best checkpoint."""
+    write(folder / "best", kind)
+    lengths = {"max_seq_length": 9, "max_qa_length": 5}
+    settings = tiny_finetuning.settings(**lengths, **changes)
+    config.save(settings, str(folder / run_dir.CONFIG))
+    name = tiny_finetuning.NAMES.get(kind, "own")
+    labels = ",".join(f'"{x}"' for x in tiny_exports.LABELS.get(kind, ()))
+    header = f'{{"task": "{name}", "kind": "{kind}", "labels": [{labels}]{more}}}'
+    (folder / run_dir.TASK).write_text(header)
+    (folder / "best" / "albert_config.json").unlink()
+    tokenization.copy(vocabulary, str(folder / manifest.VOCABULARY))
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", tiny_finetuning.KINDS)
+def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
+    found = export_source.read(write_run(tmp_path / "run", kind, vocabulary))
+    assert found.options.kind == kind
+    assert found.options.labels == tiny_exports.LABELS.get(kind, ())
+    assert found.options.settings.max_seq_length == 9
+    assert found.options.may_be_none == (kind == "span_or_none")
+    assert found.tokenizer.sha256 == tokenization.load(vocabulary).sha256
+    trained = tiny_exports.contents(kind).weights
+    weights = {w.path: w.value.numpy() for w in found.network.trainable_weights}
+    assert found.loaded == set(trained) <= set(weights)
+    for name, array in trained.items():
+        np.testing.assert_array_equal(weights[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("more", "has_pairs", "names"),
+    [
+        (', "has_pairs": true', True, ["text_pair"]),
+        (', "has_pairs": false', False, ["text"]),
+        ("", None, ["text", "text_pair"]),
+    ],
+)
+def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has_pairs, names):
+    found = export_source.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
+    assert found.options.has_pairs is has_pairs
+    made = text_signatures.make(found, lambda batch: {"value": batch["input_ids"]})
+    assert list(made) == names
+
+
+def test_settings_can_be_overridden(tmp_path, vocabulary):
+    path = write_run(tmp_path / "run", "classification", vocabulary)
+    found = export_source.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
+    assert found.options.settings.max_seq_length == 7
+    assert found.options.labels == ("x", "y", "z")
+
+
+def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
+    path = write_run(tmp_path / "run", "span_or_none", vocabulary, null_answer="null_score")
+    formats.writable("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
+    (tmp_path / "run" / "best" / "albert_config.json").unlink()
+    found = export_source.read(path)
+    assert found.options.kind == "span"
+    assert found.options.may_be_none
+
+
+def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
+    path = write_run(tmp_path / "run", "span_or_none", vocabulary)
+    assert export_source.read(path).options.null_threshold == 0
+    metrics = {"best_f1": 80.0, "best_f1_thresh": -1.5}
+    (tmp_path / "run" / "metrics-dev.json").write_text(json.dumps({"metrics": metrics}))
+    assert export_source.read(path).options.null_threshold == -1.5
+    assert export_source.read(path, null_threshold=None).options.null_threshold == -1.5
+    assert export_source.read(path, null_threshold=0.0).options.null_threshold == 0
+
+
+def test_a_checkpoint_of_no_run_may_have_no_answer(tmp_path):
+    path, lengths = write(tmp_path / "checkpoint", "span_or_none"), ["max_query_length=5"]
+    found = export_source.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
+    assert found.options.may_be_none
+    assert found.options.null_threshold == 2.5
+
+
+def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
+    found = export_source.read(write(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3)
+    assert found.options.settings.max_seq_length == found.config.max_position_embeddings
+    assert found.options.top_k == 3
+    classes = export_source.read(write(tmp_path / "classes", "classification"), "classification")
+    assert classes.options.labels == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("best", ["", "best"])
+def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
+    write(tmp_path / "run" / best, "fill_mask")
+    settings = tiny_run.settings(max_seq_length=11)
+    config.save(settings, str(tmp_path / "run" / run_dir.CONFIG))
+    (tmp_path / "run" / run_dir.RECORDS).write_text("[]")
+    found = export_source.read(str(tmp_path / "run"), "fill_mask")
+    assert found.options.settings.max_seq_length == 11 < found.config.max_position_embeddings
+    longer = export_source.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])
+    assert longer.options.settings.max_seq_length == 13
+
+
+def test_any_format_is_read(tmp_path):
+    path = tmp_path / "theirs"
+    path.mkdir()
+    formats.writable("google")(tiny_checkpoints.make(), str(path))
+    assert export_source.read(str(path), "encoder").has("pooler")
+
+
+REFUSED = {
+    "no kind": ("encoder", {}, "does not say what it is for: name --kind, encoder, "),
+    "no head": ("encoder", {"kind": "fill_mask"}, "has no cls/predictions/.* another --kind"),
+    "no span": ("classification", {"kind": "span", "text": False}, "has no cls/squad/output_bias"),
+    "labels": (
+        "classification",
+        {"kind": "classification", "labels": ["a"]},
+        "has 3 classes, not 1",
+    ),
+    "no labels": (
+        "multiple_choice",
+        {"kind": "multiple_choice", "overrides": ["max_qa_length=6"]},
+        "give --labels=A,B,C,D",
+    ),
+    "classes": ("classification", {"kind": "regression"}, "has 3 classes, not 1"),
+    "an empty label": (
+        "classification",
+        {"kind": "classification", "labels": ["a", "", "c"]},
+        "--labels: '' is empty",
+    ),
+    "a label twice": (
+        "classification",
+        {"kind": "classification", "labels": ["a", "b", "a"]},
+        "--labels: 'a' is there twice",
+    ),
+    "a label of two lines": (
+        "classification",
+        {"kind": "classification", "labels": ["a", "b\nc", "d"]},
+        r"--labels: 'b\\nc' has more than one line",
+    ),
+    "labels for nothing": (
+        "encoder",
+        {"kind": "sentence_embedding", "labels": ["a"]},
+        "--labels is for classification and multiple_choice, not for sentence_embedding",
+    ),
+    "pooling for nothing": (
+        "encoder",
+        {"kind": "encoder", "pooling": "first"},
+        "--pooling is for sentence_embedding, not for encoder",
+    ),
+    "guesses for nothing": (
+        "encoder",
+        {"kind": "encoder", "top_k": 5},
+        "--top_k is for fill_mask, not for encoder",
+    ),
+    "a threshold for nothing": (
+        "span",
+        {"kind": "span", "null_threshold": 1.0},
+        "--null_threshold is for models of questions that may have no answer",
+    ),
+    "too long": ("encoder", {"kind": "encoder", "overrides": ["max_seq_length=99"]}, "99 is over"),
+}
+
+
+ROOM = {
+    "question": (
+        "span",
+        ["max_query_length=5", "max_seq_length=8"],
+        "leaves no room for the context",
+    ),
+    "null": (
+        "span_or_none",
+        ["max_query_length=11"],
+        "no room for the context in max_seq_length=14",
+    ),
+    "ending": ("multiple_choice", ["max_qa_length=11"], "leaves no room for the passage"),
+    "text": ("fill_mask", ["max_seq_length=4"], "max_seq_length must be at least 5, not 4"),
+}
+
+
+@pytest.mark.parametrize(("kind", "overrides", "sentence"), ROOM.values(), ids=ROOM)
+def test_texts_need_room(tmp_path, kind, overrides, sentence):
+    path = write(tmp_path / "checkpoint", kind)
+    lengths = ["max_seq_length=14", "max_qa_length=10", "max_query_length=5", *overrides]
+    with pytest.raises(UserError, match=sentence):
+        export_source.read(path, kind, overrides=lengths, labels=tiny_exports.LABELS.get(kind, ()))
+    # Ids are cut into windows by whoever makes them.
+    labels = tiny_exports.LABELS.get(kind, ())
+    assert export_source.read(path, kind, overrides=lengths, labels=labels, text=False)
+
+
+@pytest.mark.parametrize(("kind", "options", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_mistakes_are_one_line(tmp_path, kind, options, sentence):
+    path = write(tmp_path / "checkpoint", kind)
+    with pytest.raises(UserError, match=sentence) as error:
+        export_source.read(path, **options)
+    assert "\n" not in str(error.value)

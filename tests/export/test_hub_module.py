@@ -1,0 +1,254 @@
+"""Modules for TF Hub: what they answer, that they learn, and that the Hub's own code takes them."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_checkpoints
+import tiny_run
+from tensorflow.python.saved_model import loader_impl
+
+from albert_tf import config
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.model import albert_model, weight_names
+from albert_tf.train import run_dir
+from export import hub_module
+
+TEXTS = ["The quick brown fox", "a b", ""]
+# A process that has TensorFlow and tensorflow-text, but not this project.
+STRANGER = """
+import sys
+sys.modules.update(dict.fromkeys(["albert_tf", "export"]))
+import tensorflow as tf, tensorflow_text
+preprocessor, encoder = (tf.saved_model.load(f"{sys.argv[1]}/{x}") for x in sys.argv[2:])
+inputs = preprocessor(tf.constant(["A text.", "Another."]))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(encoder(inputs, training=True)["default"] ** 2)
+assert all(x is not None for x in tape.gradient(loss, encoder.trainable_variables))
+"""
+
+
+def write_checkpoint(folder, vocabulary=None, **options):
+    made = tiny_checkpoints.make(vocabulary, **options)
+    folder.mkdir()
+    formats.writable("albert_tf")(made, str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, vocabulary):
+    """The model, and the folder of its modules."""
+    folder = tmp_path_factory.mktemp("hub")
+    source = hub_module.read(write_checkpoint(folder / "checkpoint", vocabulary))
+    hub_module.write(source, str(folder / "modules"), seq_length=12)
+    return source, str(folder / "modules")
+
+
+@pytest.fixture
+def encoder(exported):
+    return tf.saved_model.load(f"{exported[1]}/{hub_module.ENCODER}")
+
+
+def batch():
+    values = tiny.batch()
+    found = {theirs: values[ours] for ours, theirs in hub_module.NAMES.items()}
+    return found, {ours: values[ours] for ours in hub_module.NAMES}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_encoder_answers_what_the_model_does(exported, encoder, training):
+    inputs, ids = batch()
+    network = exported[0].network
+    wanted = network.albert(ids)
+    answers = encoder(inputs, training=training)
+    assert answers.keys() == {*wanted, "default"}
+    tiny.assert_close({name: answers[name] for name in wanted}, wanted, 1e-5)
+    tiny.assert_close(answers["default"], wanted["pooled_output"], 1e-5)
+    positions = tf.constant([[3, 1], [0, 2], [1, 1]])
+    answers = encoder.mlm({**inputs, "masked_lm_positions": positions}, training=training)
+    vectors = tf.gather(wanted["sequence_output"], positions, batch_dims=1)
+    tiny.assert_close(answers["mlm_logits"], network.masked_lm(vectors), 1e-5)
+    tiny.assert_close(answers["sequence_output"], wanted["sequence_output"], 1e-5)
+    order = network.sentence_order(wanted["pooled_output"])
+    tiny.assert_close(encoder.sop(inputs, training=training)["sop_logits"], order, 1e-5)
+
+
+def test_it_has_what_the_hub_asks_for(exported, encoder):
+    parts = weight_names.parts(exported[0].config)
+    shared = len(parts["encoder"]) + len(parts["pooler"])
+    sizes = {"masked_lm": encoder.mlm, "sentence_order": encoder.sop}
+    assert len(encoder.variables) == len(encoder.trainable_variables) == shared
+    for part, module in sizes.items():
+        assert len(module.variables) == len(module.trainable_variables) == shared + len(parts[part])
+        assert module.regularization_losses == []
+    assert encoder.regularization_losses == []
+    assert bool(encoder.do_lower_case.numpy())
+    assert encoder.sp_model_file.asset_path.numpy().endswith(b"assets/spiece.model")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_are_those_of_the_model(exported, encoder, training):
+    """Also through the fast forms of training, whose gradients are written by hand."""
+    inputs, ids = batch()
+    network = exported[0].network
+    weights = albert_model.weights_by_name(network)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(encoder.sop(inputs, training=training)["sop_logits"] ** 2)
+    names = [
+        name
+        for part in ("encoder", "pooler", "sentence_order")
+        for name in weight_names.parts(exported[0].config)[part]
+    ]
+    found = dict(zip(names, tape.gradient(loss, encoder.sop.trainable_variables), strict=True))
+    with tf.GradientTape() as tape:
+        pooled = network.albert(ids, training=training)["pooled_output"]
+        loss = tf.reduce_sum(network.sentence_order(pooled) ** 2)
+    wanted = tape.gradient(loss, [weights[name] for name in names])
+    for name, gradient in zip(names, wanted, strict=True):
+        tiny.assert_close(tf.convert_to_tensor(found[name]), tf.convert_to_tensor(gradient), 1e-4)
+
+
+def test_a_reloaded_module_learns_with_all_its_weights(encoder):
+    inputs, _ = batch()
+    before = [variable.numpy() for variable in encoder.trainable_variables]
+    labels, losses = tf.constant([1.0, 0.0, 1.0]), []
+    for _ in range(60):
+        with tf.GradientTape() as tape:
+            scores = encoder(inputs, training=True)["pooled_output"][:, 0]
+            losses.append(tf.reduce_mean((scores - labels) ** 2))
+        gradients = tape.gradient(losses[-1], encoder.trainable_variables)
+        for variable, gradient in zip(encoder.trainable_variables, gradients, strict=True):
+            variable.assign_sub(0.02 * tf.sign(tf.convert_to_tensor(gradient)))
+    assert losses[-1] < 0.1 * losses[0]
+    for old, variable in zip(before, encoder.trainable_variables, strict=True):
+        # Nothing changes what is added to all scores of a row alike.
+        assert (old != variable.numpy()).any() or "key/bias" in variable.name, variable.name
+
+
+def test_dropout_is_drawn_anew_in_training_alone(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "checkpoint", hidden_dropout_prob=0.3)
+    hub_module.write(hub_module.read(checkpoint), str(tmp_path / "modules"), seq_length=None)
+    encoder = tf.saved_model.load(str(tmp_path / "modules" / hub_module.ENCODER))
+    inputs, _ = batch()
+    first, second = (encoder(inputs, training=True)["pooled_output"] for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_array_equal(encoder(inputs)["default"], encoder(inputs)["default"])
+
+
+def test_the_preprocessor_makes_what_the_encoder_reads(exported, encoder):
+    tokenizer = exported[0].tokenizer
+    preprocessor = tf.saved_model.load(f"{exported[1]}/{hub_module.PREPROCESSOR}")
+    made = preprocessor(tf.constant(TEXTS))
+    assert {name: (x.dtype, x.shape.as_list()) for name, x in made.items()} == {
+        name: (tf.int32, [3, 12]) for name in hub_module.NAMES.values()
+    }
+    ids = [tokenizer.encode(text)[:10] for text in TEXTS]
+    rows = [[tokenizer.cls_id, *row, tokenizer.sep_id] for row in ids]
+    assert made["input_word_ids"].numpy().tolist() == [row + [0] * (12 - len(row)) for row in rows]
+    assert made["input_mask"].numpy().sum(1).tolist() == [len(row) for row in rows]
+    assert encoder(made)["default"].shape == (3, 8)
+    ragged = preprocessor.tokenize(tf.constant(TEXTS))
+    assert [row.tolist()[:10] for row in ragged.numpy()] == ids
+    special = {k: int(v) for k, v in preprocessor.tokenize.get_special_tokens_dict().items()}
+    assert special == {
+        "vocab_size": tokenizer.size,
+        "padding_id": tokenizer.pad_id,
+        "start_of_sequence_id": tokenizer.cls_id,
+        "end_of_segment_id": tokenizer.sep_id,
+        "mask_id": tokenizer.mask_id,
+    }
+
+
+def test_pairs_are_packed_to_any_length(exported):
+    preprocessor = tf.saved_model.load(f"{exported[1]}/{hub_module.PREPROCESSOR}")
+    first, second = (preprocessor.tokenize(tf.constant(texts)) for texts in (["a b"], ["c"]))
+    pieces = first.numpy()[0].tolist(), second.numpy()[0].tolist()
+    made = preprocessor.bert_pack_inputs([first, second], seq_length=16)
+    used = 3 + len(pieces[0]) + len(pieces[1])
+    row = [2, *pieces[0], 3, *pieces[1], 3] + [0] * (16 - used)
+    assert made["input_word_ids"].numpy().tolist() == [row]
+    types = made["input_type_ids"].numpy()[0]
+    assert types.sum() == len(pieces[1]) + 1
+    assert preprocessor.bert_pack_inputs([first])["input_mask"].shape == (1, 12)
+    assert (
+        preprocessor.bert_pack_inputs([first], seq_length=tf.constant(5))["input_mask"].shape[1]
+        == 5
+    )
+
+
+def test_it_needs_no_xla(exported):
+    content = loader_impl.parse_saved_model(f"{exported[1]}/{hub_module.ENCODER}")
+    functions = content.meta_graphs[0].graph_def.library.function
+    assert functions
+    assert not [f.signature.name for f in functions if f.attr["_XlaMustCompile"].b]
+
+
+def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
+    arguments = [exported[1], hub_module.PREPROCESSOR, hub_module.ENCODER]
+    subprocess.run([sys.executable, "-c", STRANGER, *arguments], check=True, cwd=tmp_path)
+
+
+def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
+    source = hub_module.read(write_checkpoint(tmp_path / "checkpoint", model="bare"))
+    hub_module.write(source, str(tmp_path / "modules"), seq_length=None)
+    encoder = tf.saved_model.load(str(tmp_path / "modules" / hub_module.ENCODER))
+    assert not hasattr(encoder, "mlm")
+    assert not hasattr(encoder, "sop")
+    assert not hasattr(encoder, "do_lower_case")
+    with pytest.raises(UserError, match=r"--to: .* exists"):
+        hub_module.write(source, str(tmp_path / "modules"), seq_length=None)
+    with pytest.raises(UserError, match="has no vocabulary"):
+        hub_module.write(source, str(tmp_path / "more"), seq_length=9)
+    assert not (tmp_path / "more").exists()
+
+
+def test_texts_are_no_longer_than_the_model_reads(exported, tmp_path):
+    longest = exported[0].config.max_position_embeddings
+    with pytest.raises(UserError, match=f"--seq_length={longest + 1}: the model reads {longest} "):
+        hub_module.write(exported[0], str(tmp_path / "modules"), longest + 1)
+    assert not (tmp_path / "modules").exists()
+
+
+def test_of_a_run_the_best_checkpoint_is_taken(tmp_path):
+    (tmp_path / "run").mkdir()
+    write_checkpoint(tmp_path / "run" / "best")
+    config.save(tiny_run.settings(), str(tmp_path / "run" / run_dir.CONFIG))
+    assert "best" in hub_module.read(str(tmp_path / "run")).name
+
+
+def test_a_checkpoint_without_a_pooler_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no pooler"):
+        hub_module.read(write_checkpoint(tmp_path / "checkpoint", model="masked_lm"))
+
+
+@pytest.mark.slow
+def test_the_code_of_tf_hub_trains_it(exported, tmp_path):
+    """In the environment of requirements-serving.txt: the Hub's layers are of Keras 2."""
+    tensorflow_hub = pytest.importorskip("tensorflow_hub", reason="not requirements-serving.txt")
+    tf_keras = pytest.importorskip("tf_keras")
+    inputs = {
+        name: tf_keras.Input([7], dtype=tf.int32, name=name) for name in hub_module.NAMES.values()
+    }
+    layer = tensorflow_hub.KerasLayer(f"{exported[1]}/{hub_module.ENCODER}", trainable=True)
+    # No layer on top: how long one takes to learn depends on how it was drawn.
+    network = tf_keras.Model(inputs, layer(inputs)["pooled_output"][:, :1])
+    network.compile(tf_keras.optimizers.Adam(0.02), "mse")
+    before = [variable.numpy() for variable in layer.trainable_weights]
+    labels = tf.constant([[1.0], [0.0], [1.0]])
+    history = network.fit(batch()[0], labels, epochs=60, verbose=0).history["loss"]
+    assert history[-1] < 0.3 * history[0]
+    for old, variable in zip(before, layer.trainable_weights, strict=True):
+        assert (old != variable.numpy()).any() or "key/bias" in variable.name, variable.name
+    assert len(before) == len(layer.resolved_object.trainable_variables)
+    texts = tensorflow_hub.KerasLayer(f"{exported[1]}/{hub_module.PREPROCESSOR}")
+    assert texts(tf.constant(TEXTS))["input_word_ids"].shape == (3, 12)
+    assert tensorflow_hub.load(f"{exported[1]}/{hub_module.ENCODER}").mlm is not None

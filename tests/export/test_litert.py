@@ -1,0 +1,94 @@
+"""LiteRT answers what the network does."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_exports
+
+from albert_tf import files
+from export import export_source, litert, model_kinds
+
+PROGRAM = Path(__file__).parents[2] / "bin" / "export_litert"
+# The whole file is at least this much smaller.
+LEAST_SAVED = {"dynamic": 0.5, "float16": 0.4}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning"),
+]
+
+
+def runner(content):
+    # Kept by whoever holds the runner.
+    return tf.lite.Interpreter(model_content=content).get_signature_runner("token_ids")
+
+
+def request(found, seed=0):
+    ids = tiny_exports.ids(found, 1, tiny_exports.LENGTH, seed)
+    if "masked_lm_positions" in ids:
+        positions = tf.range(litert.PREDICTIONS)[tf.newaxis] % tiny_exports.LENGTH
+        ids["masked_lm_positions"] = positions
+    return ids
+
+
+@pytest.mark.parametrize("kind", model_kinds.KINDS)
+def test_every_kind_answers_as_the_network(kind):
+    found = tiny_exports.source(kind)
+    answer = runner(litert.convert(found))
+    for seed in range(3):
+        ids = request(found, seed)
+        wanted = {
+            name: value
+            for name, value in tiny_exports.expected(found, ids).items()
+            if value.dtype != tf.string
+        }
+        tiny_exports.assert_same(answer(**ids), wanted)
+
+
+def wide():
+    """A model whose matrices are large enough to be quantised: 1,024 numbers."""
+    found = tiny_exports.contents(
+        "classification", hidden_size=64, intermediate_size=128, embedding_size=48
+    )
+    options = model_kinds.Options(
+        kind="classification",
+        settings=tiny_exports.settings(found.config),
+        labels=tiny_exports.LABELS["classification"],
+        text=False,
+    )
+    smaller = {name: x * 0.2 for name, x in found.weights.items()}
+    return export_source.from_contents(dataclasses.replace(found, weights=smaller), options)
+
+
+@pytest.mark.parametrize("quantize", LEAST_SAVED)
+def test_smaller_matrices_change_little(quantize):
+    found = wide()
+    plain, content = litert.convert(found), litert.convert(found, quantize)
+    assert len(content) < (1 - LEAST_SAVED[quantize]) * len(plain)
+    answer, differences = runner(content), []
+    for seed in range(5):
+        ids = request(found, seed)
+        wanted = tiny_exports.expected(found, ids)["probabilities"]
+        differences.append(np.abs(answer(**ids)["probabilities"] - wanted).max())
+    assert 0 < max(differences) < 0.02
+
+
+def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
+    found = tiny_exports.source("regression")
+    asked = []
+
+    def read(*arguments, **options):
+        asked.append((*arguments, options["overrides"], options["text"]))
+        return found
+
+    monkeypatch.setattr(export_source, "read", read)
+    path = tmp_path / "model.tflite"
+    arguments = ["--checkpoint=run", f"--to={path}", "--set=max_seq_length=14"]
+    assert run_program(PROGRAM, *arguments) in (None, 0)
+    assert asked == [("run", None, ["max_seq_length=14"], False)]
+    assert capsys.readouterr().out.splitlines()[-1] == str(path)
+    ids = request(found)
+    wanted = tiny_exports.expected(found, ids)
+    tiny_exports.assert_same(runner(files.read_bytes(str(path), "model"))(**ids), wanted)

@@ -1,0 +1,109 @@
+"""MODEL.md: what it shows is true, and its examples run."""
+
+import re
+import shlex
+import types
+from pathlib import Path
+
+import grpc
+import pytest
+import rest
+import stand_in
+import tensorflow as tf
+import tiny_exports
+import tiny_run
+
+from export import model_card, model_kinds, saved_model, signatures
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=model_kinds.KINDS)
+def served(request, tmp_path_factory):
+    """The model, its folder and its card."""
+    folder = tmp_path_factory.mktemp("models")
+    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
+    found = tiny_exports.source(request.param, vocabulary)
+    written = saved_model.write(found, str(folder / request.param))
+    return found, written, Path(written, model_card.NAME).read_text()
+
+
+@pytest.fixture(scope="module")
+def address(served):
+    with stand_in.serving(served[1]) as address:
+        yield address
+
+
+def test_the_python_runs(served, address, capsys):
+    _, folder, text = served
+    (code,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
+    code = code.replace("localhost:8500", address).replace("timeout=30", "timeout=300")
+    exec(code, {})
+    shown = capsys.readouterr().out
+    for name in tf.saved_model.load(folder).signatures["serving_default"].structured_outputs:
+        assert f"{name} [" in shown
+
+
+def test_every_signature_is_asked_by_curl(served, address):
+    found, folder, text = served
+    commands = re.findall(r"^    (curl .*? \\\n.*)$", text, re.MULTILINE)
+    names = []
+    with grpc.insecure_channel(address) as channel:
+        for command in commands:
+            model, response = rest.ask(channel, command)
+            assert model == found.options.kind
+            names.append(response.model_spec.signature_name)
+    wanted = set(tf.saved_model.load(folder).signatures) - {"serving_default"}
+    assert sorted(names) == sorted(wanted)
+
+
+def test_every_input_and_output_is_explained(served):
+    _, folder, text = served
+    sections = re.findall(r"^### (.*?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    for name, function in tf.saved_model.load(folder).signatures.items():
+        (section,) = (body for heading, body in sections if f"`{name}`" in heading)
+        for key in (*function.structured_input_signature[1], *function.structured_outputs):
+            assert f"| `{key}` |" in section
+    assert "None" not in text
+
+
+def test_it_has_a_config_of_batching(served):
+    (content,) = re.findall("^```\n(.*?)^```", served[2], re.MULTILINE | re.DOTALL)
+    assert content == model_card.BATCHING
+
+
+@pytest.mark.parametrize(("choices", "shown"), [({}, False), ({"null_threshold": -1.25}, True)])
+def test_the_threshold_is_told(tmp_path, choices, shown):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    kind = "span_or_none" if shown else "span"
+    text = write_card(tmp_path, tiny_exports.source(kind, vocabulary, **choices), "/m/1")
+    assert ("above which there is no answer: -1.25." in text) == shown
+
+
+def write_card(tmp_path, found, target):
+    """The card of a model, without the model."""
+    made = signatures.make(found)
+    outputs = {"value": tf.TensorSpec([None], tf.float32)}
+    functions = {"serving_default": types.SimpleNamespace(structured_outputs=outputs)}
+    one = {"serving_default": made["serving_default"]}
+    model_card.write(found, one, functions, target, str(tmp_path))
+    return (tmp_path / model_card.NAME).read_text()
+
+
+ODD = {
+    "plain": ("/models/mrpc", "mrpc", ["-v", "/models/mrpc:/models/mrpc"]),
+    "odd": ("/my $(x) 'models'/the \"b&st\"", "the__b_st_", None),
+    "remote": ("gs://bucket/a b/mrpc", "mrpc", ["--model_base_path=gs://bucket/a b/mrpc"]),
+}
+
+
+@pytest.mark.parametrize(("folder", "name", "words"), ODD.values(), ids=ODD)
+def test_the_command_of_the_server_stands_odd_paths(tmp_path, folder, name, words):
+    text = write_card(tmp_path, tiny_exports.source("regression"), f"{folder}/1")
+    (command,) = re.findall(r"^    (docker run .*? \\\n.*)$", text, re.MULTILINE)
+    command = shlex.split(command)
+    assert f"MODEL_NAME={name}" in command
+    for word in words or ["-v", f"{folder}:/models/{name}"]:
+        assert word in command
+    assert f"http://localhost:8501/v1/models/{name}:predict" in text
+    assert f'request.model_spec.name = "{name}"' in text

@@ -1,0 +1,270 @@
+"""SavedModels answer what the model answers, wherever they are loaded."""
+
+import concurrent.futures
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_exports
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.errors import UserError
+from export import model_kinds, saved_model, signatures, warmup
+from export.requests import token_ids
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/goldens/signatures.txt"
+EVERY_KIND = pytest.mark.parametrize("kind", model_kinds.KINDS)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return tiny_exports.exporter(tmp_path_factory)
+
+
+@EVERY_KIND
+def test_answers_are_the_networks_whatever_batch_and_length(exported, kind):
+    found, folder = exported(kind)
+    ask = tf.saved_model.load(folder).signatures["token_ids"]
+    for batch, length in ((3, 7), (1, 16), (5, 2)):
+        ids = tiny_exports.ids(found, batch, length)
+        tiny_exports.assert_same(ask(**ids), tiny_exports.expected(found, ids))
+
+
+@EVERY_KIND
+def test_a_session_answers_the_same_to_every_signature(exported, kind):
+    found, folder = exported(kind)
+    ids = tiny_exports.ids(found)
+    whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
+    wanted = tiny_exports.expected(found, whole)
+    name = signatures.REPLIES.get(kind, (signatures.EXAMPLES,))[0]
+    answers = tiny_exports.ask_session(
+        folder,
+        {
+            "serving_default": whole,
+            "token_ids": whole,
+            name: {"inputs": tiny_exports.examples(found, whole)},
+        },
+    )
+    tiny_exports.assert_same(answers["token_ids"], wanted)
+    tiny_exports.assert_same(answers["serving_default"], wanted)
+    if name == "classify":
+        np.testing.assert_allclose(answers[name]["scores"], wanted["probabilities"], 1e-5)
+        assert answers[name]["classes"].tolist() == [[x.encode() for x in found.options.labels]] * 3
+    elif name == "regress":
+        np.testing.assert_allclose(answers[name]["outputs"], wanted["value"], 1e-5)
+    else:
+        tiny_exports.assert_same(answers[name], wanted)
+
+
+def test_examples_may_differ_in_length_and_leave_features_out(exported):
+    found, folder = exported("encoder")
+    ids = tiny_exports.ids(found, 2, 6)
+    ids["input_mask"] = tf.constant([[1] * 6, [1, 1, 1, 0, 0, 0]])
+    ids = {name: value * ids["input_mask"] for name, value in ids.items()}
+    ids["segment_ids"] *= tf.constant([[1], [0]])
+    short = {"input_ids": ids["input_ids"][1:, :3]}
+    serialized = tf.concat(
+        [
+            tiny_exports.examples(found, {name: value[:1] for name, value in ids.items()}),
+            tiny_exports.examples(found, short),
+        ],
+        0,
+    )
+    answers = tf.saved_model.load(folder).signatures["examples"](inputs=serialized)
+    tiny_exports.assert_same(answers, tiny_exports.expected(found, ids))
+
+
+def stored(folder):
+    """The variables of a SavedModel, {published name: array}."""
+    reader = tf.train.load_checkpoint(f"{folder}/variables/variables")
+    keys = [key for key in reader.get_variable_to_shape_map() if key.startswith("weights/")]
+    assert len(keys) + 1 == len(reader.get_variable_to_shape_map())  # and the table of objects
+    ending = "/.ATTRIBUTES/VARIABLE_VALUE"
+    names = {key: key[len("weights/") : -len(ending)].replace(".S", "/") for key in keys}
+    return {name: reader.get_tensor(key) for key, name in names.items()}
+
+
+@EVERY_KIND
+def test_weights_are_stored_once(exported, kind):
+    _, folder = exported(kind)
+    found, trained = stored(folder), tiny_exports.contents(kind).weights
+    assert set(found) == set(trained)
+    for name, array in trained.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    size = sum(array.nbytes for array in found.values())
+    data = Path(folder, "variables/variables.data-00000-of-00001").stat().st_size
+    assert size <= data < size + 20_000  # the table of objects
+
+
+@pytest.mark.slow
+@EVERY_KIND
+def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
+    found, folder = exported(kind, dtype="bfloat16")
+    for name, array in stored(folder).items():
+        assert array.dtype.name == ("float32" if array.ndim == 1 else "bfloat16"), name
+    ids = tiny_exports.ids(found)
+    answers = tf.saved_model.load(folder).signatures["token_ids"](**ids)
+    compared = [name for name in answers if answers[name].dtype == tf.float32 and "top" not in name]
+    for name in compared:
+        wanted = tiny_exports.expected(exported(kind)[0], ids)[name]
+        np.testing.assert_allclose(answers[name], wanted, 0.1, 0.1, err_msg=name)
+    assert compared
+    # A session reads the same numbers; the kernels round theirs to 8 bits.
+    asked = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
+    for name in compared:
+        np.testing.assert_allclose(asked[name], answers[name], 0.02, 0.02, err_msg=name)
+
+
+def test_a_row_of_padding_alone_gives_numbers(exported):
+    for kind in model_kinds.KINDS:
+        found, folder = exported(kind)
+        ids = {name: tf.zeros_like(value) for name, value in tiny_exports.ids(found).items()}
+        for name, value in tf.saved_model.load(folder).signatures["token_ids"](**ids).items():
+            if value.dtype == tf.float32:
+                assert np.isfinite(value).all(), f"{kind}: {name}"
+
+
+@EVERY_KIND
+def test_an_empty_batch_has_an_empty_answer(exported, kind):
+    found, folder = exported(kind)
+    ids = {name: value[:0] for name, value in tiny_exports.ids(found).items()}
+    loaded = tf.saved_model.load(folder)
+    answers = loaded.signatures["token_ids"](**ids)
+    assert {len(value) for value in answers.values()} == {0}
+
+
+REFUSED = {
+    "no token": ({"length": 0}, {}, "at least one token"),
+    "too long": ({"length": 17}, {}, "at most 16 tokens"),
+    "a batch of another size": ({}, {"input_mask": lambda x: x[:2]}, "input_mask must have the sh"),
+    "another length": ({}, {"segment_ids": lambda x: x[:, :3]}, "segment_ids must have the shape"),
+    "no such piece": ({}, {"input_ids": lambda x: x + 61}, "input_ids must be from 0 to 60"),
+    "negative": ({}, {"input_ids": lambda x: x - 61}, "input_ids must be from 0 to 60"),
+    "no mask": ({}, {"input_mask": lambda x: x + 2}, "input_mask must be from 0 to 1"),
+    "no such segment": ({}, {"segment_ids": lambda x: x + 2}, "segment_ids must be from 0 to 1"),
+    "outside": ({}, {"masked_lm_positions": lambda x: x + 7}, "inside the sequence"),
+    "other rows": ({}, {"masked_lm_positions": lambda x: x[:1]}, "a row for each row"),
+}
+
+
+@pytest.mark.parametrize(("sizes", "changes", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused_with_a_sentence(exported, sizes, changes, sentence):
+    found, folder = exported("fill_mask")
+    ids = tiny_exports.ids(found)
+    if sizes:
+        shape = [3, sizes["length"]]
+        ids |= {name: tf.zeros(shape, tf.int32) for name in token_ids.NAMES}
+        ids["masked_lm_positions"] *= 0
+    ids |= {name: change(ids[name]) for name, change in changes.items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
+        tf.saved_model.load(folder).signatures["token_ids"](**ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
+        tiny_exports.ask_session(folder, {"token_ids": ids})
+
+
+def test_choices_and_examples_that_do_not_fit_are_refused(exported):
+    found, folder = exported("multiple_choice")
+    ids = tiny_exports.ids(found)
+    loaded = tf.saved_model.load(folder)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have 5 choices"):
+        loaded.signatures["token_ids"](**{name: value[:, :4] for name, value in ids.items()})
+    uneven = {"input_ids": tf.zeros([1, 9], tf.int32)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="5 choices of one length"):
+        loaded.signatures["classify"](inputs=tiny_exports.examples(found, uneven))
+    ids["input_mask"] = ids["input_mask"][:, :4]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask must have as many"):
+        loaded.signatures["classify"](inputs=tiny_exports.examples(found, ids))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="parse"):
+        loaded.signatures["classify"](inputs=tf.constant(["no example"]))
+
+
+def describe(folder):
+    """Every signature of a SavedModel, a line each."""
+    content = Path(folder, "saved_model.pb").read_bytes()
+    (meta,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    lines = []
+    for name, signature in sorted(meta.signature_def.items()):
+        if name != "__saved_model_init_op":
+            sides = []
+            for infos in (signature.inputs, signature.outputs):
+                rows = (f"{key} {_shape(info)}" for key, info in sorted(infos.items()))
+                sides.append(", ".join(rows))
+            method = signature.method_name.rpartition("/")[-1]
+            lines.append(f"{name} ({method}): {' -> '.join(sides)}")
+    return lines
+
+
+def _shape(info):
+    sizes = ",".join(str(dim.size) for dim in info.tensor_shape.dim)
+    return f"{tf.as_dtype(info.dtype).name}[{sizes}]"
+
+
+def test_the_signatures_are_these(exported):
+    lines = []
+    for kind in model_kinds.KINDS:
+        lines += [f"# {kind}", *describe(exported(kind)[1])]
+    assert lines == GOLDEN.read_text().splitlines()
+
+
+def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
+    found = tiny_exports.source("encoder")
+    folder = tmp_path / "models" / "encoder"
+    for version in (1, 2):
+        assert saved_model.write(found, str(folder)) == f"{folder}/{version}"
+    (folder / "7").mkdir()
+    (folder / "notes").mkdir()
+    assert saved_model.next_version(str(folder)) == 8
+    with pytest.raises(UserError, match=r"2 exists\. Take another --version"):
+        saved_model.write(found, str(folder), 2)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(warmup, "write", fail)
+    with pytest.raises(OSError, match="space"):
+        saved_model.write(tiny_exports.source("encoder"), str(tmp_path / "models" / "encoder"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_version_that_another_export_made_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    def write(found, folder):
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "theirs").touch()
+
+    monkeypatch.setattr(warmup, "write", write)
+    with pytest.raises(UserError, match="1 was written by another export meanwhile: export again"):
+        saved_model.write(tiny_exports.source("encoder"), str(tmp_path))
+    assert os.listdir(tmp_path) == ["1"]
+    assert os.listdir(tmp_path / "1") == ["theirs"]
+
+
+def test_what_killed_exports_left_is_removed_after_a_day(tmp_path):
+    names = [f"{version}.{str(version) * 32}.tmp" for version in (1, 2, 3)]
+    yesterday = time.time() - 25 * 3600
+    for name in names:
+        (tmp_path / name / "variables").mkdir(parents=True)
+        (tmp_path / name / "variables" / "data").touch()
+        for path in (*(tmp_path / name).rglob("*"), tmp_path / name):
+            os.utime(path, (yesterday, yesterday))
+    # It is being written; not ours; not old enough.
+    (tmp_path / names[1] / "variables" / "data").touch()
+    (tmp_path / "notes.tmp").mkdir()
+    os.utime(tmp_path / "notes.tmp", (yesterday, yesterday))
+    os.utime(tmp_path / names[2], None)
+    saved_model.remove_abandoned(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [*names[1:], "notes.tmp"]
+    saved_model.remove_abandoned(str(tmp_path / "none"))
+
+
+def test_a_killed_process_is_the_programs_to_tell(tmp_path, monkeypatch):
+    """A library that sets handlers of signals cannot run in a thread."""
+    monkeypatch.setattr(warmup, "write", lambda *_: None)
+    found = tiny_exports.source("encoder")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(saved_model.write, found, str(tmp_path)).result() == f"{tmp_path}/1"

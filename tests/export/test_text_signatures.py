@@ -1,0 +1,177 @@
+"""Raw text to a SavedModel: it answers what the network says of Python's ids."""
+
+import grpc
+import numpy as np
+import pytest
+import stand_in
+import tensorflow as tf
+import test_answer_ops
+import tiny_exports
+import tiny_run
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+from albert_tf.errors import UserError
+from albert_tf.pipelines import fill_mask
+from data_prep.task_data import race
+from export import model_kinds, saved_model, signatures, warmup
+from export.requests import serving_signature
+
+TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
+PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
+
+
+@pytest.fixture(scope="module", params=model_kinds.KINDS)
+def exported(request, tmp_path_factory, vocabulary):
+    """The model and its folder, for each kind."""
+    found = tiny_exports.source(request.param, vocabulary, lengths=test_answer_ops.LENGTHS)
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    return found, saved_model.write(found, str(folder))
+
+
+def padded(rows):
+    """Lists of ids -> input_ids, input_mask."""
+    size = max(map(len, rows))
+    ids = np.array([row + [0] * (size - len(row)) for row in rows], np.int32)
+    mask = np.arange(size) < np.array([len(row) for row in rows])[:, np.newaxis]
+    return ids, mask.astype(np.int32)
+
+
+def of_text(found):
+    tokenizer, longest = found.tokenizer, found.options.settings.max_seq_length
+    rows = [tokenizer.encode(text)[: longest - 2] for text in TEXTS]
+    ids, mask = padded([[tokenizer.cls_id, *row, tokenizer.sep_id] for row in rows])
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    outputs = answer(found, batch)
+    if found.options.kind == "encoder":
+        outputs |= {"input_ids": ids, "input_mask": mask}
+    return {"text": {"text": TEXTS}}, {"text": outputs}
+
+
+def of_pair(found):
+    """Texts, and pairs that are short enough to be whole."""
+    tokenizer = found.tokenizer
+    requests, wanted = of_text(found)
+    pairs = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in PAIRS]
+    firsts = [[tokenizer.cls_id, *a, tokenizer.sep_id] for a, _ in pairs]
+    ids, mask = padded(
+        [[*first, *b, tokenizer.sep_id] for first, (_, b) in zip(firsts, pairs, strict=True)]
+    )
+    assert ids.shape[1] <= found.options.settings.max_seq_length
+    segments = mask * (np.arange(ids.shape[1]) >= [[len(first)] for first in firsts])
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    first, second = zip(*PAIRS, strict=True)
+    requests["text_pair"] = {"text": first, "text_pair": second}
+    return requests, {**wanted, "text_pair": answer(found, batch)}
+
+
+def of_masks(found):
+    texts = ["The [MASK] opens at nine.", "[MASK][MASK] a", "none"]
+    network, top_k = found.network, found.options.top_k
+    tokens = np.zeros([3, 2, top_k], object)
+    tokens[:], probabilities = b"", np.zeros([3, 2, top_k])
+    for row, text in enumerate(texts[:2]):
+        guessed = fill_mask.fill_mask(network, found.tokenizer, text, top_k=top_k)
+        for place, guesses in enumerate(guessed):
+            tokens[row, place] = [guess.piece.encode() for guess in guesses]
+            probabilities[row, place] = [guess.probability for guess in guesses]
+    return {"text": {"text": texts}}, {"text": {"tokens": tokens, "probabilities": probabilities}}
+
+
+def of_choices(found):
+    tokenizer, settings = found.tokenizer, found.options.settings
+    options = [[f"{word} {number}" for number in range(5)] for word in ("at", "by")]
+    asked = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
+    rows, segments = [], []
+    for passage, question, row in zip(*asked.values(), strict=True):
+        for option in row:
+            last = tokenizer.encode(race.ending(question, option))[-settings.max_qa_length :]
+            first = tokenizer.encode(passage)[: settings.max_seq_length - 3 - len(last)]
+            rows.append([tokenizer.cls_id, *first, tokenizer.sep_id, *last, tokenizer.sep_id])
+            segments.append(len(first) + 2)
+    ids, mask = padded(rows)
+    segment_ids = mask * (np.arange(ids.shape[1]) >= np.array(segments)[:, np.newaxis])
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segment_ids}
+    batch = {name: x.reshape(2, 5, -1) for name, x in batch.items()}
+    return {"question": asked}, {"question": answer(found, batch)}
+
+
+def of_question(found):
+    """As `answers` has it, from windows that Python cuts."""
+    asked, settings = test_answer_ops.questions(9), found.options.settings
+    rows = test_answer_ops.in_python(
+        found.tokenizer,
+        asked,
+        lambda batch: answer(found, batch),
+        may_be_none=found.options.may_be_none,
+        n_best_size=settings.n_best_size,
+        max_answer_length=settings.max_answer_length,
+        null_threshold=found.options.null_threshold,
+    )
+    outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    outputs["answer"] = np.array([row["answer"].encode() for row in rows], object)
+    texts = {"question": [q.question for q in asked], "context": [q.context for q in asked]}
+    return {"question": texts}, {"question": outputs}
+
+
+EXPECTED = {
+    "encoder": of_text,
+    "sentence_embedding": of_text,
+    "fill_mask": of_masks,
+    "classification": of_pair,
+    "regression": of_pair,
+    "multiple_choice": of_choices,
+    "span": of_question,
+    "span_or_none": of_question,
+}
+
+
+def answer(found, batch):
+    """What the network says itself."""
+    ids = {name: tf.constant(batch[name], tf.int32) for name in found.inputs}
+    return dict(found.kind.answer(found.network, ids, found.options))
+
+
+def test_a_session_answers_what_python_and_the_network_do(exported):
+    found, folder = exported
+    requests, wanted = EXPECTED[found.options.kind](found)
+    answers = tiny_exports.ask_session(folder, requests)
+    for name, outputs in wanted.items():
+        assert answers[name].keys() == outputs.keys()
+        for key, value in outputs.items():
+            value, made = np.asarray(value), answers[name][key]
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(made, value, 1e-5, 1e-5, err_msg=f"{name} {key}")
+            else:
+                np.testing.assert_array_equal(made, value, err_msg=f"{name} {key}")
+
+
+def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
+    found, folder = exported
+    made = signatures.make(found)
+    several = {"text_pair", "question"} & made.keys()
+    assert bool(several) == (EXPECTED[found.options.kind] not in (of_text, of_masks))
+    for name in several:
+        signature = made[name]
+        unlike = dict(signature.example)
+        first = next(iter(unlike))
+        unlike[first] = tf.concat([unlike[first]] * 2, 0)
+        with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
+            client = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as error:
+                client.Predict(
+                    warmup.request(name, serving_signature.Signature({}, None, unlike)), timeout=60
+                )
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "must have the same number of rows" in error.value.details()
+
+
+def test_a_model_without_a_vocabulary_cannot_answer_text():
+    found = tiny_exports.source("classification", text=True)
+    with pytest.raises(UserError, match=r"has no vocabulary: .* --text=false"):
+        signatures.make(found)

@@ -1,0 +1,74 @@
+"""The warm-up requests, sent by a client to a stand-in of the server."""
+
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import stand_in
+import tensorflow as tf
+import tiny_exports
+from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
+
+from export import saved_model, signatures, warmup
+from export.requests import serving_signature
+
+LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Regress"}
+
+
+@pytest.fixture(scope="module", params=["classification", "regression", "fill_mask"])
+def served(request, tmp_path_factory):
+    """The model, its folder, a client."""
+    found = tiny_exports.source(request.param)
+    folder = saved_model.write(found, str(tmp_path_factory.mktemp("models") / request.param))
+    with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
+        yield found, folder, prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def read_warmup(folder):
+    path = str(Path(folder, warmup.FOLDER, warmup.NAME))
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        kind = log.WhichOneof("log_type")
+        yield LOGS[kind], getattr(log, kind).request
+
+
+def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
+    found, folder, client = served
+    made = signatures.make(found)
+    requests = {
+        request.model_spec.signature_name: (method, request)
+        for method, request in read_warmup(folder)
+    }
+    assert list(requests) == list(made)
+    for name, (method, request) in requests.items():
+        assert made[name].method == f"tensorflow/serving/{method.lower()}"
+        response = getattr(client, method)(request, timeout=60)
+        assert response.model_spec.signature_name == name
+        outputs = made[name].function(made[name].example)
+        if method == "Predict":
+            assert set(response.outputs) == set(outputs)
+            for key, value in outputs.items():
+                answer = tf.make_ndarray(response.outputs[key])
+                if value.dtype == tf.float32:
+                    np.testing.assert_allclose(answer, value, 1e-5, 1e-5)
+                else:
+                    np.testing.assert_array_equal(answer, value)
+        elif method == "Classify":
+            (row,) = response.result.classifications
+            assert [x.label for x in row.classes] == list(tiny_exports.LABELS["classification"])
+            scores = [x.score for x in row.classes]
+            np.testing.assert_allclose(scores, outputs["scores"][0], 1e-5)
+        else:
+            (row,) = response.result.regressions
+            np.testing.assert_allclose(row.value, outputs["outputs"][0], 1e-5)
+
+
+def test_a_client_is_told_in_a_sentence_what_is_wrong(served):
+    found, _, client = served
+    ids = {name: tf.zeros([1, 17], tf.int32) for name in found.inputs}
+    signature = serving_signature.Signature({}, None, ids)
+    with pytest.raises(grpc.RpcError) as error:
+        client.Predict(warmup.request("token_ids", signature), timeout=60)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "a sequence must have at most 16 tokens: cut longer ones up." in error.value.details()

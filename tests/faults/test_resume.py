@@ -1,0 +1,58 @@
+"""However a run is broken off, it ends as the unbroken one."""
+
+import pytest
+import tiny_children
+import tiny_run
+
+from albert_tf.checkpoints import native
+from albert_tf.train import reports
+
+SETTINGS = tiny_run.settings(
+    albert=tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    tiny_run.run(data, folder, SETTINGS)
+    return folder
+
+
+@pytest.mark.slow
+def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
+    ends = [("SIGKILL", 6, -9, 4), ("SIGTERM", 6, 0, 6), ("SIGINT", 10, 0, 10)]
+    for name, step, exits, saved in ends:
+        told = f"os.kill(os.getpid(), signal.{name})"
+        child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=step, do=told)
+        output = tiny_children.finish(child, exits)
+        assert (f"told to stop at step {step}" in output) == (exits == 0)
+        assert native.find(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
+    tiny_run.run(data, tmp_path / "told", SETTINGS)
+    tiny_run.assert_same_end(unbroken, tmp_path / "told")
+
+
+def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):
+    settings = tiny_run.settings(eval_steps=4)
+    tiny_run.run(data, tmp_path / "unbroken", settings, evaluate=True)
+    write = reports.write
+
+    def broken_after_evaluation(workdir, writer, record):
+        write(workdir, writer, record)
+        if record["step"] == 8 and "eval_loss" in record:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reports, "write", broken_after_evaluation)
+        tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
+    tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
+    best = [
+        (tmp_path / run / "best" / "metrics.json").read_text() for run in ("unbroken", "broken")
+    ]
+    assert best[0] == best[1]

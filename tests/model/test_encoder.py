@@ -1,0 +1,178 @@
+"""Sharing, group by group, and the layers as a loop."""
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from tiny import assert_close
+
+from albert_tf.model import encoder
+from albert_tf.model.albert_model import Albert, weights_by_name
+
+# Without a mapping from E to D, an encoder's output can be put into it once more.
+SQUARE = {"embedding_size": 8}
+WAYS = ("rematerialize", "layer_loop")
+
+
+def make(**changes):
+    options = {name: changes.pop(name) for name in WAYS if name in changes}
+    return encoder.SharedEncoder(tiny.config(**SQUARE, **changes), random.Random(1), **options)
+
+
+def inputs():
+    return tf.constant(np.random.default_rng(2).normal(size=(21, 8)), tf.float32)
+
+
+MASK = tiny.batch()["input_mask"]
+
+
+def test_one_group_is_one_layer_applied_again_and_again():
+    shared, single = make(num_hidden_layers=5), make(num_hidden_layers=1)
+    tiny.fill(shared)
+    tiny.fill(single)
+    expected, x = [], inputs()
+    for _ in range(5):
+        [x] = single(x, MASK)
+        expected.append(x)
+    assert_close(shared(inputs(), MASK), expected, 1e-6)
+
+
+def test_gradients_of_a_shared_layer_are_the_sum_over_its_applications():
+    shared, single = make(num_hidden_layers=3), make(num_hidden_layers=1)
+    tiny.fill(shared)
+    tiny.fill(single)
+    copies = make(num_hidden_layers=3, cross_layer_sharing="none")
+    for name, weight in weights_by_name(copies).items():
+        one = "/".join("group_0" if p.startswith("group_") else p for p in name.split("/"))
+        weight.assign(weights_by_name(single)[one])
+
+    def gradients(model):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(inputs(), MASK)[-1] ** 3)
+        weights = weights_by_name(model)
+        return dict(zip(weights, tape.gradient(loss, list(weights.values())), strict=True))
+
+    by_copy = gradients(copies)
+    for name, gradient in gradients(shared).items():
+        summed = sum(by_copy[name.replace("/group_0/", f"/group_{step}/")] for step in range(3))
+        np.testing.assert_allclose(gradient, summed, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_are_exact_for_every_depth(monkeypatch):
+    """The published code's int(step / steps * groups) fails it at (steps, groups) = (22, 22)."""
+    numbers = []
+    monkeypatch.setattr(
+        encoder.SharedEncoder, "_sets", lambda self, block, number, **_: numbers.append(number)
+    )
+    for steps in range(1, 49):
+        for groups in range(1, steps + 1):
+            made = make(num_hidden_layers=steps, num_hidden_groups=groups)
+            expected = tuple(math.floor(Fraction(step, steps) * groups) for step in range(steps))
+            assert made.attention_of_step == made.ffn_of_step == expected
+            sizes = {expected.count(group) for group in range(groups)}
+            assert max(sizes) - min(sizes) <= 1  # and none is empty
+            assert min(sizes) >= 1
+            assert numbers[-2:] == [groups, groups]
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn"])
+def test_as_many_groups_as_layers_share_nothing(sharing):
+    options = {"num_hidden_layers": 3, "num_hidden_groups": 3}
+    models = [
+        Albert(tiny.config(**options, cross_layer_sharing=sharing)),
+        Albert(tiny.config(num_hidden_layers=3, cross_layer_sharing="none")),
+    ]
+    values = [tiny.fill(model) for model in models]
+    assert list(values[0]) == list(values[1])
+    assert_close(models[0](tiny.batch()), models[1](tiny.batch()), 0.0)
+
+
+def test_groups_matter_only_to_what_is_shared():
+    config = tiny.config(num_hidden_layers=4, num_hidden_groups=2, cross_layer_sharing="ffn")
+    made = encoder.SharedEncoder(config, random.Random(1))
+    assert made.attention_of_step == (0, 1, 2, 3)
+    assert made.ffn_of_step == (0, 0, 1, 1)
+    assert (len(made.attentions), len(made.ffns)) == (4, 2)
+
+
+def test_inner_groups_run_one_after_the_other():
+    made = make(num_hidden_layers=2, inner_group_num=2)
+    tiny.fill(made)
+    x, expected = inputs(), []
+    adder = -10000.0 * (1.0 - tf.cast(MASK, tf.float32))[:, tf.newaxis, tf.newaxis, :]
+    options = {"seed": None, "site": 0, "training": False}
+    for inner in (0, 1, 0, 1):
+        attention, ffn = made.attentions[0][inner], made.ffns[0][inner]
+        x = ffn(attention(x, adder, attention.read(), **options), ffn.read(), **options)
+        expected.append(x)
+    assert_close(made(inputs(), MASK), expected, 1e-6)
+
+
+def test_no_mapping_between_equal_sizes():
+    assert make().projection is None
+    projection = encoder.SharedEncoder(tiny.config(), random.Random(1)).projection
+    assert (projection.kernel.shape, projection.bias.shape) == ((6, 8), (8,))
+
+
+def test_attention_looks_at_no_padding():
+    made = make(num_hidden_layers=1)
+    tiny.fill(made)
+    other = tf.where(tf.reshape(MASK, [-1, 1]) == 1, inputs(), 5.0)
+    real = np.asarray(tf.reshape(MASK, [-1]), bool)
+    [before], [after] = made(inputs(), MASK), made(other, MASK)
+    assert_close(before[real], after[real], 1e-6)
+
+
+@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
+@pytest.mark.parametrize("sizes", [(4, 1), (2, 2), (1, 1)])
+def test_a_loop_runs_the_same_blocks(sizes, positions):
+    options = dict(zip(("num_hidden_layers", "inner_group_num"), sizes, strict=True))
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+    plain, loop = make(**options, **dropout), make(**options, **dropout, layer_loop=True)
+    tiny.fill(plain)
+    tiny.fill(loop)
+
+    def outputs_and_gradients(model):
+        weights = list(weights_by_name(model).values())
+        x = inputs()
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            *_, y = model(x, MASK, training=True, seed=tf.constant([3, 4]), positions=positions)
+            loss = tf.reduce_sum(y**3)
+        return y, tape.gradient(loss, [x, *weights])
+
+    assert_close(outputs_and_gradients(loop), outputs_and_gradients(plain), 1e-5)
+
+
+def test_a_loop_is_for_training_alone():
+    loop = make(num_hidden_layers=3, layer_loop=True)
+    assert len(loop(inputs(), MASK)) == 3
+    [last] = loop(inputs(), MASK, training=True)
+    assert_close(last, loop(inputs(), MASK)[-1], 1e-5)
+
+
+def test_the_size_of_a_loop_does_not_grow_with_its_layers():
+    def operations(depth):
+        loop = make(num_hidden_layers=depth, layer_loop=True)
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                [y] = loop(x, MASK, training=True)
+            return tape.gradient(y, x)
+
+        graph = tf.function(gradient).get_concrete_function(inputs()).graph.as_graph_def()
+        functions = [node for f in graph.library.function for node in f.node_def]
+        return len(graph.node) + len(functions)
+
+    assert operations(3) == operations(7) > 100
+
+
+@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}])
+def test_a_loop_needs_one_set_of_weights(changes):
+    with pytest.raises(AssertionError):
+        make(layer_loop=True, **changes)

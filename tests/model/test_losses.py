@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import reference_model
+import tensorflow as tf
+import tiny
+
+from albert_tf.model import losses
+
+NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
+every_task = pytest.mark.parametrize("task", NAMES)
+
+
+def outputs(seed=0, dtype=tf.float32):
+    rng = np.random.default_rng(seed)
+    return {
+        "masked_lm_logits": tf.constant(3 * rng.normal(size=(3, 5, 11)), dtype),
+        "sentence_order_logits": tf.constant(3 * rng.normal(size=(3, 2)), dtype),
+    }
+
+
+def with_copy(batch):
+    """The batch whose last example is a copy that only fills it up."""
+    return {**batch, "is_real_example": tf.constant([1.0, 1.0, 0.0])}
+
+
+def expected_sums(logits, labels, weights):
+    logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
+    entropy = reference_model.cross_entropy(logits, labels)
+    return (entropy * weights).sum(), ((logits.argmax(-1) == labels) * weights).sum()
+
+
+@every_task
+@pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.0)])
+def test_sums_and_counts(task, real):
+    objective, batch, logits = losses.pretraining(task), tiny.batch(), outputs()
+    if 0.0 in real:
+        batch = with_copy(batch)
+    counts, sums = objective.counts(batch), objective.sums(logits, batch)
+    weights = np.asarray(batch["masked_lm_weights"]) * np.array(real)[:, None]
+    loss, correct = expected_sums(logits["masked_lm_logits"], batch["masked_lm_ids"], weights)
+    expected_counts = {"masked_lm": weights.sum()}
+    expected = {"masked_lm_loss": loss, "masked_lm_correct": correct}
+    if name := NAMES[task]:
+        labels = np.asarray(batch["next_sentence_labels"])[:, 0]
+        loss, correct = expected_sums(logits["sentence_order_logits"], labels, np.array(real))
+        expected_counts[name] = sum(real)
+        expected |= {f"{name}_loss": loss, f"{name}_correct": correct}
+    assert objective.names == tuple(expected_counts)
+    assert set(counts) == set(expected_counts)
+    assert set(sums) == set(expected)
+    for found, wanted in ((counts, expected_counts), (sums, expected)):
+        assert all(value.dtype == tf.float32 and value.shape == () for value in found.values())
+        for key, value in wanted.items():
+            assert found[key].numpy() == pytest.approx(value, rel=1e-6), key
+
+
+def test_what_has_no_weight_changes_nothing():
+    objective, batch, logits = losses.pretraining("sop"), with_copy(tiny.batch()), outputs()
+    unused = np.asarray(batch["masked_lm_weights"]) == 0
+    unused[2] = True
+    labels = tf.where(unused, 0, batch["masked_lm_ids"])
+    scores = tf.where(unused[..., None], 50.0, logits["masked_lm_logits"])
+    sentence_labels = tf.constant([[1], [0], [0]])
+    assert not np.array_equal(sentence_labels, batch["next_sentence_labels"])
+    other_batch = {**batch, "masked_lm_ids": labels, "next_sentence_labels": sentence_labels}
+    other = objective.sums({**logits, "masked_lm_logits": scores}, other_batch)
+    for name, value in objective.sums(logits, batch).items():
+        assert other[name].numpy() == pytest.approx(value.numpy(), rel=1e-6)
+
+
+def test_losses_are_float32_whatever_the_logits():
+    batch, objective = tiny.batch(), losses.pretraining("sop")
+    half = outputs(dtype=tf.bfloat16)
+    rounded = {name: tf.cast(value, tf.float32) for name, value in half.items()}
+    found, expected = objective.sums(half, batch), objective.sums(rounded, batch)
+    assert {value.dtype for value in found.values()} == {tf.float32}
+    assert {k: v.numpy() for k, v in found.items()} == {k: v.numpy() for k, v in expected.items()}
+
+
+@every_task
+def test_a_batch_may_be_cut_up(task):
+    """Local sums over global counts: the parts' losses add up to the whole's, of any sizes."""
+    objective, batch, logits = losses.pretraining(task), tiny.batch(), outputs()
+    counts = objective.counts(batch)
+    whole = losses.mean_loss(objective.sums(logits, batch), counts)
+    parts = [
+        losses.mean_loss(
+            objective.sums(
+                {k: v[rows] for k, v in logits.items()}, {k: v[rows] for k, v in batch.items()}
+            ),
+            counts,
+        )
+        for rows in (slice(0, 1), slice(1, 3))
+    ]
+    assert sum(part.numpy() for part in parts) == pytest.approx(whole.numpy(), rel=1e-6)
+
+
+@every_task
+def test_the_mean_loss_is_a_sum_of_means(task):
+    objective, batch, logits = losses.pretraining(task), tiny.batch(), outputs()
+    sums = {k: v.numpy() for k, v in objective.sums(logits, batch).items()}
+    expected = sums["masked_lm_loss"] / 10  # 3 + 2 + 5 predictions
+    if name := NAMES[task]:
+        expected += sums[f"{name}_loss"] / 3
+    assert losses.mean_loss(sums, objective.counts(batch)).numpy() == pytest.approx(expected)
+
+
+def test_a_batch_without_predictions_has_a_loss():
+    objective, batch = losses.pretraining("none"), tiny.batch()
+    batch["masked_lm_weights"] = tf.zeros_like(batch["masked_lm_weights"])
+    loss = losses.mean_loss(objective.sums(outputs(), batch), objective.counts(batch))
+    assert loss.numpy() == 0.0
+
+
+def test_means():
+    totals = {"a": 4.0, "a_loss": 6.0, "a_correct": 3.0, "b": 2.0, "b_loss": 1.0, "b_correct": 2.0}
+    expected = {"a_loss": 1.5, "a_accuracy": 0.75, "b_loss": 0.5, "b_accuracy": 1.0}
+    assert losses.means(totals, ("a", "b")) == {"loss": 2.0, **expected}
+    assert losses.means({"a": 0.0, "a_loss": 0.0, "a_correct": 0.0}, ("a",)) == {
+        "loss": 0.0,
+        "a_loss": 0.0,
+        "a_accuracy": 0.0,
+    }

@@ -1,0 +1,206 @@
+"""The model in training: dropout, recomputing, bfloat16, XLA."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from tiny import assert_close
+
+from albert_tf.model.albert_model import Albert, AlbertForPretraining, weights_by_name
+
+DROPOUT = tiny.config(
+    num_hidden_layers=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+)
+SEED = tf.constant([3, 4])
+
+
+def make(config, **options):
+    model = AlbertForPretraining(config, **options)
+    tiny.fill(model)
+    return model
+
+
+def differ(first, second):
+    pairs = zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+    return all(np.abs(a.numpy() - b.numpy()).max() > 1e-3 for a, b in pairs)
+
+
+def relative_distance(actual, expected):
+    actual, expected = (np.asarray(tf.cast(x, tf.float32)) for x in (actual, expected))
+    return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
+
+
+def flat(gradients):
+    return tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients.values()], 0)
+
+
+def graph_of(function, *inputs):
+    """The operations that a function is made of."""
+    return tf.function(function).get_concrete_function(*inputs).graph.get_operations()
+
+
+@pytest.mark.parametrize("act", ["gelu", "relu"])
+def test_without_dropout_training_changes_nothing(act):
+    model, batch = make(tiny.config(hidden_act=act)), tiny.batch()
+    assert_close(model(batch, training=True), model(batch), 1e-5)
+    assert_close(model.albert(batch, training=True), model.albert(batch), 1e-5)
+
+
+def test_dropout_follows_the_seed():
+    model, batch = make(DROPOUT), tiny.batch()
+    first = model(batch, training=True, seed=SEED)
+    assert_close(model(batch, training=True, seed=SEED), first, 0.0)
+    assert differ(model(batch, training=True, seed=tf.constant([3, 5])), first)
+    assert differ(model(batch, training=True, seed=tf.constant([4, 4])), first)
+    assert differ(model(batch), first)
+
+
+def test_there_is_no_dropout_outside_training():
+    model, batch = make(DROPOUT), tiny.batch()
+    assert_close(model(batch, seed=SEED), model(batch), 0.0)
+    undropped = make(tiny.config(num_hidden_layers=2))
+    assert_close(model(batch), undropped(batch), 0.0)
+
+
+@pytest.mark.parametrize("which", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
+def test_each_dropout_needs_a_seed_and_changes_the_outputs(which):
+    model, batch = make(tiny.config(**{which: 0.1})), tiny.batch()
+    with pytest.raises(ValueError, match="needs seed="):
+        model(batch, training=True)
+    assert differ(model(batch, training=True, seed=SEED), model(batch))
+
+
+def test_every_place_of_dropout_has_its_own_mask():
+    config = tiny.config(
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.2,
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+        inner_group_num=2,
+    )
+    sites = []
+    original = tf.random.fold_in
+
+    def record(seed, site, alg):
+        sites.append(site)
+        return original(seed, site, alg=alg)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.random, "fold_in", record)
+        make(config)(tiny.batch(), training=True, seed=SEED)
+    # The embeddings, then attention's probabilities, its output and the feed-forward's, 8 times.
+    assert len(sites) == len(set(sites)) == 1 + 3 * 8
+
+
+@pytest.mark.parametrize(
+    ("dtype", "in_a_graph"),
+    [
+        ("float32", False),
+        ("float32", True),
+        ("mixed_bfloat16", False),
+        pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
+    ],
+)
+def test_recomputing_changes_no_gradient(dtype, in_a_graph):
+    def step(**way):
+        model = make(DROPOUT, dtype=dtype, **way)
+
+        def compute():
+            return tiny.loss_and_gradients(model, tiny.batch(), seed=SEED)
+
+        return tf.function(compute)() if in_a_graph else compute()
+
+    plain = step()
+    assert_close(step(rematerialize=True), plain, 1e-6)
+    assert_close(step(layer_loop=True), plain, 1e-6)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_recomputing_is_what_happens(rematerialize):
+    model = make(tiny.config(), rematerialize=rematerialize)
+    operations = graph_of(lambda batch: tiny.loss_and_gradients(model, batch), tiny.batch())
+    products = sum(operation.type == "BatchMatMulV2" for operation in operations)
+    # Each of the three blocks: two in the forward pass and four in the backward pass.
+    assert products == 3 * (2 + 4 + (2 if rematerialize else 0))
+    operations = graph_of(lambda batch: model(batch), tiny.batch())
+    assert sum(operation.type == "Softmax" for operation in operations) == 3
+
+
+def test_bfloat16_is_close_to_float32():
+    batch = tiny.batch()
+    single, half = make(tiny.config()), make(tiny.config(), dtype="mixed_bfloat16")
+    for name, expected in single.albert(batch).items():
+        actual = half.albert(batch)[name]
+        for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+            assert a.dtype == tf.bfloat16
+            assert relative_distance(a, b) < 2e-2
+    types = {"masked_lm_logits": tf.bfloat16, "sentence_order_logits": tf.float32}
+    for training in (False, True):
+        logits = half(batch, training=training)
+        for name, expected in single(batch, training=training).items():
+            assert logits[name].dtype == types[name]
+            assert relative_distance(logits[name], expected) < 2e-2
+
+
+def test_gradients_of_bfloat16_are_float32_and_close():
+    (half_loss, half), (single_loss, single) = (
+        tiny.loss_and_gradients(make(tiny.config(), dtype=dtype), tiny.batch())
+        for dtype in ("mixed_bfloat16", "float32")
+    )
+    assert {gradient.dtype for gradient in half.values()} == {tf.float32}
+    assert half_loss.numpy() == pytest.approx(single_loss.numpy(), rel=2e-2)
+    assert relative_distance(flat(half), flat(single)) < 2e-2
+
+
+def test_what_bfloat16_leaves_in_float32():
+    model = make(tiny.config(), dtype="mixed_bfloat16")
+    assert {w.dtype for w in weights_by_name(model).values()} == {tf.float32}
+    operations = graph_of(lambda batch: model(batch), tiny.batch())
+
+    def types(kind):
+        return {operation.get_attr("T") for operation in operations if operation.type == kind}
+
+    assert types("Softmax") == types("Rsqrt") == {tf.float32}
+    assert types("BatchMatMulV2") == {tf.bfloat16}
+
+
+def xla_step(model):
+    return tf.function(
+        lambda batch, seed: tiny.loss_and_gradients(model, batch, seed=seed), jit_compile=True
+    )(tiny.batch(), SEED)
+
+
+def test_xla_compiles_forward_and_backward():
+    model = make(tiny.config())
+    loss, gradients = xla_step(model)
+    expected_loss, expected = tiny.loss_and_gradients(model, tiny.batch())
+    assert loss.numpy() == pytest.approx(expected_loss.numpy(), rel=1e-5)
+    assert_close(gradients, expected, 1e-5)
+
+
+@pytest.mark.slow
+def test_xla_compiles_bfloat16():
+    model = make(tiny.config(), dtype="mixed_bfloat16")
+    loss, gradients = xla_step(model)
+    expected_loss, expected = tiny.loss_and_gradients(model, tiny.batch())
+    assert loss.numpy() == pytest.approx(expected_loss.numpy(), rel=2e-2)
+    assert relative_distance(flat(gradients), flat(expected)) < 2e-2
+
+
+@pytest.mark.slow
+def test_xla_recomputes_with_the_same_masks():
+    """Of XLA's own: it draws other masks from a seed than the operations on a CPU."""
+    plain = xla_step(make(DROPOUT))
+    for way in ("rematerialize", "layer_loop"):
+        assert_close(xla_step(make(DROPOUT, **{way: True})), plain, 1e-6)
+
+
+def test_gradients_are_dense():
+    _, gradients = tiny.loss_and_gradients(make(tiny.config()), tiny.batch())
+    assert len(gradients) == 32
+    assert all(isinstance(gradient, tf.Tensor) for gradient in gradients.values())
+
+
+def test_the_encoder_alone_leaves_the_heads_out():
+    model = Albert(tiny.config())
+    assert len(weights_by_name(model)) == 25

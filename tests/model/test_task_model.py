@@ -1,0 +1,121 @@
+"""ALBERT with the head of a task."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from tiny import assert_close
+
+from albert_tf.model import albert_model, task_losses, weight_names
+from albert_tf.model.losses import mean_loss
+
+SEED = tf.constant([3, 4])
+SHAPES = {
+    "classification": {"logits": (3, 4)},
+    "regression": {"logits": (3, 1)},
+    "multiple_choice": {"logits": (3, 4)},
+    "span": {"start_logits": (3, 7), "end_logits": (3, 7)},
+    "span_or_none": {
+        "start_top_log_probs": (3, 2),
+        "start_top_index": (3, 2),
+        "end_top_log_probs": (3, 6),
+        "end_top_index": (3, 6),
+        "cls_logits": (3,),
+    },
+}
+PARTS = {
+    "classification": weight_names.CLASSIFIER,
+    "regression": weight_names.CLASSIFIER,
+    "multiple_choice": weight_names.CLASSIFIER,
+    "span": weight_names.SQUAD1,
+    "span_or_none": weight_names.SQUAD2,
+}
+every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
+
+
+@every_head
+def test_shapes_and_types_of_outputs(head):
+    for dtype in ("float32", "mixed_bfloat16"):
+        made = tiny_tasks.make(head, dtype=dtype)
+        found = made(tiny_tasks.batch(head))
+        assert {name: tuple(value.shape) for name, value in found.items()} == SHAPES[head]
+        types = {tf.int32 if name.endswith("_index") else tf.float32 for name in found}
+        assert {value.dtype for value in found.values()} == types
+
+
+@every_head
+def test_weights_bear_their_published_names(head):
+    config = tiny.config()
+    parts = weight_names.parts(config)
+    classes = 4 if head == "classification" else 1
+    expected = {
+        name: tuple(classes if size == weight_names.ANY else size for size in shape)
+        for part in (weight_names.ENCODER, weight_names.POOLER, PARTS[head])
+        for name, shape in parts[part].items()
+    }
+    made = albert_model.weights_by_name(tiny_tasks.make(head))
+    assert {name: tuple(weight.shape) for name, weight in made.items()} == expected
+
+
+@every_head
+def test_a_gradient_reaches_every_trained_weight(head):
+    made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
+    objective = task_losses.of_head(head)
+    weights = made.trained_weights()
+    with tf.GradientTape() as tape:
+        outputs = made(batch, training=True, seed=SEED)
+        loss = mean_loss(objective.sums(outputs, batch), objective.counts(batch))
+    found = tape.gradient(loss, [weight.value for weight in weights])
+    assert all(isinstance(gradient, tf.Tensor) for gradient in found)
+    assert all(np.isfinite(gradient).all() for gradient in found)
+    pooled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    left_out = set(albert_model.weights_by_name(made)) - {weight.path for weight in weights}
+    assert left_out == (pooled if head.startswith("span") else set())
+
+
+@every_head
+def test_padding_changes_nothing(head):
+    made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
+    hidden = batch["input_mask"] == 0
+    other = {**batch, "input_ids": tf.where(hidden, 1, batch["input_ids"])}
+    found, expected = made(other), made(batch)
+    if head == "span":  # its logits at padding are of what stands there
+        found, expected = (
+            {name: tf.where(hidden, 0.0, value) for name, value in outputs.items()}
+            for outputs in (found, expected)
+        )
+    assert_close(found, expected, 1e-5)
+
+
+def test_a_choice_is_scored_as_if_alone():
+    made, batch = tiny_tasks.make("multiple_choice"), tiny_tasks.batch("multiple_choice")
+    logits = made(batch)["logits"].numpy()
+    order = [2, 0, 3, 1]
+    names = ("input_ids", "input_mask", "segment_ids")
+    parts = {name: tf.split(batch[name], 4, axis=1) for name in names}
+    moved = {name: tf.concat([part[k] for k in order], 1) for name, part in parts.items()}
+    assert_close(made(moved)["logits"], logits[:, order], 1e-5)
+
+
+def test_the_same_weights_in_bfloat16_are_close():
+    for head in ("classification", "multiple_choice", "span"):
+        batch = tiny_tasks.batch(head)
+        single, half = (
+            tiny_tasks.make(head, dtype=dtype)(batch) for dtype in ("float32", "mixed_bfloat16")
+        )
+        for name, value in single.items():
+            distance = np.linalg.norm(half[name] - value) / np.linalg.norm(value)
+            assert 0 < distance < 3e-2, (head, name)
+
+
+def test_training_with_dropout_needs_a_seed():
+    with pytest.raises(ValueError, match="needs seed="):
+        tiny_tasks.make("classification")(tiny_tasks.batch("classification"), training=True)
+
+
+def test_seeds_make_the_head():
+    one, same = (tiny_tasks.make("classification", fill=False) for _ in range(2))
+    weights = [albert_model.weights_by_name(made)["output_weights"].numpy() for made in (one, same)]
+    np.testing.assert_array_equal(*weights)
+    assert 0.003 < weights[0].std() < 0.04  # truncated normal of 0.02

@@ -1,0 +1,235 @@
+"""Our model and Hugging Face's `transformers` compute the same with the same weights.
+
+Skipped without requirements-interop.txt. Both ways: folders that we write are loaded there, folders
+that they write are read here.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_checkpoints
+
+from albert_tf.checkpoints import (
+    conversion,
+    formats,
+    hugging_face,
+    hugging_face_names,
+    model_checkpoint,
+    native,
+)
+from albert_tf.errors import UserError
+from albert_tf.model import albert_model
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 2e-5
+BASE = {
+    "hidden_size": 768,
+    "embedding_size": 128,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+CASES = {
+    "tiny": {},
+    "base": pytest.param(BASE, marks=pytest.mark.slow),
+    "groups": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
+    "E=H": {"embedding_size": 8},
+    "odd": {"hidden_size": 15, "num_attention_heads": 3, "embedding_size": 5},
+    "relu": {"hidden_act": "relu", "num_hidden_layers": 1},
+}
+for_each_case = pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+
+
+def load(kind, folder):
+    """Their model, eager and in evaluation mode; every key must be used and given."""
+    options = {"output_loading_info": True, "attn_implementation": "eager"}
+    network, info = kind.from_pretrained(str(folder), **options)
+    for wrong in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        assert not info.get(wrong), (wrong, info[wrong])
+    return network.eval()
+
+
+def fill(network):
+    """Numbers for every weight; for a large one of a size at which it can still tell tokens."""
+    weights = tiny.fill(network)
+    if network.count_params() > 1e6:
+        variables = albert_model.weights_by_name(network)
+        for name in (name for name in weights if weights[name].ndim == 2):
+            weights[name] *= np.float32(0.05)
+            variables[name].assign(weights[name])
+    return weights
+
+
+def write(folder, changes):
+    """One of our models, filled with numbers, and the folder that we write of it."""
+    config = tiny.config(**changes)
+    network = albert_model.AlbertForPretraining(config)
+    weights = fill(network)
+    hugging_face.write(
+        model_checkpoint.Contents(source="made", config=config, weights=weights), str(folder)
+    )
+    return network
+
+
+def inputs(batch):
+    """The same batch under their names."""
+    names = {
+        "input_ids": "input_ids",
+        "input_mask": "attention_mask",
+        "segment_ids": "token_type_ids",
+    }
+    return {theirs: torch.tensor(batch[ours].numpy()).long() for ours, theirs in names.items()}
+
+
+def at_positions(batch, array):
+    """[B, S, X] -> [B, P, X], the predicted tokens."""
+    return np.take_along_axis(array, batch["masked_lm_positions"].numpy()[:, :, None], 1)
+
+
+def assert_close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
+
+
+@for_each_case
+def test_the_outputs_of_pretraining_are_equal(tmp_path, changes):
+    ours = write(tmp_path, changes)
+    theirs = load(transformers.AlbertForPreTraining, tmp_path)
+    batch = tiny.batch()
+    with torch.no_grad():
+        expected = theirs(**inputs(batch))
+    outputs = ours(batch)
+    logits = at_positions(batch, expected.prediction_logits.numpy())
+    assert_close(outputs["masked_lm_logits"], logits)
+    assert_close(outputs["sentence_order_logits"], expected.sop_logits)
+
+
+@for_each_case
+def test_the_outputs_of_the_encoder_are_equal(tmp_path, changes):
+    config = tiny.config(**changes)
+    network = albert_model.Albert(config)
+    made = model_checkpoint.Contents(source="made", config=config, weights=fill(network))
+    hugging_face.write(made, str(tmp_path))
+    theirs = load(transformers.AlbertModel, tmp_path)
+    batch = tiny.batch()
+    with torch.no_grad():
+        expected = theirs(**inputs(batch))
+    outputs = network(batch)
+    assert_close(outputs["sequence_output"], expected.last_hidden_state)
+    assert_close(outputs["pooled_output"], expected.pooler_output)
+
+
+def test_the_gradients_are_equal(tmp_path):
+    ours = write(tmp_path, CASES["groups"])
+    theirs = load(transformers.AlbertForPreTraining, tmp_path)
+    batch = tiny.batch()
+    # Theirs gives the padding's row no gradient from the input.
+    batch["input_ids"] = tf.maximum(batch["input_ids"], 1)
+    labels = torch.full(tuple(batch["input_ids"].shape), -100)
+    # One prediction a place: at a place that is predicted twice, theirs has one label.
+    places = np.array([[0, 1, 2, 3, 4]] * 3, np.int32)
+    batch["masked_lm_positions"] = tf.constant(places)
+    for row, column in zip(*np.nonzero(batch["masked_lm_weights"].numpy()), strict=True):
+        labels[row, places[row, column]] = int(batch["masked_lm_ids"][row, column])
+    sentence = torch.tensor(batch["next_sentence_labels"].numpy()[:, 0]).long()
+    theirs(**inputs(batch), labels=labels, sentence_order_label=sentence).loss.backward()
+    _, gradients = tiny.loss_and_gradients(ours, batch)
+    expected = {name: p.grad for name, p in theirs.named_parameters()}
+    names = hugging_face_names.from_published(ours.albert.config)
+    assert len(gradients) == len(expected) == 80  # two groups of two blocks
+    for name, gradient in gradients.items():
+        actual = tf.convert_to_tensor(gradient).numpy()
+        actual = actual.T if name.endswith("/kernel") else actual
+        np.testing.assert_allclose(
+            actual, expected[names[name]], rtol=1e-4, atol=TOLERANCE, err_msg=name
+        )
+
+
+@for_each_case
+def test_what_they_save_is_read(tmp_path, changes):
+    (tmp_path / "ours").mkdir()
+    write(tmp_path / "ours", changes)
+    theirs = load(transformers.AlbertForPreTraining, tmp_path / "ours")
+    theirs.save_pretrained(tmp_path / "theirs")
+    tiny_checkpoints.assert_same(
+        formats.read(str(tmp_path / "theirs")), formats.read(str(tmp_path / "ours"))
+    )
+
+
+def test_a_pickle_of_theirs_is_read(tmp_path):
+    ours = write(tmp_path, {})
+    theirs = load(transformers.AlbertForPreTraining, tmp_path)
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    found = formats.read(str(tmp_path))
+    assert found.skipped.keys() == {"predictions.decoder.weight", "predictions.decoder.bias"}
+    names = native.assign(found.weights, ours, str(tmp_path))
+    assert len(names.loaded) == 32
+
+
+KINDS = {
+    "AlbertModel": {},
+    "AlbertForPreTraining": {},
+    "AlbertForMaskedLM": {},
+    "AlbertForQuestionAnswering": {},
+    "AlbertForMultipleChoice": {},
+    "AlbertForSequenceClassification": {"num_labels": 5},
+}
+SIZES = {
+    "vocab_size": 11,
+    "embedding_size": 6,
+    "hidden_size": 8,
+    "num_hidden_layers": 4,
+    "num_hidden_groups": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 10,
+    "max_position_embeddings": 9,
+}
+
+
+def saved_by_them(folder, kind, **options):
+    """One of their models, every weight a random number, as they save it."""
+    theirs = getattr(transformers, kind)(transformers.AlbertConfig(**SIZES, **options))
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.4)
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_folders_go_through_every_format_to_the_bit(tmp_path, kind):
+    theirs = saved_by_them(tmp_path / "hugging_face", kind, **KINDS[kind])
+    source = "hugging_face"
+    for target in ("albert_tf", "google", "albert_tf", "hugging_face", "hugging_face"):
+        told = []
+        path = tmp_path / f"{source}_{target}"
+        conversion.convert(str(tmp_path / source), str(path), to_format=target, say=told.append)
+        assert any(line.endswith(", missing 0, unexpected 0, misshapen 0") for line in told)
+        source = path.name
+    back = load(getattr(transformers, kind), path)
+    assert back.config.architectures == [kind]
+    for name, value in KINDS[kind].items():
+        assert getattr(back, name) == value
+    expected, found = theirs.state_dict(), back.state_dict()
+    assert expected.keys() == found.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
+
+
+def test_a_regression_of_theirs_is_loaded_by_its_own_class(tmp_path):
+    theirs = saved_by_them(tmp_path / "in", "AlbertForSequenceClassification", num_labels=1)
+    conversion.convert(str(tmp_path / "in"), str(tmp_path / "out"), to_format="hugging_face")
+    back = load(transformers.AlbertForSequenceClassification, tmp_path / "out")
+    assert torch.equal(back.classifier.weight, theirs.classifier.weight)
+
+
+def test_their_head_for_each_token_must_be_left_out(tmp_path):
+    saved_by_them(tmp_path / "in", "AlbertForTokenClassification")
+    with pytest.raises(
+        UserError, match=r"2 missing: bert/pooler.*; 2 unexpected: classifier\.bias"
+    ):
+        conversion.convert(str(tmp_path / "in"), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,257 @@
+import contextlib
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.optim.lamb import AdamW, Lamb, lamb_update, trust_ratio
+
+GOLDEN = np.load(pathlib.Path(__file__).parents[1] / "goldens" / "lamb_tfa.npz")
+NAMES = [key.removeprefix("initial/") for key in GOLDEN if key.startswith("initial/")]
+# Of an update: float32 holds 1 - 0.999 to 4.7e-5, of which the root takes half.
+ROUNDING = 2.5e-5
+# The published code's two updates, worked out in float64: weight, gradient, learning rate 0.1.
+WEIGHT = np.array([[1.0, 2.0], [-0.5, 0.25]])
+GRADIENT = np.array([[0.1, -0.2], [0.3, 0.0]])
+SETTINGS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "weight_decay_rate": 0.01}
+PUBLISHED = {
+    AdamW: [
+        [[0.6828722023703826, 2.314177773921282], [-0.815694436196776, 0.24975]],
+        [[0.2573251876374852, 2.7367752464999873], [-1.2398062304150028, 0.24950025]],
+    ],
+    Lamb: [
+        [[0.8663123710519481, 2.1324440240737528], [-0.6330833845619891, 0.24989461060340082]],
+        [[0.7272584999629731, 2.270533945945799], [-0.7716682070826338, 0.24981298897504747]],
+    ],
+}
+
+
+def make_variable(path, value):
+    """A variable with the path that it would have in a model."""
+    *parents, name = path.split("/")
+    with contextlib.ExitStack() as scopes:
+        for parent in parents:
+            scopes.enter_context(keras.name_scope(parent))
+        return keras.Variable(value, name=name)
+
+
+def golden_gradient(name, step, sparse=True):
+    values = tf.constant(GOLDEN[f"gradient/{name}"][step])
+    if name != "embeddings":
+        return values
+    shape = GOLDEN[f"initial/{name}"].shape
+    slices = tf.IndexedSlices(values, tf.constant(GOLDEN["indices"][step]), tf.constant(shape))
+    return slices if sparse else tf.convert_to_tensor(slices)
+
+
+def follow_golden(optimizer, sparse=True):
+    """The weights after each step on the golden's gradients, stacked, by name."""
+    variables = [make_variable(name, GOLDEN[f"initial/{name}"]) for name in NAMES]
+    optimizer.build(variables)
+    steps = []
+    for step in range(len(GOLDEN["indices"])):
+        optimizer.apply([golden_gradient(name, step, sparse) for name in NAMES])
+        steps.append({n: v.numpy() for n, v in zip(NAMES, variables, strict=True)})
+    return {name: np.stack([weights[name] for weights in steps]) for name in NAMES}
+
+
+def distance(actual, expected):
+    """The largest difference, relative to the largest weight of the variable."""
+    return max(np.abs(actual[n] - expected[n]).max() / np.abs(expected[n]).max() for n in NAMES)
+
+
+def golden(kind):
+    return {name: GOLDEN[f"{kind}/{name}"] for name in NAMES}
+
+
+def transcription(w, gradients, *, learning_rate, decay, adapt, correct):
+    """The algorithm in float64, written down from the paper."""
+    m = v = np.zeros_like(w)
+    for t, g in enumerate(gradients, start=1):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g**2
+        m_hat = m / (1 - 0.9**t) if correct else m
+        v_hat = v / (1 - 0.999**t) if correct else v
+        r = m_hat / (np.sqrt(v_hat) + 1e-6) + decay * w
+        norms = np.linalg.norm(w), np.linalg.norm(r)
+        ratio = norms[0] / norms[1] if adapt and min(norms) > 0 else 1.0
+        w = w - learning_rate * ratio * r
+    return w
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize(("kind", "decay"), [("decay", 0.2), ("no_decay", 0.0)])
+def test_with_bias_correction_equals_tensorflow_addons(kind, decay, sparse):
+    optimizer = Lamb(0.01, weight_decay_rate=decay, bias_correction=True)
+    assert distance(follow_golden(optimizer, sparse), golden(kind)) < 1e-6
+
+
+def keras_lamb():
+    optimizer = keras.optimizers.Lamb(0.01, weight_decay=0.2, epsilon=1e-6)
+    optimizer.exclude_from_weight_decay(var_names=["LayerNorm", "bias"])
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "make_other",
+    [
+        lambda: keras.optimizers.Adam(0.01, epsilon=1e-6),
+        keras_lamb,
+        lambda: Lamb(0.01, weight_decay_rate=0.2),
+        lambda: AdamW(0.01, weight_decay_rate=0.2, bias_correction=True),
+    ],
+    ids=["adam", "keras_lamb", "no_bias_correction", "no_trust_ratio"],
+)
+def test_golden_rejects_other_optimizers(make_other):
+    assert distance(follow_golden(make_other()), golden("decay")) > 0.1
+
+
+@pytest.mark.parametrize("correct", [True, False])
+@pytest.mark.parametrize("kind", [Lamb, AdamW])
+def test_equals_float64_transcription(kind, correct):
+    weights = follow_golden(kind(0.01, bias_correction=correct), sparse=False)
+    steps = range(len(GOLDEN["indices"]))
+    for name in NAMES:
+        excluded = "LayerNorm" in name or "bias" in name
+        expected = transcription(
+            GOLDEN[f"initial/{name}"].astype(np.float64),
+            [golden_gradient(name, s, sparse=False).numpy().astype(np.float64) for s in steps],
+            learning_rate=0.01,
+            decay=0.0 if excluded else 0.01,
+            adapt=kind is Lamb and not excluded,
+            correct=correct,
+        )
+        moved = np.abs(expected - GOLDEN[f"initial/{name}"]).max()
+        atol = ROUNDING * moved
+        np.testing.assert_allclose(weights[name][-1], expected, rtol=1e-6, atol=atol)
+
+
+@pytest.mark.parametrize("kind", [Lamb, AdamW])
+def test_published_updates_in_float64(kind):
+    w, g = tf.constant(WEIGHT), tf.constant(GRADIENT)
+    m = v = tf.zeros_like(w)
+    for expected in PUBLISHED[kind]:
+        update, m, v = lamb_update(w, g, m, v, adapt=kind is Lamb, **SETTINGS)
+        w -= 0.1 * update
+        np.testing.assert_allclose(w, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Lamb, AdamW])
+def test_published_updates_in_float32(kind):
+    variable = make_variable("dense/kernel", WEIGHT.astype(np.float32))
+    optimizer = kind(0.1)
+    optimizer.build([variable])
+    for expected in PUBLISHED[kind]:
+        optimizer.apply([tf.constant(GRADIENT, tf.float32)])
+        atol = ROUNDING * np.abs(expected - WEIGHT).max()
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6, atol=atol)
+
+
+def test_published_trust_ratio():
+    w, g, zeros = tf.constant(WEIGHT), tf.constant(GRADIENT), tf.zeros([2, 2], tf.float64)
+    update, _, _ = lamb_update(w, g, zeros, zeros, adapt=False, **SETTINGS)
+    assert float(trust_ratio(w, update)) == pytest.approx(0.4215575863967291, rel=1e-12)
+
+
+def test_published_toy_problem():
+    w = make_variable("w", np.array([0.1, -0.2, -0.1], np.float32))
+    target = tf.constant([0.4, 0.2, -0.5])
+    optimizer = AdamW(0.2)
+    optimizer.build([w])
+    for _ in range(100):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(target - w.value))
+        optimizer.apply(tape.gradient(loss, [w.value]))
+    np.testing.assert_allclose(w.numpy(), target, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("path", "excluded"),
+    [
+        ("encoder/LayerNorm/gamma", True),
+        ("encoder/layer_norm_1/beta", True),
+        ("encoder/query/bias", True),
+        ("output_bias", True),
+        ("encoder/query/kernel", False),
+        ("encoder/gamma", False),
+    ],
+)
+def test_exclusion_by_path(path, excluded):
+    """Without a gradient what moves is the decay, and the trust ratio makes that a tenth."""
+    variable = make_variable(path, np.array([3.0, -4.0], np.float32))
+    optimizer = Lamb(0.1, weight_decay_rate=0.01)
+    optimizer.build([variable])
+    optimizer.apply([tf.zeros(2)])
+    expected = [3.0, -4.0] if excluded else [2.7, -3.6]
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("w", "update", "ratio"),
+    [([3.0, 4.0], [0.0, 2.0], 2.5), ([0.0, 0.0], [1.0, 2.0], 1.0), ([1.0, 2.0], [0.0, 0.0], 1.0)],
+)
+def test_trust_ratio_is_one_where_a_norm_is_zero(w, update, ratio):
+    assert float(trust_ratio(tf.constant(w), tf.constant(update))) == pytest.approx(ratio)
+
+
+def test_no_gradient_and_no_decay_change_nothing():
+    variable = make_variable("dense/kernel", WEIGHT.astype(np.float32))
+    optimizer = Lamb(0.1, weight_decay_rate=0.0)
+    optimizer.build([variable])
+    optimizer.apply([tf.zeros([2, 2])])
+    np.testing.assert_array_equal(variable.numpy(), WEIGHT)
+
+
+@pytest.mark.parametrize("kind", [Lamb, AdamW])
+def test_config_round_trip(kind):
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.3, decay_steps=7)
+    for learning_rate in (0.25, schedule):
+        optimizer = kind(learning_rate, beta_1=0.8, weight_decay_rate=0.02, bias_correction=True)
+        copy = kind.from_config(optimizer.get_config())
+        assert copy.get_config() == optimizer.get_config()
+        assert (copy.beta_1, copy.weight_decay_rate, copy.bias_correction) == (0.8, 0.02, True)
+        assert float(copy.learning_rate) == pytest.approx(float(optimizer.learning_rate))
+
+
+def test_slots_bear_the_published_names():
+    variables = [make_variable("a/kernel", WEIGHT), make_variable("a/bias", WEIGHT[0])]
+    optimizer = Lamb(0.1)
+    optimizer.build(variables)
+    slots = optimizer.slots()
+    assert {name: slot.shape for name, slot in slots.items()} == {
+        "a/kernel/adam_m": (2, 2),
+        "a/kernel/adam_v": (2, 2),
+        "a/bias/adam_m": (2,),
+        "a/bias/adam_v": (2,),
+    }
+    optimizer.apply([tf.ones([2, 2]), tf.fill([2], 2.0)])
+    np.testing.assert_allclose(slots["a/bias/adam_m"].numpy(), [0.2, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(slots["a/kernel/adam_v"].numpy(), np.full([2, 2], 1e-3), rtol=1e-4)
+    assert all(isinstance(slot, tf.Variable) for slot in slots.values())
+
+
+@pytest.mark.parametrize("apply", [Lamb.apply, Lamb.apply_reduced])
+def test_first_update_takes_the_rate_of_step_zero(apply):
+    variable = make_variable("bias", np.zeros(1, np.float32))
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [0.0, 1.0, 10.0])
+    optimizer = Lamb(schedule)
+    optimizer.build([variable])
+    moves = []
+    for _ in range(3):
+        before = variable.numpy()[0]
+        apply(optimizer, [tf.ones(1)])
+        moves.append(variable.numpy()[0] - before)
+    assert moves[0] == 0
+    # m / sqrt(v) of a constant gradient of 1, and the rates 1 and 10.
+    for move, rate, t in zip(moves[1:], [1, 10], [2, 3], strict=True):
+        assert move == pytest.approx(-rate * (1 - 0.9**t) / np.sqrt(1 - 0.999**t), rel=1e-4)
+    assert optimizer.iterations.numpy() == 3
+
+
+def test_apply_reduced_wants_one_gradient_for_each_variable():
+    optimizer = Lamb(0.1)
+    optimizer.build([make_variable("a/kernel", WEIGHT), make_variable("b/kernel", WEIGHT)])
+    with pytest.raises(ValueError, match="zip"):
+        optimizer.apply_reduced([tf.constant(GRADIENT, tf.float32)])

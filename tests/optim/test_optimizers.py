@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import PretrainConfig
+from albert_tf.errors import UserError
+from albert_tf.optim import optimizers
+
+# The paper's run: 0.00176, 125,000 updates, 3,125 of warm-up. The rate jumps down at 3125.
+PUBLISHED_RATES = {
+    0: 0.0,
+    1: 5.632e-7,
+    1562: 8.797184e-4,
+    3124: 1.7594368e-3,
+    3125: 1.716e-3,
+    62_500: 8.8e-4,
+    124_999: 1.408e-8,
+    125_000: 0.0,
+    200_000: 0.0,
+}
+
+
+@pytest.mark.parametrize(("step", "rate"), PUBLISHED_RATES.items())
+def test_published_schedule(step, rate):
+    schedule = optimizers.WarmupPolynomial(0.00176, 125_000, 3125)
+    assert float(schedule(tf.constant(step, tf.int64))) == pytest.approx(rate, rel=1e-6, abs=0)
+
+
+def test_schedule_without_warmup():
+    schedule = optimizers.WarmupPolynomial(0.5, 4, 0)
+    rates = [float(schedule(step)) for step in range(6)]
+    np.testing.assert_allclose(rates, [0.5, 0.375, 0.25, 0.125, 0, 0], rtol=1e-6)
+
+
+def test_schedule_with_a_power():
+    schedule = optimizers.WarmupPolynomial(0.5, 4, 2, poly_power=2.0)
+    rates = [float(schedule(step)) for step in range(5)]
+    np.testing.assert_allclose(rates, [0, 0.25, 0.125, 0.03125, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_from_config_takes_every_setting(name):
+    config = PretrainConfig(
+        optimizer=name,
+        bias_correction=True,
+        learning_rate=0.3,
+        num_train_steps=7,
+        num_warmup_steps=2,
+        poly_power=3.0,
+        weight_decay_rate=0.04,
+    )
+    optimizer = optimizers.from_config(config)
+    assert type(optimizer) is optimizers.OPTIMIZERS[name]
+    assert (optimizer.bias_correction, optimizer.weight_decay_rate) == (True, 0.04)
+    schedule = optimizer.get_config()["learning_rate"]["config"]
+    assert schedule == {
+        "learning_rate": 0.3,
+        "num_train_steps": 7,
+        "num_warmup_steps": 2,
+        "poly_power": 3.0,
+    }
+
+
+def test_defaults_are_the_published_ones():
+    optimizer = optimizers.from_config(PretrainConfig())
+    config = optimizer.get_config()
+    assert isinstance(optimizer, optimizers.Lamb)
+    del config["learning_rate"], config["name"]
+    assert config == {
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-6,
+        "weight_decay_rate": 0.01,
+        "bias_correction": False,
+    }
+
+
+def test_schedule_config_round_trip():
+    schedule = optimizers.WarmupPolynomial(0.3, 7, 2, 3.0)
+    copy = optimizers.WarmupPolynomial.from_config(schedule.get_config())
+    assert [float(copy(s)) for s in range(8)] == [float(schedule(s)) for s in range(8)]
+
+
+def test_unknown_optimizer_lists_the_known_ones():
+    with pytest.raises(UserError, match="optimizer: 'lamp' is not one of lamb, adamw"):
+        optimizers.make("lamp", learning_rate=0.1, num_train_steps=3, num_warmup_steps=1)

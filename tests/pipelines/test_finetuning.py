@@ -1,0 +1,184 @@
+"""A run of fine-tuning as a whole: what it writes and learns."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+import tiny_finetuning
+import tiny_run
+from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_folder
+
+from albert_tf import config
+from albert_tf.checkpoints import native
+from albert_tf.errors import UserError
+from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.tasks import finetuned_model, predictions
+
+ONE = tf.distribute.get_strategy()
+vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+run = tiny_finetuning.run_task
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
+    assert run(kind) is True
+    said = capsys.readouterr().out
+    assert "step 8/8" in said
+    assert "new weights" in said
+    names = set(os.listdir(tmp_path / "run"))
+    assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
+    assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
+    assert config.load(FinetuneConfig, f"{tmp_path}/run/config.json") == settings()
+    found = tiny_run.metrics(tmp_path / "run")
+    evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in found if "loss" not in r}
+    assert list(evaluated) == [4, 8]
+    assert all(np.isfinite(record["loss"]) for record in found if "loss" in record)
+    best = json.loads((tmp_path / "run/best/metrics.json").read_text())
+    assert best[METRICS[kind]] == max(evaluated.values())
+    # The best checkpoint, read again, says what it said in the run.
+    scores = predict(tmp_path / "run", folders[kind][1], tmp_path / "out")
+    assert scores == pytest.approx({k: v for k, v in best.items() if k != "step"})
+    checkpoint = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
+    content = predictions.read(f"{tmp_path}/out/predictions-dev.json")
+    assert content["checkpoint"] == checkpoint
+    assert list(content["predictions"]) == [f"e{row}" for row in range(10)]
+    told = json.loads((tmp_path / "out/metrics-dev.json").read_text())
+    header = {"task": content["task"], "split": "dev", "checkpoint": checkpoint}
+    assert told == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, "null_score"])
+def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
+    changes, kind = ({"null_answer": kind}, "span_or_none") if "null" in kind else ({}, kind)
+    folder = write_folder(tmp_path / "data", kind, vocabulary, number=64)
+    wide = {"hidden_size": 32, "intermediate_size": 64, "embedding_size": 16}
+    chosen = settings(
+        albert=tiny_run.albert(**wide, initializer_range=0.15, classifier_dropout_prob=0.0),
+        num_train_steps=150,
+        num_warmup_steps=30,
+        save_checkpoints_steps=150,
+        eval_steps=0,
+        learning_rate=3e-3,
+        train_batch_size=16,
+        steps_per_loop=50,
+        **changes,
+    )
+    finetune(chosen, folder, folder, tmp_path / "run", vocabulary)
+    scores = json.loads((tmp_path / "run/best/metrics.json").read_text())
+    full = 100 if kind.startswith("span") else 1
+    assert scores[METRICS[kind]] > 0.98 * full
+
+
+@pytest.mark.usefixtures("branches")
+def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatch):
+    albert = tiny_run.albert(hidden_dropout_prob=0.1)
+    run("classification", "unbroken", albert=albert)
+    with monkeypatch.context() as patch:
+        stop = UserError("stop")
+
+        def broken(record, *rest):
+            if record["step"] == 6:
+                raise stop
+            return ""
+
+        patch.setattr("albert_tf.train.reports.line", broken)
+        with pytest.raises(UserError, match="stop"):
+            run("classification", "broken", albert=albert)
+    run("classification", "broken", albert=albert)
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
+
+
+@pytest.mark.slow
+def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_path):
+    dropless = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2}
+    albert = tiny_run.albert(**dropless)
+    steps = {"albert": albert, "num_train_steps": 4, "learning_rate": 1e-3}
+    plain, cut = settings(**steps), settings(**steps, num_micro_batches=2)
+    strategies = {"one": (plain, ONE), "cut": (cut, ONE), "two": (plain, replicas.two_replicas())}
+    for name, (chosen, strategy) in strategies.items():
+        # Its batches have one axis more than others. Without evaluations.
+        data = folders["multiple_choice"][0]
+        finetune(chosen, data, None, tmp_path / name, vocabulary, strategy=strategy)
+    expected = native.read_weights(str(tmp_path / "one"))
+    losses = tiny_run.metrics(tmp_path / "one")[-1]
+    assert losses["step"] == 4
+    for name in ("cut", "two"):
+        for weight, value in native.read_weights(str(tmp_path / name)).items():
+            np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
+        assert tiny_run.metrics(tmp_path / name)[-1] == pytest.approx(losses, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_xla_and_bfloat16_learn_nearly_the_same(run, tmp_path):
+    dropless = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2}
+    albert = tiny_run.albert(**dropless, num_hidden_layers=2)
+    changes = {"albert": albert, "num_train_steps": 2, "num_warmup_steps": 1}
+    records = {}
+    for name, more in {
+        "plain": {},
+        "compiled": {"jit_compile": True, "layer_loop": True},
+        "half": {"dtype": "mixed_bfloat16", "rematerialize": True},
+    }.items():
+        run("span_or_none", name, **changes, **more)
+        records[name] = tiny_run.metrics(tmp_path / name)[0]
+    assert records["compiled"] == pytest.approx(records["plain"], rel=1e-4)
+    assert records["half"]["loss"] == pytest.approx(records["plain"]["loss"], rel=3e-2)
+
+
+def test_steps_are_counted_from_passes(run, tmp_path):
+    run(num_train_steps=0, num_train_epochs=2.0, num_warmup_steps=0)
+    found = config.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    assert (found.num_train_steps, found.num_warmup_steps) == (6, 0)  # 24 examples, 8 a step
+
+
+def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
+    stuck = {"learning_rate": 1e-9, "num_train_steps": 40, "eval_steps": 2, "patience": 3}
+    run(**stuck)
+    assert "no better accuracy in 3 evaluations up to step 8" in capsys.readouterr().out
+    assert native.newest(str(tmp_path / "run")).endswith("model.ckpt-8")
+    before = tiny_run.metrics(tmp_path / "run")
+    run(**stuck)  # is over already
+    assert tiny_run.metrics(tmp_path / "run") == before
+    run(**{**stuck, "patience": 4})
+    assert tiny_run.metrics(tmp_path / "run")[-1]["step"] == 10
+
+
+def test_a_run_without_held_out_data(run, tmp_path):
+    run(dev=None)
+    assert not (tmp_path / "run/best").exists()
+    assert finetuned_model.read(
+        f"{tmp_path}/run", None, finetuned_model.Wishes()
+    ).contents.source == (f"{tmp_path}/run/model.ckpt-8")
+
+
+def test_files_without_labels_are_predicted(run, folders, vocabulary, tmp_path):
+    run()
+    folder = write_folder(tmp_path / "test", "classification", vocabulary, split="test", number=5)
+    rows = [json.dumps({"id": f"t{row}", "label": None}) for row in range(5)]
+    (tmp_path / "test/examples.jsonl").write_text("\n".join(rows) + "\n")
+    assert predict(tmp_path / "run", folder, tmp_path / "out", scored=False) == {}
+    content = predictions.read(f"{tmp_path}/out/predictions-test.json")
+    assert list(content["predictions"]) == [f"t{row}" for row in range(5)]
+    assert not (tmp_path / "out/metrics-test.json").exists()
+    with pytest.raises(UserError, match=r"5 examples have no label \(t0 for one\)"):
+        predict(tmp_path / "run", folder, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("branches")
+def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_path):
+    run()
+    dev = folders["classification"][1]
+    for size in (1, 4, 7):
+        predict(tmp_path / "run", dev, tmp_path / f"out{size}", eval_batch_size=size)
+    two = replicas.two_replicas()
+    predict(tmp_path / "run", dev, tmp_path / "out2", eval_batch_size=6, strategy=two)
+    found = [predictions.read(f"{tmp_path}/out{k}/predictions-dev.json") for k in (1, 2, 4, 7)]
+    one, *others = found
+    for other in others:
+        for name, value in one["predictions"].items():
+            found = other["predictions"][name]["probabilities"]
+            assert found == pytest.approx(value["probabilities"], rel=1e-5)

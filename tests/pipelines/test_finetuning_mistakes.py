@@ -1,0 +1,126 @@
+"""What a run of fine-tuning refuses."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny_checkpoints
+import tiny_finetuning
+import tiny_run
+from tiny_finetuning import finetune, predict, settings, write_folder
+
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.tasks import finetuned_model
+
+vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+run = tiny_finetuning.run_task
+
+
+def refused(run, message, **options):
+    with pytest.raises(UserError, match=message) as caught:
+        run(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_vocabulary(run, folders, vocabulary, tmp_path):
+    other = tmp_path / "other"
+    tiny_run.write_vocabulary(str(other))
+    (other / "cleaning.json").write_text('{"lower_case": false}')
+    options = {"initial": tiny_checkpoints.make(str(other))}
+    refused(run, "are different vocabularies", options=options)
+    with pytest.raises(UserError, match=r"are of another vocabulary than .*other"):
+        finetune(settings(), *folders["span"], tmp_path / "run", str(other))
+    assert not (tmp_path / "run").exists()
+    run()
+    records = write_folder(tmp_path / "d", "classification", str(other), split="dev")
+    with pytest.raises(UserError, match=r"are of another vocabulary than .*model\.ckpt"):
+        predict(tmp_path / "run", records, tmp_path / "out")
+
+
+def test_folders_that_are_none_or_empty(run, vocabulary, tmp_path):
+    refused(run, "records without a manifest", train=f"{tmp_path}/nothing")
+    empty = write_folder(tmp_path / "empty", "classification", vocabulary, split="dev", number=0)
+    refused(run, r"empty has no examples\. Give a file with at least one", dev=empty)
+    pretraining = tiny_run.write_data(tmp_path / "pre")
+    refused(run, "pre holds no records of a task", train=pretraining)
+
+
+def test_folders_of_other_tasks_and_lengths(run, folders, vocabulary, tmp_path):
+    refused(run, "is of own .regression., the model of own", dev=folders["regression"][1])
+    other = write_folder(
+        tmp_path / "two", "classification", vocabulary, split="dev", labels=["x", "y"]
+    )
+    refused(run, r"with 2 labels \(x, y\), the model of own .* with 3 labels", dev=other)
+    refused(run, "records have max_seq_length=14, the config has 12", max_seq_length=12)
+    refused(run, "records have max_qa_length=6, the config has 5", kind="multiple_choice",
+            max_qa_length=5)  # fmt: skip
+    run(max_qa_length=5)  # means nothing to a classification
+
+
+def test_folders_of_other_tasks_with_the_same_labels(vocabulary, tmp_path):
+    kind = "classification"
+    made = tiny_checkpoints.make(vocabulary, model="classifier")
+    heads = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
+    made = dataclasses.replace(made, weights=made.weights | heads)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    formats.writable("google")(made, str(theirs))
+    mnli, three = task_table.get("mnli"), {"split": "dev", "labels": task_table.get("mnli").labels}
+    sizes = {"max_seq_length": 14, "dtype": "float32"}
+    paths = {
+        name: write_folder(tmp_path / name, kind, vocabulary, **three, task=name)
+        for name in ("mnli", "ax", "own")
+    }
+    for task in (mnli, task_table.get("ax")):
+        predict(theirs, paths["ax"], tmp_path / "out", task=task, scored=False, **sizes)
+    before = (tmp_path / "out/predictions-dev.json").read_bytes()
+    for name, task in (("own", mnli), ("mnli", task_table.get("ax"))):
+        with pytest.raises(UserError, match=f"is of {name} .* the model of {task.name}"):
+            predict(theirs, paths[name], tmp_path / "out", task=task, scored=False, **sizes)
+    assert (tmp_path / "out/predictions-dev.json").read_bytes() == before
+
+
+def test_a_run_of_before_pairs_were_known_goes_on(run, vocabulary, tmp_path):
+    train = {
+        known: write_folder(tmp_path / f"{known}" / "train", "classification", vocabulary, **more)
+        for known, more in (
+            ("before", {}),
+            ("now", {"has_pairs": True}),
+            ("one", {"has_pairs": False}),
+        )
+    }
+    run(train=train["before"])
+    assert run(train=train["now"])
+    run(train=train["now"], name="new")
+    content = json.loads((tmp_path / "new" / "task.json").read_text())
+    assert content["has_pairs"] is True
+    assert finetuned_model.read_run(f"{tmp_path}/new/model")[1].has_pairs is True
+    refused(run, r"belongs to a run with other --task", train=train["one"], name="new")
+    assert run(train=train["before"], name="new")
+
+
+def test_a_workdir_of_another_run(run, folders, vocabulary, tmp_path):
+    run()
+    refused(run, "belongs to a run with learning_rate=0.01, not 0.5", learning_rate=0.5)
+    refused(run, r"belongs to a run with other --task \(see task\.json", kind="regression")
+    other = write_folder(tmp_path / "o", "classification", vocabulary)
+    refused(run, r"other training data \(see training_data\.json", train=other)
+    run(patience=3, n_best_size=5)  # means nothing to what is learnt
+    tiny_run.run(tiny_run.write_data(tmp_path / "data"), tmp_path / "pre", tiny_run.settings())
+    refused(run, "pre belongs to a run of another program", name="pre")
+
+
+def test_damaged_records(run, folders, vocabulary, tmp_path):
+    folder = write_folder(tmp_path / "cut", "classification", vocabulary, split="dev")
+    path = tmp_path / "cut/records.tfrecord"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    refused(
+        run, r"records\.tfrecord is truncated or corrupt .* Remove .*cut: it is made", dev=folder
+    )
+    path.write_bytes(whole[: len(whole) * 23 // 24])
+    refused(run, "some records are missing|truncated or corrupt", dev=folder, name="other")
+    path.write_bytes(whole[:-3])
+    refused(run, "truncated or corrupt", train=folder, name="third", shuffle_buffer_size=30)

@@ -1,0 +1,104 @@
+"""What a run of fine-tuning starts from."""
+
+import numpy as np
+import pytest
+import tiny_checkpoints
+import tiny_finetuning
+from tiny_finetuning import METRICS, predict
+
+from albert_tf.checkpoints import formats, model_checkpoint, native
+from albert_tf.errors import UserError
+from albert_tf.records import manifest
+from albert_tf.tasks import predictions
+
+vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+run = tiny_finetuning.run_task
+
+
+def initial(vocabulary, **changes):
+    made = tiny_checkpoints.make(vocabulary, **changes)
+    return {"initial": made}
+
+
+def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
+    start = initial(vocabulary)
+    run(options=start, learning_rate=0.0, num_train_steps=1, num_warmup_steps=0)
+    said = capsys.readouterr().out.splitlines()
+    assert "left out: the head masked_lm, 5 weights" in said
+    assert "left out: the head sentence_order, 2 weights" in said
+    assert "new: the head of the task, output_bias, output_weights" in said
+    assert "loaded 25, missing 0, unexpected 0, misshapen 0" in said
+    assert not any("step 0" in line for line in said)
+    found = native.read_weights(f"{tmp_path}/run")
+    for name in found.keys() & start["initial"].weights.keys():
+        np.testing.assert_array_equal(found[name], start["initial"].weights[name])
+    assert found["output_weights"].shape == (3, 8)
+
+
+def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
+    """With its head if asked for, which must then fit."""
+    run(name="mnli")
+    what = formats.read(f"{tmp_path}/mnli")
+    options = {"initial": what, "init_head": True}
+    still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
+    run(name="with", options=options, **still)
+    assert "evaluation at step 0" in capsys.readouterr().out
+    found = native.read_weights(f"{tmp_path}/with")
+    np.testing.assert_array_equal(found["output_weights"], what.weights["output_weights"])
+    run(name="without", options={"initial": what}, **still)
+    assert "left out: the head classifier, 2 weights" in capsys.readouterr().out
+    found = native.read_weights(f"{tmp_path}/without")
+    assert np.abs(found["output_weights"] - what.weights["output_weights"]).max() > 1e-3
+    with pytest.raises(UserError, match=r"has output_bias \[3\], but .* needs \[1\]\. .*init_head"):
+        run("regression", name="no", options=options, **still)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
+    run(
+        "span",
+        options=initial(vocabulary, model="masked_lm"),
+        num_train_steps=1,
+        num_warmup_steps=0,
+    )
+    assert "loaded 23, missing 2, unexpected 0, misshapen 0" in capsys.readouterr().out
+    with pytest.raises(UserError, match="2 missing: bert/pooler/dense/bias"):
+        run(name="other", options=initial(vocabulary, model="masked_lm"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_attention_heads": 4}, "was trained with num_attention_heads=4, the config has 2"),
+        ({"intermediate_size": 12}, r"misshapen: .* \[12\] instead of \[10\]"),
+        ({"inner_group_num": 2}, "16 unexpected: bert/encoder/transformer/group_0/inner_group_1"),
+        ({"more": {"some/weight": (2,)}}, "1 unexpected: some/weight"),
+    ],
+)
+def test_all_else_is_strict(run, vocabulary, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message) as caught:
+        run(options=initial(vocabulary, **changes))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", ["classifier", "squad1", "squad2"])
+def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_path):
+    kind = {"classifier": "classification", "squad1": "span", "squad2": "span_or_none"}[model]
+    made = tiny_checkpoints.make(vocabulary, model=model)
+    if model == "classifier":
+        rows = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
+        made = model_checkpoint.Contents(
+            source="", config=made.config, vocabulary=made.vocabulary, weights=made.weights | rows
+        )
+    (tmp_path / "theirs").mkdir()
+    formats.writable("google")(made, str(tmp_path / "theirs"))
+    folder = folders[kind][1]
+    task = predictions.task_of(manifest.read(folder)["settings"])
+    sizes = {"max_seq_length": 14, "doc_stride": 5, "max_query_length": 2, "eval_batch_size": 4}
+    sizes["dtype"] = "float32"
+    scores = predict(tmp_path / "theirs", folder, tmp_path / "out", task=task, **sizes)
+    assert METRICS[kind] in scores
+    assert predictions.read(f"{tmp_path}/out/predictions-dev.json")["checkpoint"] == str(
+        tmp_path / "theirs"
+    )

@@ -1,0 +1,235 @@
+"""A run as a whole: what it writes, what it refuses."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+import tiny_run
+
+from albert_tf import config
+from albert_tf.checkpoints import native
+from albert_tf.errors import UserError
+from albert_tf.pipelines import fill_mask, pretraining, pretraining_evaluation
+
+ONE = tf.distribute.get_strategy()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.usefixtures("branches")
+def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
+    settings = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
+    tiny_run.run(data, tmp_path, settings, evaluate=True)
+    said = capsys.readouterr().out
+    assert "step 12/12" in said
+    assert "sequences/s" in said
+    assert "left" in said
+    names = set(os.listdir(tmp_path))
+    assert {"config.json", "vocabulary", "metrics.jsonl", "best", "checkpoint"} <= names
+    kept = sorted(name for name in names if name.endswith(".index"))
+    assert kept == ["model.ckpt-12.index", "model.ckpt-8.index"]
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    assert config.load(config.PretrainConfig, f"{tmp_path}/config.json") == settings
+    found = tiny_run.metrics(tmp_path)
+    steps = [record["step"] for record in found if "loss" in record]
+    assert steps == [2, 4, 6, 8, 10, 12]
+    assert found[0]["learning_rate"] == pytest.approx(0.05 / 2)  # of the second update
+    assert found[-2].keys() == {
+        "step", "loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss",
+        "sentence_order_accuracy", "learning_rate", "gradient_norm", "weight_norm",
+    }  # fmt: skip
+    evaluated = [record for record in found if "eval_loss" in record]
+    assert [record["step"] for record in evaluated] == [6, 12]
+    assert evaluated[0]["eval_num_sentence_order"] == 10
+    best = json.loads((tmp_path / "best" / "metrics.json").read_text())
+    accuracies = {r["step"]: r["eval_masked_lm_accuracy"] for r in evaluated}
+    assert best["masked_lm_accuracy"] == max(accuracies.values())
+    assert os.path.exists(f"{tmp_path}/best/model.ckpt-{best['step']}.index")
+
+
+def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
+    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=2), evaluate=True)
+    last = tiny_run.metrics(tmp_path)[-1]
+    found = pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+    assert found["checkpoint"] == f"{tmp_path}/model.ckpt-2"
+    assert found["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
+    assert found["sop"]["num_sentence_order"] == 10
+    network, tokenizer = fill_mask.load(str(tmp_path), None)
+    guesses = fill_mask.fill_mask(network, tokenizer, "[MASK] abc [MASK]", top_k=3)
+    assert [len(of_one) for of_one in guesses] == [3, 3]
+    assert guesses[0][0].probability >= guesses[0][1].probability > 0
+    with pytest.raises(UserError, match=r"no \[MASK\]"):
+        fill_mask.fill_mask(network, tokenizer, "nothing here")
+    with pytest.raises(UserError, match=r"^a text of 123 tokens is over 16\. Shorten it\.$"):
+        fill_mask.fill_mask(network, tokenizer, "[MASK] " + "abc " * 30)
+
+
+def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    nsp = tiny_run.write_data(tmp_path / "nsp", like=data, sentence_task="nsp")
+    found = pretraining_evaluation.evaluate(
+        str(tmp_path / "run"), None, [f"{data}/eval-*", f"{nsp}/eval-*"]
+    )
+    assert "sentence_order_accuracy" in found["sop"]
+    # The same random records under the other name: the same hits.
+    assert found["nsp"]["next_sentence_accuracy"] == found["sop"]["sentence_order_accuracy"]
+
+
+def test_a_second_start_of_a_finished_run_changes_nothing(data, tmp_path):
+    settings = tiny_run.settings(num_train_steps=2)
+    tiny_run.run(data, tmp_path, settings)
+    before = tiny_run.metrics(tmp_path)
+    tiny_run.run(data, tmp_path, settings)
+    assert tiny_run.metrics(tmp_path) == before
+
+
+def test_init_checkpoint_starts_from_the_weights_of_another_run(data, tmp_path):
+    tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=2))
+    settings = tiny_run.settings(num_train_steps=1, learning_rate=1e-9, seed=6)
+    tiny_run.run(data, tmp_path / "second", settings, init_checkpoint=f"{tmp_path}/first")
+    first = native.read_weights(f"{tmp_path}/first")
+    second = native.read_weights(f"{tmp_path}/second")
+    for name, value in first.items():
+        np.testing.assert_allclose(second[name], value, atol=1e-6, err_msg=name)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
+    # LAMB scales every update to the weight: only an absurd rate overflows.
+    settings = tiny_run.settings(learning_rate=1e30, num_warmup_steps=0)
+    with pytest.raises(UserError, match=r"not finite any more.*\(none yet\)"):
+        tiny_run.run(data, tmp_path, settings)
+    assert tf.train.latest_checkpoint(str(tmp_path)) is None
+
+
+def poisoned(number, seed=0):
+    values = tiny_run.examples(number, seed)
+    if seed == 0:
+        values["masked_lm_weights"][-1, 0] = np.nan  # not in the first batch
+    return values
+
+
+def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
+    data = tiny_run.write_data(tmp_path / "data", examples_of=poisoned)
+    settings = tiny_run.settings(
+        num_train_steps=6, save_checkpoints_steps=1, steps_per_loop=1, max_rollbacks=3
+    )
+    tiny_run.run(data, tmp_path / "run", settings)
+    said = capsys.readouterr().out
+    assert "not finite: back to" in said
+    assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
+    assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 13}, "max_seq_length=14, the config has 13"),
+        ({"max_predictions_per_seq": 4}, "max_predictions_per_seq=3, the config has 4"),
+        ({"sentence_task": "nsp"}, "sentence_task='sop', the config has 'nsp'"),
+        ({"albert": tiny_run.albert(vocab_size=60)}, "vocab_size=61, the config has 60"),
+        (
+            {"train_batch_size": 9, "num_micro_batches": 2},
+            "train_batch_size 9 is not a multiple of 2",
+        ),
+        ({"optimizer": "sgd"}, "not one of lamb, adamw"),
+    ],
+)
+def test_mistakes_leave_no_folder_behind(data, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message) as caught:
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings(**changes))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data, tmp_path):
+    options = {"strategy": replicas.two_replicas(), "evaluate": True}
+    with pytest.raises(UserError, match="eval_batch_size 5 is not a multiple of 2"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings(eval_batch_size=5), **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
+    settings = tiny_run.settings(num_train_steps=1)
+    tiny_run.run(data, tmp_path, settings)
+    with pytest.raises(UserError, match=r"other --train_files \(see records\.json"):
+        pretraining.run(settings, ONE, [f"{data}/train-0*"], [], str(tmp_path))
+
+
+def test_weights_of_another_vocabulary_are_refused(data, tmp_path):
+    tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=1))
+    other = tiny_run.write_data(tmp_path / "other")
+    with pytest.raises(UserError, match="are different vocabularies"):
+        options = {"init_checkpoint": f"{tmp_path}/first"}
+        tiny_run.run(other, tmp_path / "second", tiny_run.settings(), **options)
+    assert not (tmp_path / "second").exists()
+
+
+def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    longer = tiny_run.write_data(tmp_path / "longer", like=data, max_seq_length=17)
+    for patterns, message in {
+        f"{longer}/eval-*": "max_seq_length=17, over the model's max_position_embeddings 16",
+        f"{data}/eval-*,{tiny_run.write_data(tmp_path / 'same', like=data)}/eval-*": "a second",
+        f"{tiny_run.write_data(tmp_path / 'foreign')}/eval-*": "of another vocabulary",
+        f"{data}/*.json": "Name record files alone",
+    }.items():
+        with pytest.raises(UserError, match=message) as caught:
+            pretraining_evaluation.evaluate(str(tmp_path / "run"), None, patterns.split(","))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_no_run_is_named(data, tmp_path):
+    with pytest.raises(UserError, match=r"--workdir: .* is not the folder of a run"):
+        pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+
+
+def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    cut = tiny_run.write_data(tmp_path / "cut", like=data)
+    [path] = (tmp_path / "cut").glob("eval-*")
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records[:-1]:
+            writer.write(record)
+    with pytest.raises(UserError, match="9 examples, but the manifest counts 10"):
+        pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
+
+
+def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or_told(
+    data, tmp_path
+):
+    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
+    with pytest.raises(UserError, match=r"a run with albert\.hidden_size=8, not 10"):
+        albert = tiny_run.albert(hidden_size=10)
+        tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1, albert=albert))
+    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1, keep_checkpoint_max=9))
+
+
+def test_missing_data_and_other_vocabularies_are_refused(data, tmp_path):
+    settings = tiny_run.settings()
+    with pytest.raises(UserError, match="no file matches"):
+        pretraining.run(settings, ONE, [f"{data}/nothing-*"], [], str(tmp_path))
+    with pytest.raises(UserError, match="has what makes them finished"):
+        (tmp_path / "train-0.tfrecord").touch()
+        pretraining.run(settings, ONE, [f"{tmp_path}/train-*"], [], str(tmp_path / "run"))
+    other = tiny_run.write_records(
+        str(tmp_path / "other"), tiny_run.TRAIN, vocabulary_sha256="other"
+    )
+    with pytest.raises(UserError, match="different vocabularies"):
+        files = [f"{data}/train-*", f"{other}/train-*"]
+        pretraining.run(settings, ONE, files, [], str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_truncated_records_are_named(tmp_path):
+    data = tiny_run.write_data(tmp_path / "data")
+    bad = tmp_path / "data" / "train-1.tfrecord"
+    bad.write_bytes(bad.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"train-1\.tfrecord is truncated or corrupt"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings())

@@ -1,0 +1,67 @@
+"""The machines: what their names mean, and what they can do."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from plan.formula import chips
+
+
+@pytest.mark.parametrize(
+    ("text", "num_devices", "per_chip"),
+    [("v2:2x2", 8, 2), ("v3:16x16", 512, 2), ("v4:4x4x4", 64, 1), ("v6e:1x1", 1, 1)],
+)
+def test_a_topology_counts_chips_and_has_devices(text, num_devices, per_chip):
+    found = chips.topology(text)
+    assert (found.num_devices, found.device.per_chip) == (num_devices, per_chip)
+    assert found.is_tpu
+
+
+def test_this_machine_is_measured():
+    found = chips.machine("here", 1, "float32")
+    assert 1e8 < found.device.peak < 1e15
+    assert found.device.memory > 1e9
+    assert not found.is_tpu
+
+
+def test_this_machine_is_its_processor_even_beside_a_gpu(monkeypatch):
+    named = []
+    device = tf.device
+    monkeypatch.setattr(tf, "device", lambda name: named.append(name) or device(name))
+    chips.machine("here", 1, "float32")
+    assert named == ["CPU:0"]
+
+
+def test_a_gpu_is_slower_in_float32():
+    wide, narrow = (chips.machine("a100", 2, x).device for x in ("float32", "mixed_bfloat16"))
+    assert (wide.peak, narrow.peak) == (156e12, 312e12)
+    assert all(gpu.peak_float32 < 0.6 * gpu.peak for gpu in chips.GPUS.values())
+
+
+def test_a_better_known_rate_is_taken():
+    found = chips.topology("v5e:2x2")
+    given = chips.with_peak(found, 150)
+    assert given.device.peak == 150e12
+    assert dataclasses.replace(given.device, peak=found.device.peak) == found.device
+
+
+def test_a_run_cannot_have_all_memory():
+    # What libtpu itself lets a step have of 16 GiB.
+    usable = {version: chips.TPUS[version].usable / 2**30 for version in ("v3", "v5e")}
+    assert 15 < usable["v3"] < 15.48
+    assert 15 < usable["v5e"] < 15.75
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_one_chip"),
+    [("v2:1x1", True), ("v3:1x1", True), ("v5e:1x1", True), ("v3:2x2", False), ("v4:2x2x1", False)],
+)
+def test_a_slice_of_one_chip_says_so_to_the_compiler(text, is_of_one_chip):
+    assert ("chips_per_host_bounds" in chips.topology(text).options) == is_of_one_chip
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(UserError, match="--topology: '' is not one of v2"):
+        chips.topology("")

@@ -1,0 +1,206 @@
+"""The step that is exported: what it starts with, and that it trains as TensorFlow does."""
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf import config, files
+from albert_tf.errors import UserError
+from albert_tf.model import losses
+from albert_tf.model.albert_model import weights_by_name
+from albert_tf.pipelines import pretraining
+from albert_tf.train import train_state
+from plan.aot import artifact, environment, lowering
+
+ROOT = Path(__file__).parents[2]
+STEPS, BATCH = 20, 6
+ONE = tf.distribute.get_strategy()
+SETTINGS = tiny_run.settings(
+    albert=tiny_run.albert(
+        num_hidden_layers=4,
+        hidden_dropout_prob=0.2,
+        attention_probs_dropout_prob=0.1,
+        initializer_range=0.2,
+    ),
+    train_batch_size=BATCH,
+    num_train_steps=STEPS,
+    layer_loop=True,
+    jit_compile=True,
+)
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    return lowering.lower(SETTINGS, per_replica_batch=BATCH, num_replicas=1)
+
+
+@pytest.fixture(scope="module")
+def description(lowered):
+    return artifact.describe(SETTINGS, lowered)
+
+
+def test_new_state_is_that_of_a_new_model(description):
+    parts = pretraining.build(SETTINGS, ONE)
+    state = {**weights_by_name(parts.network), **parts.optimizer.slots()}
+    inputs = {x["name"]: x for x in description["inputs"] if x["output"] is not None}
+    assert inputs.keys() == state.keys() | {"iterations"}
+    for name, variable in state.items():
+        start, value = inputs[name], variable.numpy()
+        assert tuple(start["shape"]) == value.shape
+        if start["make"] == "constant":
+            assert (value == start["by"]).all(), name
+        else:
+            assert (start["make"], start["by"]) == ("normal", 0.2)
+            assert 0 < np.abs(value).max() <= 2 * 0.2, name
+            assert value.size < 50 or value.std() == pytest.approx(0.88 * 0.2, rel=0.2), name
+
+
+def test_random_tokens_are_a_batch(description):
+    examples = tiny_run.examples(BATCH)
+    batch = {x["name"]: x for x in description["inputs"] if x["output"] is None}
+    assert batch.keys() < examples.keys()
+    for name, x in batch.items():
+        assert tuple(x["shape"]) == examples[name].shape
+        assert x["dtype"] == examples[name].dtype
+    ends = {name: x["by"] for name, x in batch.items() if x["make"] == "integers"}
+    assert ends == {
+        "input_ids": tiny_run.VOCAB,
+        "segment_ids": 2,
+        "masked_lm_positions": SETTINGS.max_seq_length,
+        "masked_lm_ids": tiny_run.VOCAB,
+        "next_sentence_labels": 2,
+    }
+    whole = {name: (x["make"], x["by"]) for name, x in batch.items() if name not in ends}
+    assert whole == dict.fromkeys(("input_mask", "masked_lm_weights"), ("constant", 1))
+
+
+def test_outputs_are_named(description):
+    outputs = [x["name"] for x in description["outputs"]]
+    for x in description["inputs"]:
+        assert x["output"] is None or outputs[x["output"]] == x["name"]
+    assert outputs[: len(description["tells"])] == description["tells"]
+    assert {"masked_lm_loss", "masked_lm", "sentence_order_loss"} <= set(description["tells"])
+    assert description["counts"] == ["masked_lm", "sentence_order"]
+    assert description["model_flops"] > 0
+
+
+def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
+    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    with pytest.raises(UserError, match=r"^--per_replica_batch: 5 is not a multiple of num_micro"):
+        two = dataclasses.replace(SETTINGS, num_micro_batches=2)
+        artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
+    (tmp_path / "step.json").write_text("{}")
+    with pytest.raises(UserError, match=r"^--output_dir: '.*' holds another step\. Take another"):
+        artifact.export(SETTINGS, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+    assert os.listdir(tmp_path) == ["step.json"]
+    killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
+    monkeypatch.setattr(environment, "run", lambda *_: killed)
+    reason = r"exported \(killed, as .* memory runs out: it was large\)\. Remove \.venv-plan"
+    with pytest.raises(UserError, match=reason):
+        artifact.export(SETTINGS, str(tmp_path / "new"), platform="cpu", per_replica_batch=BATCH)
+
+
+def test_a_folder_that_is_half_written_takes_no_other_step(lowered, tmp_path, monkeypatch):
+    def write(path, content):
+        if path.endswith("jaxexport"):
+            raise KeyboardInterrupt
+        Path(path).write_bytes(content)
+
+    def export(settings):
+        artifact.export(settings, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+
+    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    monkeypatch.setattr(artifact, "_wrap", lambda *_: b"artifact")
+    monkeypatch.setattr(files, "write_bytes", write)
+    with pytest.raises(KeyboardInterrupt):
+        export(SETTINGS)
+    assert os.listdir(tmp_path) == ["step.json"]
+    with pytest.raises(UserError, match="holds another step"):
+        export(dataclasses.replace(SETTINGS, seed=SETTINGS.seed + 1))
+
+
+def test_the_runner_is_short():
+    assert len((ROOT / "plan/jax_side/run_step.py").read_text().splitlines()) <= 60
+
+
+@pytest.fixture(scope="module")
+def python_with_jax():
+    try:
+        environment.find_python()
+    except UserError as error:
+        pytest.skip(f"the exported step was not run: {error}")
+    return environment.python()
+
+
+def train(settings, examples):
+    """With TensorFlow: the state before and after, and the loss of each step."""
+    parts = pretraining.build(settings, ONE)
+    variables = {**weights_by_name(parts.network), **parts.optimizer.slots()}
+    run_updates = train_state.make_run_updates(parts)
+    batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
+    names = losses.pretraining("sop").names
+    before = {name: variable.numpy() for name, variable in variables.items()}
+    found = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
+    return before, {name: variable.numpy() for name, variable in variables.items()}, found
+
+
+def run_step(python, folder, **flags):
+    return subprocess.run(
+        [python, "step/run_step.py", "step", *(f"--{k}={v}" for k, v in flags.items())],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},  # no path of TensorFlow's
+    )
+
+
+@pytest.mark.slow
+def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
+    config.save(dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json"))
+    flags = {"config": tmp_path / "config.json", "output_dir": tmp_path / "step"}
+    flags |= {"platform": "cpu", "per_replica_batch": BATCH}
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    assert not run_program(ROOT / "bin/export_step", *given)
+    examples = tiny_run.examples(BATCH * STEPS)
+    del examples["token_boundary"]
+    before, after, expected = train(SETTINGS, examples)
+    np.savez(tmp_path / "arrays.npz", **before, **examples)
+    flags = {"arrays": tmp_path / "arrays.npz", "steps": STEPS, "every": 7, "save": "end.npz"}
+    done = run_step(python_with_jax, tmp_path, **flags)
+    assert done.returncode == 0, done.stderr
+    *told, rate = done.stdout.splitlines()
+    np.testing.assert_allclose([json.loads(line)["loss"] for line in told], expected, rtol=1e-5)
+    assert "model FLOP/s" in rate
+    assert float(rate.split()[0]) > 10  # some hundreds; a second compilation takes seconds
+    end = np.load(tmp_path / "end.npz")
+    assert set(end.files) == {"iterations", *before}
+    assert end["iterations"] == STEPS
+    for name, value in after.items():
+        np.testing.assert_allclose(end[name], value, atol=1e-4, err_msg=name)
+        still = name.endswith(("key/bias", "adam_m", "adam_v"))  # or small
+        assert still or np.abs(value - before[name]).max() > 1e-3, name
+    check_mistakes(python_with_jax, tmp_path)
+
+
+def check_mistakes(python, folder):
+    """Each mistake of whoever runs the exported step is one line."""
+    short = {"input_ids": np.zeros([BATCH - 1, SETTINGS.max_seq_length], np.int32)}
+    np.savez(folder / "short.npz", **short)
+    np.savez(folder / "unknown.npz", number=np.zeros([]), inputs=np.zeros(3))
+    for flags, message in (
+        ({"every": 0}, "--every is less than 1"),
+        ({"arrays": "short.npz"}, "--arrays: 'input_ids' (5, 14) is not as in step.json"),
+        ({"arrays": "unknown.npz"}, "--arrays: 'number' () is not as in step.json"),
+    ):
+        done = run_step(python, folder, **flags)
+        assert (done.returncode, done.stderr) == (1, f"run_step.py: {message}\n")
+    (folder / "step/step.cpu.jaxexport").rename(folder / "step/step.cuda.jaxexport")
+    done = run_step(python, folder)
+    assert done.stderr.startswith("run_step.py: there is no step/step.cpu.jaxexport; jax runs on")

@@ -1,0 +1,85 @@
+"""The step that is planned is the step that is trained: same model, same state, nothing less."""
+
+import re
+
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf.model import albert_model
+from albert_tf.pipelines import pretraining
+from plan.aot import lowering
+
+BATCH = 6
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return lowering.lower(tiny_run.settings(), per_replica_batch=BATCH, num_replicas=1)
+
+
+@pytest.fixture(scope="module")
+def of_eight():
+    settings = tiny_run.settings(dtype="mixed_bfloat16", num_micro_batches=2, sentence_task="none")
+    return lowering.lower(settings, per_replica_batch=BATCH, num_replicas=8)
+
+
+def signature(lowered):
+    """The types of arguments and results as they stand in the module: ["4x14xi32", ...] twice."""
+    line = next(x for x in lowered.module.decode().splitlines() if "func.func @main" in x)
+    arguments, results = line.split(" -> ")
+    return [re.findall(r"tensor<(\w+)>", part) for part in (arguments, results)]
+
+
+def mlir(array):
+    short = {"int32": "i32", "int64": "i64", "float32": "f32"}[array.dtype]
+    return "x".join([*map(str, array.shape), short])
+
+
+@pytest.mark.parametrize("name", ["alone", "of_eight"])
+def test_inputs_and_outputs_are_those_of_the_module(name, request):
+    lowered = request.getfixturevalue(name)
+    arguments, results = signature(lowered)
+    assert [mlir(x) for x in lowered.inputs] == arguments
+    assert [mlir(x) for x in lowered.outputs] == results
+
+
+@pytest.mark.parametrize("name", ["alone", "of_eight"])
+def test_new_state_is_what_the_module_says_it_is(name, request):
+    lowered = request.getfixturevalue(name)
+    pattern = r"parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>"
+    said = {int(k): int(x) for x, k in re.findall(pattern, lowered.module.decode())}
+    assert said == {k: x for k, x in enumerate(lowered.state) if x is not None}
+    assert len(said) > 50
+
+
+def test_the_state_is_the_real_model_and_its_moments(alone):
+    network = albert_model.AlbertForPretraining(tiny_run.albert())
+    shapes = {name: tuple(w.shape) for name, w in albert_model.weights_by_name(network).items()}
+    expected = {
+        f"{name}{end}": s for name, s in shapes.items() for end in ("", "/adam_m", "/adam_v")
+    }
+    assert {x.name: x.shape for x in alone.inputs[7:]} == {"iterations": (), **expected}
+    told = [x.name for x, of in zip(alone.outputs, alone.state, strict=True) if of is None]
+    assert {"masked_lm_loss", "sentence_order_correct", "gradient_norm"} <= set(told)
+    assert len(told) == 9
+
+
+def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, of_eight):
+    settings = tiny_run.settings(sentence_task="none")
+    parts = pretraining.build(settings, tf.distribute.get_strategy())
+    reduced = of_eight.module.decode().count('"stablehlo.all_reduce"(')
+    # The counts, the gradients, and what an update tells.
+    told = sum(of is None for of in of_eight.state)
+    assert reduced == len(parts.objective.names) + len(parts.weights) + told
+    assert "all_reduce" not in alone.module.decode()
+
+
+def test_each_replica_draws_dropout_of_its_own(alone, of_eight):
+    assert of_eight.module.count(b"stablehlo.replica_id") == 1
+    assert b"replica_id" not in alone.module
+
+
+def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(of_eight):
+    assert {x.dtype for x in of_eight.inputs[7:]} == {"float32", "int64"}
+    assert "bf16" in of_eight.module.decode()

@@ -1,0 +1,243 @@
+"""The commands of BUILD.md from fine-tuning on, as they stand there, on data of a few rows."""
+
+import ast
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+import rest
+import stand_in
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_program
+import tiny_run
+
+from albert_tf import config
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.tasks import submissions
+from plan.aot import environment
+
+checkpoint = tiny_program.checkpoint
+ROOT = Path(__file__).parents[2]
+TEXT = "a good day was followed by a bad one"
+# Some are for training alone, and leave their flags to the config of the run.
+SETTINGS = {**tiny_program.SETTINGS, "train_batch_size": 8, "num_train_steps": 2}
+
+# What is said of each model that BUILD.md exports and asks.
+ANSWERS = {
+    "sentiment": r"(negative|positive) \(0\.\d+\)",
+    "mrpc": r"[01] \(0\.\d+\)",
+    "score": r"value: -?\d",
+    "squad1": r"answer: .+",
+    "squad2": r"null_odds: -?\d",
+    "race": r"[A-D] \(0\.\d+\)",
+    "words": r"tokens: ",
+    "vectors": r"embedding: \[",
+    "tokens": r"sequence_output: \[\[",
+}
+
+
+def blocks(title, language=""):
+    """The blocks of code of a chapter that are in a language, none for commands."""
+    chapter = (ROOT / "BUILD.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^```(\w*)\n(.*?)^```", chapter, re.MULTILINE | re.DOTALL)
+    return "".join(code for named, code in found if named == language)
+
+
+def commands(title):
+    """The commands of a chapter, in order, split into words."""
+    lines = blocks(title).replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in lines if line]
+
+
+def table(path, header, row, labels=None, separator="\t"):
+    """Writes eight rows: an index where the header has one, `row`, and the two labels by turns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [header]
+    for k in range(8):
+        index = [str(k)] if header[0] == "index" else []
+        lines.append([*index, *row, *([labels[k % 2]] if labels else [])])
+    path.write_text("".join(separator.join(cells) + "\n" for cells in lines))
+
+
+def write_glue(folder):
+    pair = ["a good day", "a bad day"]
+    header = ["index", "sentence1", "sentence2"]
+    of_mrpc = ["Quality", "#1 String", "#2 String"]
+    for split in ("train", "dev"):
+        table(
+            folder / f"RTE/{split}.tsv", [*header, "label"], pair, ("entailment", "not_entailment")
+        )
+        table(folder / f"MRPC/{split}.tsv", [*of_mrpc[1:], "Quality"], pair, ("0", "1"))
+    table(folder / "MRPC/test.tsv", ["index", *of_mrpc[1:]], pair)
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        labels = ("neutral", "contradiction")
+        table(folder / f"MNLI/{name}.tsv", [*header, "gold_label"], pair, labels)
+    for name in ("MNLI/test_matched", "MNLI/test_mismatched", "diagnostic/diagnostic"):
+        table(folder / f"{name}.tsv", header, pair)
+
+
+def write_squad(path, answers):
+    questions = [{"id": f"q{k}", "question": "was it good", **answers} for k in range(8)]
+    paragraphs = [{"context": TEXT, "qas": questions}]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+
+
+def write_race(folder):
+    value = {"article": TEXT, "questions": ["it was _"] * 8, "answers": ["A", "B"] * 4}
+    value["options"] = [["good", "bad", "so", "a"]] * 8
+    for place in ("train/middle", "train/high", "dev/middle", "dev/high"):
+        (folder / place).mkdir(parents=True)
+        name = f"{place.split('/')[1]}1.txt"
+        (folder / place / "1.txt").write_text(json.dumps({**value, "id": name}))
+
+
+def write_data(folder):
+    write_glue(folder / "glue")
+    answered = {"answers": [{"text": "good", "answer_start": 2}]}
+    for split in ("train", "dev"):
+        write_squad(folder / f"squad/{split}-v1.1.json", answered)
+        write_squad(folder / f"squad/{split}-v2.0.json", {**answered, "is_impossible": False})
+        scored = ["question", "answer", "score"]
+        table(folder / f"{split}.csv", scored, ["was it good", "so so"], ("0.5", "2"), ",")
+        quiz = ["passage", "question", "a", "b", "c", "correct"]
+        row = [TEXT, "it was", "good", "bad", "so"]
+        table(folder / f"quiz/{split}.csv", quiz, row, ("A", "C"), ",")
+    write_squad(folder / "questions.json", {})
+    write_race(folder / "race")
+    (folder / "examples").symlink_to(ROOT / "examples")
+
+
+@pytest.mark.slow
+def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", max_position_embeddings=128)
+    (tmp_path / "albert_base").mkdir()
+    formats.writable("google")(made, "albert_base")
+    small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
+    monkeypatch.setattr(submissions, "GLUE_FILES", small)
+    (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
+    found = commands("Fine-tune")
+    assert len(found) > 15
+    for program, *arguments in found:
+        trains = program == "bin/run_finetuning" and "--mode=predict" not in arguments
+        tiny = ["--config=tiny.json"] if trains else []
+        words = [_named(word, tmp_path) for word in arguments]
+        stop = run_program(ROOT / program, *words, *tiny)
+        assert not stop, (program, arguments, stop)
+    said = capsys.readouterr().out
+    assert "average of 3 tasks without" in said
+    assert "A wonderful evening" in said
+    assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]
+    assert json.loads(Path("seeds/mrpc/summary.json").read_text())["best_seed"]
+    _serve(run_program, capsys)
+
+
+def known_flags(program):
+    return set(re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', (ROOT / program).read_text()))
+
+
+def used_flags(arguments):
+    return {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
+
+
+def test_planning(run_program, tmp_path, monkeypatch, capsys):
+    """By formula; the compiler's commands, which take minutes, have the flags that there are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    planned = [c for c in commands("Plan a run") if c[0] == "bin/plan_training"]
+    compiled = []
+    for program, *arguments in planned:
+        assert used_flags(arguments) <= known_flags(program)
+        if {"--compile", "--search"} & set(arguments):
+            compiled += [word for word in arguments if "=" not in word]
+        else:
+            assert not run_program(ROOT / program, *arguments)
+    assert compiled == ["--compile", "--search"]
+    assert len(planned) == 5
+    said = capsys.readouterr().out
+    assert all(slice_ in said for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
+    assert json.loads(Path("plan.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
+    try:
+        environment.find_python()
+    except UserError as error:
+        pytest.skip(f"no step was exported: {error}")
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs", ".venv-plan"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    export, train = commands("Plan a run")[-2:]
+    assert export[0] == "bin/export_step"
+    albert = config.to_dict(tiny_run.albert(max_position_embeddings=128))
+    assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
+    capfd.readouterr()
+    # Not the paths of this process: modules of TensorFlow's environment are not jax's.
+    subprocess.run(train, check=True, env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"})
+    told = capfd.readouterr().out
+    assert told.count('{"loss": ') == 3
+    assert "steps/s" in told
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("run_pretraining", "run_finetuning", "create_pretraining_data"),
+        *("create_finetuning_data", "plan_training"),
+    ],
+)
+def test_programs_tell_a_command_that_works(name):
+    told = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))
+    lines = re.findall(r"^    .*", told, re.MULTILINE)
+    assert lines
+    for line, before in zip(lines, ["", *lines], strict=False):
+        start = rf"    bin/{name}" if not before.endswith("\\") else " {7}"
+        assert re.match(rf"{start}( \S+)+$", line), line
+        assert used_flags(shlex.split(line.rstrip("\\"))) <= known_flags(f"bin/{name}")
+
+
+def _serve(run_program, capsys):
+    """The chapter about serving, on what was fine-tuned."""
+    wanted = dict(ANSWERS)
+    for program, *arguments in commands("Serve"):
+        if program == "curl":
+            _ask_stand_in([program, *arguments])
+        elif program == "python":
+            program, *arguments = arguments
+            capsys.readouterr()
+            assert not run_program(ROOT / program, *arguments)
+            name = re.fullmatch(r"--model=models/(\w+)/1", arguments[0])[1]
+            assert re.search(f"^   {wanted.pop(name)}", capsys.readouterr().out, re.MULTILINE)
+        elif program != "docker":
+            assert not run_program(ROOT / program, *arguments)
+    assert not wanted
+    found = {}
+    exec(blocks("Serve", "python"), found)
+    assert tf.reduce_mean(found["losses"]) < math.log(2)
+
+
+def _ask_stand_in(command):
+    """By the server's rules: the newest version of the model that the address names."""
+    name = re.search(r"/models/(\w+):", command[-1])[1]
+    folder = max(Path("models", name).iterdir(), key=lambda path: int(path.name))
+    with stand_in.serving(str(folder)) as address, grpc.insecure_channel(address) as channel:
+        asked, response = rest.ask(channel, shlex.join(command))
+    assert asked == name
+    assert tf.make_ndarray(response.outputs["label"]).shape == (2,)
+
+
+def _named(word, folder):
+    """The argument, with the prepared folder that is there for the one that is only like it."""
+    match = re.fullmatch(r"(--\w+=)(\S+/\S+-)0123456789abcdef", word)
+    return match[1] + str(next(folder.glob(f"{match[2]}*"))) if match else word

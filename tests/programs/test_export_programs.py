@@ -1,0 +1,101 @@
+"""bin/export_saved_model and bin/export_hub_module, as they are called."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import test_export_source
+import tiny_checkpoints
+import tiny_exports
+import tiny_run
+
+from albert_tf.checkpoints import formats
+from export import export_source, hub_module
+
+PROGRAMS = Path(__file__).parents[2] / "bin"
+MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export_hub_module"
+vocabulary = test_export_source.vocabulary
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    formats.writable("albert_tf")(tiny_checkpoints.make(), str(tmp_path / "checkpoint"))
+    return f"{tmp_path}/checkpoint"
+
+
+def answers(folder, path, kind, **choices):
+    """What the SavedModel says of ids, and what the network does."""
+    found = export_source.read(path, kind, text=False, **choices)
+    ids = tiny_exports.ids(found)
+    return tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"], (
+        tiny_exports.expected(found, ids)
+    )
+
+
+CHOICES = {
+    "first": ("sentence_embedding", {"pooling": "first"}),
+    "mean": ("sentence_embedding", {}),
+    "three": ("fill_mask", {"top_k": 3}),
+    "all": ("fill_mask", {"top_k": 99}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "choices"), CHOICES.values(), ids=CHOICES)
+def test_a_model_of_its_choices(run_program, checkpoint, tmp_path, capsys, kind, choices):
+    flags = [f"--{name}={value}" for name, value in choices.items()]
+    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/models", "--text=false"]
+    assert not run_program(MODEL, *about, f"--kind={kind}", "--version=7", *flags)
+    assert capsys.readouterr().out == f"{tmp_path}/models/7\n"
+    made, wanted = answers(f"{tmp_path}/models/7", checkpoint, kind, **choices)
+    tiny_exports.assert_same(made, wanted)
+    if kind == "fill_mask":
+        assert made["top_ids"].shape[-1] == min(choices["top_k"], tiny_run.VOCAB)
+    else:
+        other = {"first": "mean"}.get(choices.get("pooling"), "first")
+        _, unlike = answers(f"{tmp_path}/models/7", checkpoint, kind, pooling=other)
+        assert np.abs(made["embedding"] - unlike["embedding"]).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_a_model_of_a_run_answers_none_above_its_threshold(
+    run_program, vocabulary, tmp_path, capsys
+):
+    run = test_export_source.write_run(tmp_path / "run", "span_or_none", vocabulary)
+    texts = {"question": ["a"], "context": ["b c d"]}
+    for threshold, is_none in ((-1e9, True), (1e9, False)):
+        about = [f"--checkpoint={run}", f"--to={tmp_path}/{is_none}"]
+        assert not run_program(MODEL, *about, f"--null_threshold={threshold}")
+        folder = capsys.readouterr().out.split()[-1]
+        found = tiny_exports.ask_session(folder, {"question": texts})["question"]
+        assert (found["answer"][0] == b"") == is_none
+        assert np.isfinite(found["null_odds"]).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--kind=encoder", "--pooling=first"], "--pooling is for sentence_embedding"),
+        (["--kind=encoder", "--top_k=5"], "--top_k is for fill_mask"),
+        (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification and"),
+        (["--kind=fill_mask", "--null_threshold=0"], "--null_threshold is for"),
+        (["--kind=span_or_none", "--null_threshold=0", "--text=false"], "--null_threshold is for"),
+    ],
+)
+def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path, flags, sentence):
+    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/models"]
+    assert run_program(MODEL, *about, *flags).startswith(f"export_saved_model: {sentence}")
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.slow
+def test_modules(run_program, checkpoint, tmp_path, capsys):
+    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/modules"]
+    message = run_program(MODULE, *about, "--seq_length=9")
+    assert message.startswith("export_hub_module: ")
+    assert "has no vocabulary" in message
+    assert not run_program(MODULE, *about, "--text=false")
+    assert capsys.readouterr().out == f"{tmp_path}/modules/{hub_module.ENCODER}\n"
+    assert (tmp_path / "modules" / hub_module.ENCODER / "saved_model.pb").exists()
+    assert not (tmp_path / "modules" / hub_module.PREPROCESSOR).exists()

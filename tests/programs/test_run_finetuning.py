@@ -1,0 +1,232 @@
+"""bin/run_finetuning: from files to scores and predictions, for every family of tasks."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+import tiny_checkpoints
+import tiny_program
+import tiny_run
+from tiny_program import OWN, TEXTS, read, write, write_own
+
+from albert_tf import config
+from albert_tf.checkpoints import formats
+from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.tasks import predictions
+
+checkpoint, run = tiny_program.checkpoint, tiny_program.run
+
+
+def test_a_task_of_ones_own(run, tmp_path, capsys):
+    write_own(tmp_path)
+    assert not run(*OWN, f"--data_dir={tmp_path}", "--mode=train,eval,predict")
+    said = capsys.readouterr().out
+    assert "loaded 25, missing 0, unexpected 0, misshapen 0" in said
+    assert "own dev | accuracy " in said
+    best = read(tmp_path / "run/best/metrics.json")
+    prefix = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
+    told = read(tmp_path / "run/metrics-dev.json")
+    assert told["checkpoint"] == prefix
+    assert told["metrics"]["accuracy"] == best["accuracy"]
+    test = predictions.read(f"{tmp_path}/run/predictions-test.json")
+    assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
+    assert list(test["predictions"]) == ["0", "1"]
+    settings = config.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    assert settings.albert == tiny_run.albert()
+    assert settings.learning_rate == 0.01
+    message = run(
+        *OWN, f"--test_file={tmp_path}/test.tsv", "--mode=predict", "--labels=yes,no", start=None
+    )
+    assert "--labels: the model has no,yes." in message
+    # Other files with the same run, whose labels need not be named again; elsewhere.
+    write(tmp_path / "new.tsv", ["review"], ["good"], ["bad"], ["so so"])
+    more = (f"--test_file={tmp_path}/new.tsv", f"--checkpoint={tmp_path}/run/model.ckpt-4")
+    assert not run(*OWN, *more, "--mode=predict", f"--workdir={tmp_path}/other", start=None)
+    found = predictions.read(f"{tmp_path}/other/predictions-test.json")
+    assert found["checkpoint"] == f"{tmp_path}/run/model.ckpt-4"
+    assert len(found["predictions"]) == 3
+
+
+def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
+    write_own(tmp_path)
+    command = (
+        *OWN,
+        f"--train_file={tmp_path}/train.tsv",
+        f"--dev_file={tmp_path}/dev.tsv",
+    )
+    run(*command)
+    capsys.readouterr()
+    assert not run(*command)
+    said = capsys.readouterr().out
+    assert "is there already" in said
+    assert "step 4/4" not in said
+    assert "done: step 4" in said
+    names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "cache").iterdir()}
+    assert names == {"own-train", "own-dev", "vocabulary"}
+
+
+@pytest.mark.slow
+def test_several_seeds(run, tmp_path, capsys):
+    write_own(tmp_path)
+    command = (*OWN, f"--data_dir={tmp_path}", "--set=seed=7", "--num_seeds=3")
+    assert not run(*command)
+    summary = read(tmp_path / "run/summary.json")
+    runs = summary["runs"]
+    assert [one["seed"] for one in runs] == [7, 8, 9]
+    for one in runs:
+        folder = tmp_path / f"run/seed-{one['seed']}"
+        assert one["predictions"] == f"{folder}/predictions-dev.json"
+        assert one["checkpoint"].startswith(f"{folder}/best/model.ckpt-")
+        assert one["score"] == read(folder / "metrics-dev.json")["metrics"]["accuracy"]
+        assert config.load(FinetuneConfig, f"{folder}/config.json").seed == one["seed"]
+    scores = sorted(one["score"] for one in runs)
+    assert summary["median"] == scores[1]
+    assert summary["best"] == scores[2]
+    assert summary["mean"] == pytest.approx(sum(scores) / 3)
+    assert "3 runs: median " in capsys.readouterr().out
+    # The seeds are found again.
+    assert not run(*command, "--mode=predict", start=None)
+    assert len(list((tmp_path / "run").glob("seed-*/predictions-test.json"))) == 3
+    message = run(*command, "--num_seeds=4", "--mode=eval", start=None)
+    assert "holds 3 runs (seed-*), not 4" in message
+    # Those that were trained are summarised, whatever else is there.
+    assert not run(*command, "--set=seed=20", "--num_seeds=2")
+    assert [one["seed"] for one in read(tmp_path / "run/summary.json")["runs"]] == [20, 21]
+
+
+def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path, capsys):
+    write_own(tmp_path)
+    command = (*OWN, f"--data_dir={tmp_path}", "--mode=train")
+    assert "name it with --vocabulary" in run(*command, start=None)
+    albert = json.dumps(config.to_dict(tiny_run.albert()))
+    vocabulary = f"--vocabulary={checkpoint}/vocabulary"
+    assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)
+    assert "new weights" in capsys.readouterr().out
+
+
+def write_mnli(folder):
+    header = ["index", "sentence1", "sentence2", "gold_label"]
+    rows = [
+        [str(k), text, "a day", label]
+        for k, (text, label) in enumerate(
+            zip(TEXTS, ["neutral", "entailment", "contradiction"] * 2, strict=True)
+        )
+    ]
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        write(folder / f"MNLI/{name}.tsv", header, *rows)
+    for name in ("test_matched", "test_mismatched"):
+        write(folder / f"MNLI/{name}.tsv", header[:3], *(row[:3] for row in rows))
+    write(folder / "diagnostic/diagnostic.tsv", header[:3], *(row[:3] for row in rows[:2]))
+    header = ["index", "sentence1", "sentence2", "label"]
+    two = [[*row[:3], "entailment" if k % 2 else "not_entailment"] for k, row in enumerate(rows)]
+    for name in ("train", "dev"):
+        write(folder / f"RTE/{name}.tsv", header, *two)
+
+
+def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path):
+    write_mnli(tmp_path / "glue")
+    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", model="classifier")
+    heads = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
+    (tmp_path / "theirs").mkdir()
+    made = dataclasses.replace(made, weights=made.weights | heads)
+    formats.writable("google")(made, str(tmp_path / "theirs"))
+    dev = f"--dev_file={tmp_path}/glue/MNLI/dev_mismatched.tsv"
+    theirs = f"--checkpoint={tmp_path}/theirs"
+    for number, more in enumerate(((), (f"--data_dir={tmp_path}/glue",))):
+        workdir = f"--workdir={tmp_path}/run{number}"
+        assert not run("--task=mnli", "--mode=eval", dev, theirs, workdir, *more, start=None)
+        names = {path.name for path in (tmp_path / f"run{number}").iterdir()}
+        assert names == {"metrics-dev.json", "predictions-dev.json"}
+
+
+@pytest.mark.slow
+def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsys):
+    write_mnli(tmp_path / "glue")
+    glue = f"--data_dir={tmp_path}/glue"
+    assert not run("--task=mnli", glue, "--mode=train,eval,predict")
+    for split in ("dev", "dev_mismatched", "test", "test_mismatched"):
+        assert predictions.read(f"{tmp_path}/run/predictions-{split}.json")["split"] == split
+    own = predictions.read(f"{tmp_path}/run/predictions-test.json")
+    assert not run("--task=ax", glue, "--mode=predict", start=None)
+    found = predictions.read(f"{tmp_path}/run/predictions-test-ax.json")
+    assert predictions.read(f"{tmp_path}/run/predictions-test.json") == own
+    assert (found["task"], len(found["predictions"])) == ("ax", 2)
+    rte = ("--task=rte", glue, f"--workdir={tmp_path}/rte", "--recipe=v1")
+    message = run(*rte, "--init_head", start=f"--init_checkpoint={tmp_path}/run")
+    assert "has output_bias [3], but the head of the task needs [2]" in message
+    capsys.readouterr()
+    assert not run(*rte, start=f"--init_checkpoint={tmp_path}/run")
+    said = capsys.readouterr().out
+    assert "left out: the head classifier, 2 weights" in said
+    assert f"| {found['checkpoint']} | output in {tmp_path}/rte" in said  # the best, as for ax
+    settings = config.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
+    assert settings.albert.hidden_dropout_prob == 0.1  # of the recipe
+
+
+def squad(path, version_2=False):
+    qas = [
+        {"id": f"q{k}", "question": "was it good", "answers": [{"text": "good", "answer_start": 2}]}
+        for k in range(5)
+    ]
+    if version_2:
+        qas[1] |= {"answers": [], "is_impossible": True}
+    paragraph = {"context": "a good day was followed by a bad one", "qas": qas}
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [("squad1", ()), ("squad2", ()), ("squad2", ("--set=null_answer=null_score",))],
+)
+def test_squad(task, more, run, tmp_path):
+    for split in ("train", "dev"):
+        squad(tmp_path / f"{split}.json", task == "squad2")
+    paths = [f"--{split}_file={tmp_path}/{split}.json" for split in ("train", "dev")]
+    assert not run(f"--task={task}", *paths, *more)
+    found = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
+    assert list(found) == [f"q{k}" for k in range(5)]
+    assert all(("null_odds" in value) == (task == "squad2") for value in found.values())
+    assert 0 <= read(tmp_path / "run/metrics-dev.json")["metrics"]["f1"] <= 100
+
+
+@pytest.mark.slow
+def test_race(run, tmp_path):
+    value = {
+        "article": "a good day was followed by a bad one",
+        "questions": ["it was _", "was it ?"],
+        "options": [["good", "bad", "so", "a"]] * 2,
+        "answers": ["A", "B"],
+        "id": "high1.txt",
+    }
+    for split in ("train", "dev"):
+        for level in ("middle", "high"):
+            folder = tmp_path / "RACE" / split / level
+            folder.mkdir(parents=True)
+            named = {**value, "id": f"{level}1.txt"}
+            (folder / "1.txt").write_text(json.dumps(named))
+    assert not run("--task=race", f"--data_dir={tmp_path}/RACE")
+    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
+    assert set(scores) == {"accuracy", "middle_accuracy", "high_accuracy"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_stop_is_not_evaluated(run, tmp_path, monkeypatch, capsys):
+    write_own(tmp_path)
+
+    def line(record, num_steps):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr("albert_tf.train.reports.line", line)
+        assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
+    said = capsys.readouterr().out
+    assert "told to stop at step 2" in said
+    assert "own dev | accuracy" not in said
+    assert len(list((tmp_path / "run").glob("seed-*"))) == 1
+    assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
+    assert "resumed from" in capsys.readouterr().out
+    assert len(read(tmp_path / "run/summary.json")["runs"]) == 2

@@ -1,0 +1,182 @@
+"""docs/tpu.md: its commands as far as they go without a TPU, its versions, and what it quotes."""
+
+import ast
+import json
+import re
+import shlex
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import config
+from albert_tf.errors import UserError
+from albert_tf.train import devices, run_dir
+from plan.formula import chips
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tpu.md").read_text()
+# What the page says right before a block that no test runs.
+NOT_RUN = re.compile(r"not\s+run\s+here", re.IGNORECASE)
+BY_HAND = re.compile(r"no\s+test\s+runs", re.IGNORECASE)
+NEEDS_GOOGLE = re.compile(r"gcloud|tensorboard|--tpu|tpu='local'|tf\.distribute\.Server")
+
+
+def blocks():
+    """Each block of code: its commands, split into words, and the paragraph before it."""
+    found = []
+    for match in re.finditer(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        said_before = PAGE[: match.start()].strip().split("\n\n")[-1]
+        lines = match[1].replace("\\\n", " ").splitlines()
+        found.append(([shlex.split(line) for line in lines], said_before))
+    return found
+
+
+def programs():
+    """(name, arguments) of each command of bin/ on the page."""
+    commands = [command for found, _ in blocks() for command in found]
+    of_bin = [(at, c) for c in commands for at, word in enumerate(c) if word.startswith("bin/")]
+    return [(command[at], command[at + 1 :]) for at, command in of_bin]
+
+
+def values(arguments, flag):
+    """What a flag is given, each time, as --flag=value or --flag value."""
+    joined = re.sub(rf"--{flag}\s", f"--{flag}=", "\n".join(arguments))
+    return re.findall(rf"^--{flag}=(.*)$", joined, re.MULTILINE)
+
+
+def test_the_page_says_of_each_block_whether_it_was_run():
+    marks = []
+    for commands, said_before in blocks():
+        needs_google = any(NEEDS_GOOGLE.search(" ".join(command)) for command in commands)
+        assert bool(NOT_RUN.search(said_before)) == needs_google, commands
+        assert not (needs_google and BY_HAND.search(said_before)), commands
+        marks.append(needs_google)
+    assert marks.count(True) >= 8
+    assert marks.count(False) >= 5
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in programs()}))
+def test_programs_have_these_flags(name):
+    source = (ROOT / name).read_text()
+    known = set(re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source))
+    for _, arguments in [found for found in programs() if found[0] == name]:
+        used = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
+        assert used <= known
+        required = re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"[^)]*required=True', source)
+        assert used >= set(required)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [tuple(values(arguments, "set")) for name, arguments in programs() if "fine" not in name],
+)
+def test_configs_make_sense(overrides):
+    settings = config.load(config.PretrainConfig, None, overrides)
+    if "batch_size" in str(overrides) and settings.train_batch_size > 2:
+        # As the page says: the paper's learning rate times sqrt(B / 4096).
+        expected = 0.00176 * (settings.train_batch_size / 4096) ** 0.5
+        assert settings.learning_rate == pytest.approx(expected, rel=0.01)
+
+
+def test_versions_are_those_of_the_requirements():
+    requirements = (ROOT / "requirements-tpu.txt").read_text()
+    lines = [line for line in PAGE.splitlines() if line.startswith("pip install")]
+    assert len(lines) == 3
+    for line in lines:
+        assert f"#   {line}\n" in requirements
+    pinned = re.search(r"^tensorflow-tpu==(\d+\.\d+)", requirements, re.MULTILINE)[1]
+    assert f"TensorFlow for TPUs ends at {pinned} " in PAGE
+
+
+def test_slices_are_those_of_the_plan():
+    rows = re.findall(r"^\| (v\w+) \|.*\| `(\S+)` \| (\d) (core|chip)s \|$", PAGE, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == list(chips.TPUS)
+    for kind, name, number, what in rows:
+        slice_ = chips.topology(name)
+        assert (slice_.device, slice_.num_devices) == (chips.TPUS[kind], int(number))
+        assert slice_.device.per_chip == (2 if what == "core" else 1)
+
+
+def test_addresses_of_several_hosts_are_understood():
+    [name] = [found for _, words in programs() for found in values(words, "tpu_name")]
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    hosts = resolver.cluster_spec().as_dict()["worker"]
+    [server] = [c for found, _ in blocks() for c in found if "tf.distribute.Server" in str(c)]
+    program, code, index, *addresses = server[1:]
+    assert (program, index, addresses) == ("-c", "0", hosts)
+    compile(code, "server", "exec")
+
+
+def constants():
+    """All texts in our sources, the parts of f-strings apart."""
+    for package in ("albert_tf", "data_prep"):
+        for path in (ROOT / package).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_messages_are_said_by_the_code():
+    table = PAGE.partition("## Trouble")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    assert len(rows) > 8
+    ours = [row for row in rows if not re.search(r"\((libtpu|XLA|TensorFlow)\)", row)]
+    texts = list(constants())
+    for quote in [quote for row in ours for quote in re.findall("`(.*?)`", row)]:
+        for part in re.split(r"\.\.\.|'local'|[()]", quote):
+            assert any(part.strip() in text for text in texts), part
+
+
+def test_a_machine_without_a_tpu_says_what_is_quoted():
+    assert "`--tpu: no TPU 'local' (...). Run on a TPU VM with requirements-tpu.txt " in PAGE
+    [check] = [c for found, _ in blocks() for c in found if "devices.describe" in str(c)]
+    with pytest.raises(UserError, match=r"^--tpu: no TPU 'local' \(.*\)\. Run on a TPU VM with re"):
+        exec(check[2], {})
+    eight = types.SimpleNamespace(num_replicas_in_sync=8)
+    assert devices.describe(eight) == "8 x CPU"  # which a TPU would call `TPU core`
+    settings = config.load(config.PretrainConfig, None, ["train_batch_size=20"])
+    with pytest.raises(
+        UserError, match=r"^train_batch_size 20 is not a multiple of 8 \(8 replicas"
+    ):
+        run_dir.check_batches(settings, eight, evaluates=False)
+
+
+TINY = ["hidden_size=8", "embedding_size=6", "num_hidden_layers=1", "num_attention_heads=2"]
+TINY = [f"--set=albert.{value}" for value in (*TINY, "intermediate_size=10", "vocab_size=50")]
+SHORT = ["num_train_steps=2", "num_warmup_steps=1", "train_batch_size=4", "eval_batch_size=2"]
+SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
+
+
+@pytest.mark.slow
+def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
+    """Those of bin/ in their order; the bucket is a folder, the model and the run are tiny."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), 4)) for _ in range(30)]
+    documents = [[" ".join(rng.choice(words, 9)) for _ in range(30)] for _ in range(30)]
+    text = "\n\n".join("\n".join(lines) for lines in documents)
+    (tmp_path / "text" / "a.txt").write_text(text)
+    extra = {
+        "bin/train_vocabulary": ["--vocab_size=50"],
+        "bin/create_pretraining_data": ["--num_processes=1"],
+        "bin/plan_training": [],
+        "bin/run_pretraining": [*TINY, *SHORT],
+    }
+    done = []
+    for found, said_before in blocks():
+        for name, *arguments in found if not BY_HAND.search(said_before) else ():
+            # A run with --tpu is the one of those "not run here" that can be run without.
+            if NOT_RUN.search(said_before) and name != "bin/run_pretraining":
+                continue
+            given = [word.replace("gs://my-bucket/", "") for word in arguments if word != "--tpu"]
+            assert not run_program(ROOT / name, *given, *extra[name]), name
+            done.append(name)
+    assert done == [*extra, "bin/run_pretraining"]
+    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert record["step"] == 2
+    assert "eval_masked_lm_accuracy" in record
+    assert (tmp_path / "tried" / "config.json").exists()

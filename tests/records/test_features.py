@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.records import features
+
+# The published format's keys, and what is stored under each: S 7, P 5.
+PUBLISHED = {
+    "input_ids": ([7], tf.int64),
+    "input_mask": ([7], tf.int64),
+    "segment_ids": ([7], tf.int64),
+    "token_boundary": ([7], tf.int64),
+    "masked_lm_positions": ([5], tf.int64),
+    "masked_lm_ids": ([5], tf.int64),
+    "masked_lm_weights": ([5], tf.float32),
+    "next_sentence_labels": ([1], tf.int64),
+}
+
+
+def values(seed):
+    rng = np.random.default_rng(seed)
+    found = {
+        name: rng.integers(0, 30000, shape)
+        for name, (shape, dtype) in PUBLISHED.items()
+        if dtype == tf.int64
+    }
+    return {**found, "masked_lm_weights": [1.0, 1.0, 1.0, 0.0, 0.0]}
+
+
+def test_keys_shapes_and_types_are_the_published_ones():
+    spec = features.pretraining(7, 5)
+    assert {name: (f.shape, f.dtype) for name, f in spec.items()} == PUBLISHED
+    assert all(feature.default_value is None for feature in spec.values())
+
+
+def test_what_is_written_is_read():
+    examples = [values(seed) for seed in range(3)]
+    serialized = tf.constant([features.to_example(example) for example in examples])
+    batch = features.parse(serialized, features.pretraining(7, 5))
+    assert set(batch) == set(PUBLISHED)
+    for name, (shape, dtype) in PUBLISHED.items():
+        assert batch[name].shape == (3, *shape)
+        assert batch[name].dtype == (tf.float32 if dtype == tf.float32 else tf.int32)
+        np.testing.assert_array_equal(batch[name], [example[name] for example in examples])
+
+
+def test_weights_are_floats_and_all_else_whole_numbers():
+    example = tf.train.Example.FromString(features.to_example(values(0)))
+    kinds = {name: f.WhichOneof("kind") for name, f in example.features.feature.items()}
+    assert kinds == {
+        name: "float_list" if name == "masked_lm_weights" else "int64_list" for name in PUBLISHED
+    }
+
+
+def test_the_same_example_is_the_same_bytes():
+    reordered = dict(reversed(values(0).items()))
+    assert list(reordered) != list(values(0))
+    assert features.to_example(reordered) == features.to_example(values(0))
+
+
+def test_records_of_other_writers_are_read(tmp_path):
+    """Written as the published code writes them, with a key that nobody reads."""
+    path, expected = str(tmp_path / "published.tfrecord"), values(4)
+    example = tf.train.Example()
+    for name, value in {**expected, "unread": [3]}.items():
+        feature = example.features.feature[name]
+        kind = feature.float_list if name == "masked_lm_weights" else feature.int64_list
+        kind.value.extend(value)
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(example.SerializeToString())
+    spec = features.pretraining(7, 5)
+    dataset = tf.data.TFRecordDataset(path).batch(1).map(lambda x: features.parse(x, spec))
+    [batch] = list(dataset)
+    assert set(batch) == set(PUBLISHED)
+    for name, value in batch.items():
+        np.testing.assert_array_equal(value, [expected[name]])
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda v: v.pop("segment_ids"), lambda v: v.update(input_ids=[1])]
+)
+def test_records_of_another_shape_are_refused(spoil):
+    example = values(0)
+    spoil(example)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"segment_ids|input_ids"):
+        features.parse(tf.constant([features.to_example(example)]), features.pretraining(7, 5))
+
+
+SPANS = ("p_mask", "unique_ids", "start_positions", "end_positions", "is_impossible")
+OF_KIND = {
+    "classification": {"label_ids": ([1], tf.int64)},
+    "regression": {"label_ids": ([1], tf.float32)},
+    "multiple_choice": {"label_ids": ([1], tf.int64)},
+    "span": {name: ([7 if name == "p_mask" else 1], tf.int64) for name in SPANS},
+    "span_or_none": {name: ([7 if name == "p_mask" else 1], tf.int64) for name in SPANS},
+}
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+def test_keys_shapes_and_types_of_tasks(kind):
+    length, choices = (28, 4) if kind == "multiple_choice" else (7, 1)
+    tokens = {name: ([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+    spec = features.finetuning(kind, 7, choices)
+    assert {name: (f.shape, f.dtype) for name, f in spec.items()} == tokens | OF_KIND[kind]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_floats_are_floats_whatever_their_name(dtype):
+    tokens = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [1] * 7)
+    written = features.to_example({**tokens, "label_ids": np.array([3.8], dtype)})
+    batch = features.parse(tf.constant([written]), features.finetuning("regression", 7))
+    np.testing.assert_array_equal(batch["label_ids"], np.array([[3.8]], np.float32))

@@ -1,0 +1,126 @@
+"""The order of the data depends on nothing but the seed, and every record is used."""
+
+import collections
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+import tiny_run
+
+from albert_tf.errors import UserError
+from albert_tf.records import features, input_pipeline
+
+SIZES = {"train-0.tfrecord": 7, "train-1.tfrecord": 5, "train-2.tfrecord": 11}
+SPEC = features.pretraining(tiny_run.SEQUENCE, tiny_run.PREDICTIONS)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tiny_run.write_records(
+        str(tmp_path_factory.mktemp("records")), SIZES, vocabulary_sha256="x"
+    )
+    return [f"{folder}/{name}" for name in SIZES]
+
+
+def first(paths, number, *, position=0, seed=3, batch_size=6):
+    batches = input_pipeline.train_batches(
+        paths, batch_size=batch_size, seed=seed, shuffle_buffer_size=4, position=position
+    )
+    return [batch.numpy().tolist() for batch in batches.take(number)]
+
+
+def test_every_pass_has_every_record_once(paths):
+    # 23 records, batches of 23: one pass each.
+    one, two, three = (collections.Counter(b) for b in first(paths, 3, batch_size=23))
+    assert one == two == three
+    assert len(one) == 23
+
+
+def test_passes_and_seeds_have_other_orders(paths):
+    one, two = first(paths, 2, batch_size=23)
+    assert one != two
+    assert first(paths, 1, batch_size=23, seed=4)[0] != one
+
+
+@pytest.mark.parametrize("position", [1, 3, 4, 9])
+def test_a_position_is_reached_by_skipping(paths, position):
+    assert first(paths, 2, position=position) == first(paths, position + 2)[position:]
+
+
+def test_replicas_share_a_batch_in_order(paths):
+    def batches():
+        return input_pipeline.train_batches(
+            paths, batch_size=6, seed=3, shuffle_buffer_size=4, position=0
+        )
+
+    one = next(
+        iter(input_pipeline.distribute(tf.distribute.get_strategy(), batches, SPEC, batch_size=6))
+    )
+    two_replicas = replicas.two_replicas()
+    shared = next(iter(input_pipeline.distribute(two_replicas, batches, SPEC, batch_size=6)))
+    for name, whole in one.items():
+        parts = two_replicas.experimental_local_results(shared[name])
+        assert [part.shape[0] for part in parts] == [3, 3]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+        assert whole.dtype in (tf.int32, tf.float32)
+
+
+def test_each_worker_parses_its_own_rows(paths):
+    seen = {}
+
+    class TwoWorkers:
+        num_replicas_in_sync = 2
+
+        def distribute_datasets_from_function(self, of_worker):
+            for worker in (0, 1):
+                context = tf.distribute.InputContext(2, worker, 2)
+                seen[worker] = next(iter(of_worker(context)))
+
+    def batches():
+        return input_pipeline.eval_batches(paths, batch_size=6, max_examples=0)
+
+    input_pipeline.distribute(TwoWorkers(), batches, SPEC, batch_size=6)
+    raw, _ = next(iter(batches()))
+    whole = features.parse(raw, SPEC)
+    for name, tensor in whole.items():
+        np.testing.assert_array_equal(np.concatenate([seen[0][name], seen[1][name]]), tensor)
+
+
+@pytest.mark.parametrize("limit", [0, 10])
+def test_evaluation_has_every_record_once_and_says_what_is_a_copy(paths, limit):
+    batches = list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=limit))
+    assert all(raw.shape == [5] for raw, _ in batches)
+    real = [r for raw, is_real in batches for r, i in zip(raw.numpy(), is_real, strict=True) if i]
+    assert len(real) == len(set(real)) == (limit or 23)
+
+
+def test_gzip_is_known_by_its_name(tmp_path, paths):
+    folder = str(tmp_path)
+    packed = f"{folder}/train-0.tfrecord.gz"
+    with tf.io.TFRecordWriter(packed, options="GZIP") as writer:
+        for record in tf.data.TFRecordDataset(paths[0]):
+            writer.write(record.numpy())
+    plain, _ = next(iter(input_pipeline.eval_batches(paths[:1], batch_size=7, max_examples=0)))
+    same, _ = next(iter(input_pipeline.eval_batches([packed], batch_size=7, max_examples=0)))
+    np.testing.assert_array_equal(plain, same)
+    with pytest.raises(UserError, match=r"with and without \.gz"):
+        input_pipeline.eval_batches([packed, paths[0]], batch_size=7, max_examples=0)
+
+
+def test_mistakes_are_named(paths, tmp_path):
+    tiny_run.write_records(str(tmp_path), {"a": 0}, vocabulary_sha256="x")
+    with pytest.raises(UserError, match="are empty"):
+        first([f"{tmp_path}/a"], 1)
+
+
+def test_the_corrupt_file_is_found(tmp_path):
+    folder = tiny_run.write_records(str(tmp_path), SIZES, vocabulary_sha256="x")
+    bad = tmp_path / "train-1.tfrecord"
+    bad.write_bytes(bad.read_bytes()[:-20])
+    paths = [f"{folder}/{name}" for name in SIZES]
+    with pytest.raises(tf.errors.DataLossError) as caught:
+        list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
+    error = input_pipeline.corrupt(paths, caught.value)
+    assert str(bad) in str(error)
+    assert "\n" not in str(error)

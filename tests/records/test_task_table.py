@@ -1,0 +1,76 @@
+"""The table of tasks and the user's own."""
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+
+GLUE = {"cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli"}
+
+
+def test_the_nine_of_glue_and_the_others_are_there():
+    assert set(task_table.TASKS) == GLUE | {"ax", "squad1", "squad2", "race"}
+    assert all(task_table.get(name).name == name for name in task_table.TASKS)
+
+
+def test_every_task_selects_by_a_metric_that_it_reports():
+    for task in task_table.TASKS.values():
+        assert task.best_by in task.metrics
+
+
+def test_labels_are_in_the_published_order():
+    assert task_table.get("mnli").labels == ("contradiction", "entailment", "neutral")
+    assert task_table.get("ax").labels == task_table.get("mnli").labels
+    assert (
+        task_table.get("rte").labels
+        == task_table.get("qnli").labels
+        == ("entailment", "not_entailment")
+    )
+    assert task_table.get("race").labels == ("A", "B", "C", "D")
+    assert task_table.get("sts-b").labels == task_table.get("squad2").labels == ()
+
+
+def test_only_classification_and_choice_have_labels():
+    for task in task_table.TASKS.values():
+        assert bool(task.labels) == (
+            task.kind in (task_table.CLASSIFICATION, task_table.MULTIPLE_CHOICE)
+        )
+
+
+def test_an_unknown_task_is_answered_with_the_known_ones():
+    with pytest.raises(UserError, match=r"no task 'mnli-mm'.*mnli.*race"):
+        task_table.get("mnli-mm")
+
+
+def test_own():
+    task = task_table.own("classification", ["bad", "good"])
+    assert (task.name, task.kind, task.labels) == ("own", "classification", ("bad", "good"))
+    assert task_table.own("regression").best_by == "pearson"
+    assert task_table.own("multiple_choice", task_table.letters(3)).labels == ("A", "B", "C")
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "message"),
+    [
+        ("span", [], "no kind 'span'.*classification"),
+        ("classification", ["a", "b", "a"], "twice"),
+        ("classification", ["a"], "at least two labels, not 1"),
+        ("multiple_choice", [], "at least two labels, not 0"),
+        ("regression", ["a", "b"], "leave the labels out"),
+    ],
+)
+def test_own_refuses_what_makes_no_sense(kind, labels, message):
+    with pytest.raises(UserError, match=message):
+        task_table.own(kind, labels)
+
+
+def test_glue_says_which_tasks_are_of_pairs():
+    single = {name for name in GLUE | {"ax"} if not task_table.get(name).has_pairs}
+    assert single == {"cola", "sst-2"}
+    assert all(task_table.get(name).has_pairs is None for name in ("squad1", "squad2", "race"))
+
+
+def test_pairs_make_no_other_task():
+    one, two = (task_table.own("regression", has_pairs=pairs) for pairs in (True, None))
+    assert (one.has_pairs, two.has_pairs) == (True, None)
+    assert one == two

@@ -1,0 +1,141 @@
+"""What a run takes from a checkpoint and from what the user says, without training one."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+import tiny_checkpoints
+
+from albert_tf import config, finetune_config
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.tasks import finetuned_model
+
+
+def made(number):
+    """Weights that are all `number`."""
+    found = tiny_checkpoints.make()
+    weights = {name: 0 * array + number for name, array in found.weights.items()}
+    return dataclasses.replace(found, weights=weights)
+
+
+def value(found):
+    (number,) = {float(array.mean()) for array in found.weights.values()}
+    return number
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a run, with a best checkpoint (of 2s) beside its last (of 1s)."""
+    folder = tmp_path / "run"
+    for path, number in ((folder, 1), (folder / "best", 2)):
+        path.mkdir()
+        formats.writable("albert_tf")(made(number), str(path))
+        os.remove(path / "albert_config.json")
+    albert = dataclasses.asdict(made(0).config)
+    tiny_checkpoints.write_config(folder, made(0).config, "config.json", albert=albert)
+    return folder
+
+
+def test_the_best_checkpoint_of_a_run_is_started_from_and_named(trained):
+    found = finetuned_model.read_initial(str(trained))
+    assert (found.source, value(found)) == (f"{trained}/best/model.ckpt-0", 2)
+    assert (
+        value(finetuned_model.read_initial(f"{trained}/model.ckpt-0")) == 1
+    )  # the one that is named
+
+
+def test_of_a_published_folder_the_checkpoint_called_best_is_taken(tmp_path):
+    tiny_checkpoints.write_config(tmp_path, made(0).config)
+    for name, number in (("model.ckpt-best", 1), ("model.ckpt-7", 2)):
+        tiny_checkpoints.save_v1(str(tmp_path / name), made(number).weights)
+    found = finetuned_model.read_initial(str(tmp_path))
+    assert (found.source, value(found)) == (str(tmp_path), 1)
+
+
+def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
+    return finetuned_model.settings(
+        task_table.get(task), initial, finetuned_model.Wishes(recipe, path, overrides)
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), (800, 200)),
+        (("num_train_epochs=2",), (20, 2)),  # 320 examples, 32 a step
+        (("num_train_steps=0", "num_train_epochs=1"), (10, 1)),
+        (("num_train_steps=0",), (30, 3)),
+        (("num_train_epochs=2", "num_warmup_steps=7"), (20, 7)),
+        (("num_train_epochs=2", "num_train_steps=400"), (400, 200)),
+        (("warmup_proportion=0.5",), (800, 400)),
+        (("warmup_proportion=0",), (800, 0)),
+        (("warmup_proportion=0.5", "num_warmup_steps=9"), (800, 9)),
+        (("warmup_proportion=0.5", "num_train_epochs=2"), (20, 10)),
+    ],
+)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_path):
+    path = str(tmp_path / "config.json") if in_file else None
+    if path:
+        values = {key: json.loads(text) for key, text in (one.split("=") for one in overrides)}
+        (tmp_path / "config.json").write_text(json.dumps(values))
+    found = settings(*() if path else overrides, path=path)
+    found = finetune_config.with_steps(found, 320)
+    assert (found.num_train_steps, found.num_warmup_steps) == expected
+    assert found.learning_rate == 3e-5  # the rest of the recipe stays
+
+
+def test_a_file_that_is_no_config(tmp_path):
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(UserError, match="does not hold a JSON object"):
+        settings(path=str(tmp_path / "config.json"))
+
+
+V1, TINY = config.PRESETS["albert_base_v1"], config.PRESETS["albert_tiny"]
+ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("in_file", "overrides", "model", "dropouts"),
+    [
+        (None, ["albert=albert_base_v1"], V1, (0.0, 0.0)),
+        ("albert_base_v1", [], V1, (0.0, 0.0)),
+        ("albert_base_v1", ["albert=albert_tiny"], TINY, (0.0, 0.0)),
+        ("albert_base_v1", ["albert.hidden_dropout_prob=0.3"], V1, (0.3, 0.0)),
+        (None, ["albert=albert_base_v1", "albert.hidden_dropout_prob=0.3"], V1, (0.3, 0.0)),
+        (None, ["albert.hidden_dropout_prob=0.3", "albert=albert_base_v1"], V1, (0.0, 0.0)),
+        (None, [f"albert={json.dumps(ODD)}"], config.AlbertConfig(**ODD), (0.7, 0.0)),
+        (ODD, [], config.AlbertConfig(**ODD), (0.7, 0.0)),
+    ],
+)
+@pytest.mark.parametrize("start", [None, made(0)])
+def test_a_recipe_sets_the_dropout_of_any_model(
+    in_file, overrides, model, dropouts, start, tmp_path
+):
+    if in_file == ODD and start is not None:
+        model = dataclasses.replace(start.config, **ODD)
+    (tmp_path / "config.json").write_text(json.dumps({"albert": in_file} if in_file else {}))
+    path = str(tmp_path / "config.json")
+    found = settings("max_seq_length=7", *overrides, task="mrpc", path=path, initial=start).albert
+    assert found == dataclasses.replace(
+        model,
+        hidden_dropout_prob=dropouts[0],
+        attention_probs_dropout_prob=dropouts[1],
+        classifier_dropout_prob=0.1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("albert=huge", "unknown preset 'huge'"),
+        ("albert=3", "albert must be an object or the name of a preset"),
+        ("seed", "'seed' is not of the form key=value"),
+    ],
+)
+def test_models_that_are_none(override, message):
+    with pytest.raises(UserError, match=message):
+        settings(override)

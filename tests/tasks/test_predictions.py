@@ -1,0 +1,246 @@
+import json
+import math
+import os
+
+import pytest
+from tiny_predictions import (
+    OWN,
+    OWN_FOUND,
+    OWN_GOLD,
+    answer,
+    choice,
+    content,
+    write,
+    write_folder,
+)
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.tasks import predictions
+
+MRPC, STS_B, RACE = task_table.get("mrpc"), task_table.get("sts-b"), task_table.get("race")
+SQUAD1, SQUAD2 = task_table.get("squad1"), task_table.get("squad2")
+FOUND = {
+    OWN: OWN_FOUND,
+    MRPC: {"0": choice("1", [0.25, 0.75]), "1": choice("0", [1.0, 0.0])},
+    STS_B: {"0": {"prediction": 3.25}, "1": {"prediction": -1}},
+    RACE: {"high7.txt-0": choice("C", [0.1, 0.2, 0.5, 0.2])},
+    SQUAD1: {"q\u2028": answer(("Zürich", 0.75), ("a", 0.25)), "r": answer()},
+    SQUAD2: {"q": answer(("a", 1.0), null_odds=-0.5)},
+}
+
+
+@pytest.mark.parametrize("task", FOUND, ids=lambda task: task.name)
+def test_what_is_written_is_read(task, tmp_path):
+    path = write(tmp_path / "found.json", task, FOUND[task])
+    assert predictions.read(path) == content(task, FOUND[task])
+    assert os.listdir(tmp_path) == ["found.json"]
+    assert predictions.task_of(predictions.read(path)) == task
+
+
+def test_an_ensemble_names_all_its_checkpoints(tmp_path):
+    path = write(tmp_path / "found.json", OWN, OWN_FOUND, checkpoint=("a", "b"))
+    assert predictions.read(path)["checkpoint"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("task", "found"),
+    [
+        (MRPC, {"0": choice("1", [math.nan, math.nan])}),
+        (MRPC, {"0": choice("2", [0.5, 0.5])}),
+        (MRPC, {"0": choice("1", [0.2, 0.3, 0.5])}),
+        (MRPC, {"0": {"prediction": 3.25}}),
+        (MRPC, {"0": "1"}),
+        (STS_B, {"0": {"prediction": math.inf}}),
+        (STS_B, {"0": {"prediction": "3.25"}}),
+        (SQUAD1, {"0": {"prediction": "a"}}),
+        (SQUAD1, {"0": {"prediction": "a", "nbest": ["a"]}}),
+        (SQUAD1, {"0": answer(("a", math.nan))}),
+        (SQUAD2, {"0": answer(("a", 1.0))}),
+    ],
+)
+def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, found, tmp_path):
+    path = tmp_path / "found.json"
+    message = rf"what it says of '0' is no prediction of kind {task.kind}"
+    with pytest.raises(UserError, match=message):
+        write(path, task, found)
+    assert os.listdir(tmp_path) == []
+    path.write_text(json.dumps(content(task, found)))
+    with pytest.raises(UserError, match=message) as error:
+        predictions.read(str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"checkpoint": None}, r"found\.json is not a predictions file: it has no 'checkpoint'"),
+        ({"predictions": []}, r"found\.json is not a predictions file: it has no 'predictions'"),
+        ({"predictions": {}}, r"found\.json: there is no prediction in it"),
+        ({"labels": [0, 1]}, r"a label in it is not text"),
+        ({"labels": ["1", "0"]}, r"is not of the task mrpc: its kind or labels are others"),
+        ({"kind": "regression"}, r"is not of the task mrpc: its kind or labels are others"),
+        ({"task": "mprc"}, r"there is no task 'mprc'"),
+        ({"task": "own", "kind": "span"}, r"there is no kind 'span'"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(change, message, tmp_path):
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps({**content(MRPC, FOUND[MRPC]), **change}))
+    with pytest.raises(UserError, match=message):
+        predictions.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[]", "is not a predictions file"), ("{", "is not JSON"), (None, "there is no file")],
+)
+def test_another_file_is_refused(text, message, tmp_path):
+    path = tmp_path / "found.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        predictions.read(str(path))
+
+
+def test_gold_is_read_in_its_order(tmp_path):
+    gold = [*OWN_GOLD, {"id": "with\u2028separator", "label": None}]
+    folder = write_folder(tmp_path / "own", OWN, gold)
+    assert predictions.read_gold(folder, content(OWN, {})) == gold
+
+
+def test_gold_of_another_split_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "own", OWN, OWN_GOLD, split="test")
+    with pytest.raises(UserError, match=r"own have split='test', the predictions 'dev': take"):
+        predictions.read_gold(folder, content(OWN, {}))
+
+
+@pytest.mark.parametrize("lost", [1, 7, 30])
+def test_gold_that_was_cut_short_is_told_in_one_line(lost, tmp_path):
+    folder = write_folder(tmp_path / "own", OWN, OWN_GOLD[:2])
+    path = tmp_path / "own" / "examples.jsonl"
+    path.write_bytes(path.read_bytes()[: -lost - 1])
+    with pytest.raises(
+        UserError, match=r"examples.jsonl is damaged .*: remove the folder"
+    ) as error:
+        predictions.read_gold(folder, content(OWN, {}))
+    assert "\n" not in str(error.value)
+
+
+def test_score_of_labels():
+    assert predictions.score(OWN, OWN_GOLD, OWN_FOUND) == {"accuracy": pytest.approx(1 / 3)}
+
+
+def test_score_of_two_metrics():
+    labels = "1101000"
+    guesses = "1011000"
+    gold = [{"id": str(i), "label": label} for i, label in enumerate(labels)]
+    found = {str(i): choice(label, [0.5, 0.5]) for i, label in enumerate(guesses)}
+    # Found 2 of 3, and 1 that is none.
+    assert predictions.score(MRPC, gold, found) == pytest.approx({"accuracy": 5 / 7, "f1": 4 / 6})
+
+
+def test_score_of_numbers_that_are_all_alike_is_0():
+    gold = [{"id": str(i), "label": i / 2} for i in range(5)]
+    found = {str(i): {"prediction": 2.0} for i in range(5)}
+    assert predictions.score(STS_B, gold, found) == {"pearson": 0.0, "spearman": 0.0}
+    diverged = {str(i): {"prediction": math.nan} for i in range(5)}
+    assert predictions.score(STS_B, gold, diverged) == {"pearson": 0.0, "spearman": 0.0}
+
+
+def test_score_of_race_is_also_by_level():
+    labels = {"high1.txt-0": "A", "high1.txt-1": "B", "high2.txt-0": "D", "middle9.txt-0": "C"}
+    gold = [{"id": id_, "label": label} for id_, label in labels.items()]
+    found = {
+        id_: choice("B" if label == "D" else label, [0.25] * 4) for id_, label in labels.items()
+    }
+    scores = predictions.score(RACE, gold, found)
+    assert scores == pytest.approx(
+        {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
+    )
+    high = [example for example in gold if example["id"].startswith("high")]
+    found = {example["id"]: found[example["id"]] for example in high}
+    assert list(predictions.score(RACE, high, found)) == ["accuracy", "high_accuracy"]
+
+
+def question(id_, *answers, labelled=True):
+    return {
+        "id": id_,
+        "question": "Where?",
+        "context": "In Zürich, on the river.",
+        "answers": list(answers),
+        "is_impossible": labelled and not answers,
+        "labelled": labelled,
+    }
+
+
+def test_score_of_answers_is_that_of_the_official_script():
+    gold = [question("q", "the river", "Zürich"), question("r", "the river"), question("s", "In")]
+    found = {"q": answer(("zürich", 1.0)), "r": answer(("On river!", 1.0), ("x", 0.0))}
+    scores = predictions.score(SQUAD1, gold, found)
+    # "on river" and "river" have precision 1/2 and recall 1; the third question was not answered.
+    assert scores["exact"] == pytest.approx(100 / 3)
+    assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3) / 3)
+
+
+def test_score_of_answers_or_none_takes_the_odds():
+    gold = [question("q", "Zürich"), question("r"), question("s", "the river")]
+    found = {
+        "q": answer(("Zürich", 1.0), null_odds=-2.0),
+        "r": answer(("the river", 1.0), null_odds=3.0),
+        "s": answer(("the river", 1.0), null_odds=1.0),
+    }
+    scores = predictions.score(SQUAD2, gold, found)
+    assert scores["exact"] == pytest.approx(200 / 3)  # at threshold 0 the third is not answered
+    assert scores["best_exact"] == pytest.approx(100.0)
+    assert 1.0 <= scores["best_exact_thresh"] < 3.0
+    scores = predictions.score(SQUAD2, gold, found, null_threshold=1.0, confidence=True)
+    assert scores["exact"] == scores["exact_from"] == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("gold", "found", "message"),
+    [
+        ([], OWN_FOUND, "there is no example to score: the set is empty"),
+        (OWN_GOLD + OWN_GOLD[1:2], OWN_FOUND, "the example 'größe/2' is there twice"),
+        (OWN_GOLD[:2], OWN_FOUND, r"the predictions: 1 of unknown examples \('x'\)"),
+        (OWN_GOLD, {"0": OWN_FOUND["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
+        (
+            [*OWN_GOLD[:2], {"id": "x", "label": None}],
+            OWN_FOUND,
+            "the example 'x' has no label: predict this split, do not score it",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_told_in_one_line(gold, found, message):
+    with pytest.raises(UserError, match=message) as error:
+        predictions.score(OWN, gold, found)
+    assert "\n" not in str(error.value)
+
+
+def test_questions_without_answers_or_unknown_are_refused():
+    with pytest.raises(UserError, match="1 questions have no labels, q for one"):
+        predictions.score(SQUAD1, [question("q", labelled=False)], {"q": answer(("a", 1.0))})
+    with pytest.raises(UserError, match="1 unknown questions, r for one"):
+        predictions.score(SQUAD1, [question("q", "In")], {"r": answer(("a", 1.0))})
+
+
+def test_confidence_of_labels():
+    gold = [{"id": str(i), "label": "good"} for i in range(12)]
+    found = {str(i): choice("bad" if i < 3 else "good", [0.5, 0.5]) for i in range(12)}
+    scores = predictions.score(OWN, gold, found, confidence=True)
+    assert list(scores) == ["accuracy", "accuracy_from", "accuracy_to"]
+    assert 0.25 <= scores["accuracy_from"] < 0.75 == scores["accuracy"] < scores["accuracy_to"] < 1
+    assert scores == predictions.score(OWN, gold, found, confidence=True)
+
+
+def test_confidence_of_answers_is_of_questions():
+    """Three of four right: what BCa and percentiles give lies within the four that there are."""
+    gold = [question(str(i), "In") for i in range(20)]
+    found = {str(i): answer(("In" if i % 4 else "the river", 1.0)) for i in range(19)}
+    scores = predictions.score(SQUAD1, gold, found, confidence=True)
+    assert scores["exact"] == pytest.approx(100 * 14 / 20)
+    for end, half in (("from", -1), ("to", 1)):
+        expected = 70 + half * 1.96 * 100 * math.sqrt(0.7 * 0.3 / 20)
+        assert scores[f"exact_{end}"] == pytest.approx(expected, abs=6)
+        assert scores[f"f1_{end}"] == scores[f"exact_{end}"]

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.tasks import seeds
+
+
+def test_one_run_has_the_folder_to_itself():
+    settings = FinetuneConfig(seed=3)
+    assert seeds.runs(settings, "run", 1) == [(settings, "run")]
+    assert seeds.folders("run", 1) == ["run"]
+
+
+def test_several_runs_have_seeds_and_folders_of_their_own():
+    found = seeds.runs(FinetuneConfig(seed=3, patience=9), "run", 2)
+    assert found == [
+        (FinetuneConfig(seed=3, patience=9), "run/seed-3"),
+        (FinetuneConfig(seed=4, patience=9), "run/seed-4"),
+    ]
+
+
+def test_folders_are_found_in_the_order_of_their_seeds(tmp_path):
+    for name in ("seed-10", "seed-9", "seed-x", "other"):
+        (tmp_path / name).mkdir()
+    assert seeds.folders(str(tmp_path), 2) == [f"{tmp_path}/seed-9", f"{tmp_path}/seed-10"]
+    with pytest.raises(UserError, match=r"holds 2 runs \(seed-\*\), not 3"):
+        seeds.folders(str(tmp_path), 3)
+    with pytest.raises(UserError, match="holds 0 runs"):
+        seeds.folders(str(tmp_path / "nothing"), 2)
+
+
+def test_summary(tmp_path):
+    scores = {5: 0.6, 6: 0.9, 7: 0.7, 8: 0.8}
+    runs = [
+        seeds.Run(
+            seed=seed, checkpoint="c", predictions=f"p{seed}", score=score, metrics={"f1": score}
+        )
+        for seed, score in scores.items()
+    ]
+    lines = seeds.summarize(str(tmp_path), runs)
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert found["median"] == pytest.approx(0.75)
+    assert found["mean"] == pytest.approx(0.75)
+    assert found["sd"] == pytest.approx((0.05 / 3) ** 0.5)  # of a sample
+    assert (found["best"], found["best_seed"]) == (0.9, 6)
+    assert found["runs"][2] == {
+        "seed": 7,
+        "checkpoint": "c",
+        "predictions": "p7",
+        "score": 0.7,
+        "metrics": {"f1": 0.7},
+    }
+    assert lines[0] == "seed 5: 0.6 p5"
+    assert lines[-1].startswith("4 runs: median 0.75, mean 0.75, sd 0.1291, best 0.9 (seed 6)")

@@ -1,0 +1,282 @@
+"""Outputs of a span head to texts."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.records import qa_windows
+from albert_tf.records.qa_windows import Windows
+from albert_tf.tasks import span_decoding
+
+CONTEXT = "ab cd ef gh ij"
+S = 9
+
+
+def two_windows():
+    """Of CONTEXT's five tokens the first four and the last three, in inputs of nine tokens."""
+    return Windows(
+        unique_ids=np.array([1_000_000_000, 1_000_000_001]),
+        questions=np.array([0, 0]),
+        firsts=np.array([4, 4]),
+        lengths=np.array([4, 3]),
+        tokens=np.array([0, 2]),
+        best_begins=np.array([4, 5]),
+        best_ends=np.array([7, 7]),
+        token_starts=np.array([0, 3, 6, 9, 12]),
+        token_ends=np.array([2, 5, 8, 11, 14]),
+    )
+
+
+def row(name="q", context=CONTEXT):
+    return {"id": name, "context": context}
+
+
+def logits(first, second, *, ids=(1_000_000_000, 1_000_000_001)):
+    """Starts and ends of two windows as {position: logit}; -9 elsewhere."""
+    outputs = {"unique_ids": np.array(ids)}
+    for name, place in (("start_logits", 0), ("end_logits", 1)):
+        outputs[name] = np.full((2, S), -9.0, np.float32)
+        for row_, values in zip(outputs[name], (first[place], second[place]), strict=True):
+            for position, value in values.items():
+                row_[position] = value
+    return outputs
+
+
+def predict(outputs, *, may_be_none=False, **options):
+    return span_decoding.predict(
+        outputs, two_windows(), [row()], may_be_none=may_be_none, **options
+    )["q"]
+
+
+def texts(prediction):
+    return [answer["text"] for answer in prediction["nbest"]]
+
+
+def test_the_best_span_of_both_windows():
+    # Window 0: "cd" to "ef" has 3 + 2; window 1: "gh" to "ij" has 4 + 2.
+    outputs = logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0}))
+    found = predict(outputs, n_best_size=2)
+    assert found["prediction"] == "gh ij"
+    assert "null_odds" not in found
+    assert found["nbest"] == [
+        {
+            "text": "gh ij",
+            "probability": pytest.approx(1 / (1 + math.exp(-1))),
+            "score": 6.0,
+            "start": 9,
+            "end": 14,
+        },
+        {
+            "text": "cd ef",
+            "probability": pytest.approx(1 / (1 + math.exp(1))),
+            "score": 5.0,
+            "start": 3,
+            "end": 8,
+        },
+    ]
+
+
+def test_what_cannot_be_an_answer_is_none():
+    # The question, [SEP], padding; an end before its start; "ef" of window 1, which window 0 has
+    # with more context; an end beyond the window.
+    outputs = logits(({0: 9, 2: 9, 8: 9, 6: 5}, {1: 9, 4: 8, 8: 9, 6: 1}), ({4: 9}, {7: 9, 4: 9}))
+    assert predict(outputs)["nbest"][0] == {
+        "text": "ef",
+        "probability": pytest.approx(1, abs=1e-3),
+        "score": 6.0,
+        "start": 6,
+        "end": 8,
+    }
+
+
+def test_an_answer_may_be_as_long_as_max_answer_length():
+    outputs = logits(({4: 5.0}, {7: 5.0, 6: 4.0}), ({}, {}))
+    assert predict(outputs, max_answer_length=4)["prediction"] == "ab cd ef gh"
+    assert predict(outputs, max_answer_length=3)["prediction"] == "ab cd ef"
+
+
+def test_equal_texts_count_once_and_white_space_is_cut_off():
+    cut = two_windows()._replace(
+        token_starts=np.array([0, 2, 4, 6, 8]), token_ends=np.array([3, 3, 6, 8, 9])
+    )
+    # Tokens: "a  ", " ", "b ", "a ", "b"
+    found = span_decoding.predict(
+        logits(({4: 2.0, 6: 1.0, 5: 3.0}, {4: 2.0, 6: 1.0, 5: 3.0}), ({5: 1.5}, {5: 1.5})),
+        cut,
+        [row(context="a  \tb a b")],
+        may_be_none=False,
+        max_answer_length=1,
+    )["q"]
+    assert [(a["text"], a["score"], a["start"], a["end"]) for a in found["nbest"]] == [
+        ("a", 4.0, 0, 1),
+        ("b", 2.0, 4, 5),
+    ]
+
+
+def test_the_score_of_no_answer_is_that_of_cls():
+    outputs = logits(({0: 3.0, 4: 2.0}, {0: 1.0, 4: 2.5}), ({0: 4.0}, {0: -1.0}))
+    found = predict(outputs, may_be_none=True)
+    # The lowest of 3 + 1 and 4 - 1, less 2 + 2.5.
+    assert found["null_odds"] == -1.5
+    assert found["prediction"] == "ab"
+    assert "" not in texts(found)
+
+
+def beams():
+    """Of both windows three starts, with two ends each."""
+    return {
+        "unique_ids": np.array([1_000_000_001, 1_000_000_000]),
+        "start_top_index": np.array([[6, 4, 8], [4, 0, 7]]),
+        "start_top_log_probs": np.array([[-0.5, -1.0, -2.0], [-0.25, -4.0, -4.5]], np.float32),
+        "end_top_index": np.array([[6, 5, 6, 5, 8, 7], [5, 8, 5, 6, 7, 4]]),
+        "end_top_log_probs": np.array(
+            [[-0.5, -0.25, -0.5, -1, -1, -1], [-1, -0.25, -0.5, -1, -0.5, -2]], np.float32
+        ),
+        "cls_logits": np.array([0.5, -0.75], np.float32),
+    }
+
+
+def test_beams():
+    found = predict(beams(), may_be_none=True)
+    # Window 1: from 6 to 6, not back to 5; at 4 another window has more context; 8 is padding.
+    # Window 0: from 4 to 5, not to padding; 0 is [CLS]; at 7 another window has more context.
+    assert [(a["text"], a["score"]) for a in found["nbest"]] == [("ij", -1.0), ("ab cd", -1.25)]
+    assert found["null_odds"] == -0.75
+    assert sum(answer["probability"] for answer in found["nbest"]) == pytest.approx(1)
+    assert predict(beams(), may_be_none=True, n_best_size=1)["nbest"][0]["probability"] == 1
+
+
+def test_pieces_of_one_character():
+    # Each of the first three tokens is all of "ab": an end before the start would still be text.
+    cut = two_windows()._replace(
+        token_starts=np.array([0, 0, 0, 3, 6]), token_ends=np.array([2, 2, 2, 5, 8])
+    )
+    outputs = logits(({6: 3.0}, {4: 9.0, 6: 1.0}), ({}, {}))
+    (best, *_) = span_decoding.predict(outputs, cut, [row()], may_be_none=False)["q"]["nbest"]
+    assert (best["text"], best["score"]) == ("ab", 4.0)
+
+
+def test_the_order_of_the_windows_and_copies_do_not_matter():
+    outputs = logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0}))
+    expected = predict(outputs)
+    for order in ([1, 0], [1, 0, 1, 1], [0, 1, 0]):
+        assert predict({name: array[order] for name, array in outputs.items()}) == expected
+
+
+def test_a_missing_window_is_our_mistake():
+    outputs = logits(({}, {}), ({}, {}), ids=(1_000_000_000, 1_000_000_002))
+    with pytest.raises(AssertionError, match="lack"):
+        predict(outputs)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_never_win(value):
+    outputs = logits(({4: value, 5: 1.0}, {4: value, 5: 1.0}), ({4: value}, {5: value}))
+    found = predict(outputs, may_be_none=True)
+    assert found["prediction"] == "cd"
+    assert math.isfinite(found["null_odds"])
+    everywhere = {
+        name: np.full_like(array, value) if array.dtype == np.float32 else array
+        for name, array in outputs.items()
+    }
+    found = predict(everywhere, may_be_none=True)
+    assert found["prediction"] == ""
+    assert texts(found) == [""]
+    assert found["null_odds"] > 0 or value == -np.inf
+    # JSON has no other numbers.
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_beams_that_are_no_numbers_know_no_answer(value):
+    outputs = {
+        name: np.full_like(array, value) if array.dtype == np.float32 else array
+        for name, array in beams().items()
+    }
+    found = predict(outputs, may_be_none=True)
+    assert found["prediction"] == ""
+    assert found["null_odds"] == 1e30
+
+
+def test_a_context_without_tokens_has_the_empty_answer():
+    cut = Windows(
+        *(np.array([value]) for value in (1_000_000_000, 0, 4, 0, 0, 4, 4)),
+        token_starts=np.array([], int),
+        token_ends=np.array([], int),
+    )
+    outputs = {name: array[:1] for name, array in logits(({}, {}), ({}, {})).items()}
+    found = span_decoding.predict(outputs, cut, [row(context=" ")], may_be_none=True)["q"]
+    assert found["prediction"] == ""
+    assert found["nbest"] == [
+        {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
+    ]
+    assert found["null_odds"] == pytest.approx(1e30)
+
+
+def test_no_question_no_answer():
+    cut = Windows(*(np.array([], int) for _ in Windows._fields))
+    outputs = {"unique_ids": np.array([], int), "start_logits": np.zeros((0, S))}
+    assert span_decoding.predict(outputs, cut, [], may_be_none=True) == {}
+
+
+def every_pair(outputs, cut, examples, max_answer_length):
+    """The scores of all texts of every question, pair by pair."""
+    found = [{} for _ in examples]
+    for w, question in enumerate(cut.questions):
+        positions = range(cut.firsts[w], cut.firsts[w] + cut.lengths[w])
+        for start, end in itertools.product(positions, positions):
+            in_place = cut.best_begins[w] <= start < cut.best_ends[w]
+            if in_place and 0 <= end - start < max_answer_length:
+                tokens = cut.tokens[w] - cut.firsts[w]
+                begin, stop = cut.token_starts[tokens + start], cut.token_ends[tokens + end]
+                text = examples[question]["context"][begin:stop].strip()
+                score = float(outputs["start_logits"][w, start])
+                score += float(outputs["end_logits"][w, end])
+                if text:
+                    found[question][text] = max(score, found[question].get(text, -np.inf))
+    return found
+
+
+def random_windows(rng, num_questions, context):
+    """Windows of four tokens, two apart, of contexts of up to nine words."""
+    rows, examples, starts = [], [], []
+    for question in range(num_questions):
+        length = int(rng.integers(1, 10))
+        examples.append(row(f"q{question}", context[: 2 * length]))
+        for begin in range(0, max(length - 2, 1), 2):
+            size = min(4, length - begin)
+            last = begin + 4 >= length
+            best = (5 if begin else 4, 4 + size if last else 7)
+            rows.append((question, 4, size, len(starts) + begin, *best))
+        starts += [2 * i for i in range(length)]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    ids = qa_windows.FIRST_ID + np.arange(len(rows))
+    cut = Windows(ids, *columns, np.array(starts), np.array(starts) + 2)
+    return cut, examples
+
+
+def test_many_questions_against_every_pair():
+    rng = np.random.default_rng(0)
+    cut, examples = random_windows(rng, 700, "a b a c d a b e a ")
+    shape = (len(cut.unique_ids), S)
+    outputs = {
+        "unique_ids": cut.unique_ids,
+        "start_logits": rng.normal(size=shape).astype(np.float32),
+        "end_logits": rng.normal(size=shape).astype(np.float32),
+    }
+    found = span_decoding.predict(
+        outputs, cut, examples, may_be_none=False, n_best_size=S, max_answer_length=3
+    )
+    for example, scores in zip(
+        examples, every_pair(outputs, cut, examples, max_answer_length=3), strict=True
+    ):
+        best = sorted(scores.values(), reverse=True)[:S]
+        nbest = found[example["id"]]["nbest"]
+        assert [answer["score"] for answer in nbest] == best
+        for answer in nbest:
+            assert scores[answer["text"]] == answer["score"]
+            assert example["context"][answer["start"] : answer["end"]] == answer["text"]
+    assert len(found) == 700

@@ -1,0 +1,222 @@
+"""Scores by hand, by the rules of the official scripts for SQuAD 1.1 and 2.0."""
+
+import math
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.tasks import squad_metrics
+
+
+def gold(*answers):
+    """Questions 0, 1... with these right answers; none if there is no answer."""
+    return [
+        {"id": str(i), "answers": list(texts), "is_impossible": not texts, "labelled": True}
+        for i, texts in enumerate(answers)
+    ]
+
+
+def by_id(*values):
+    return {str(i): value for i, value in enumerate(values) if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat's a\tmat!", "cats mat"),
+        ("a an the", ""),
+        ("theatre an-the then", "theatre anthe then"),
+        ("a.the", "athe"),
+        ("U.S.", "us"),
+        ("ÜBER Σ İ", "über σ i\u0307"),
+        # Only ASCII's punctuation goes, no form of Unicode is undone, and no accent.
+        ("«ﬁn» – café’s", "«ﬁn» – café’s"),
+        ("日本、the東京", "日本、the東京"),
+        ("日本 the 東京", "日本 東京"),
+        ("\u00a0x\u2028y\u200b", "x y\u200b"),
+        ("the\x00a", "\x00"),
+        ("😀 a 👨‍👩‍👧", "😀 👨‍👩‍👧"),
+        ("", ""),
+    ],
+)
+def test_what_counts_of_a_text(text, expected):
+    # Where the last article or space leaves spaces, they go too.
+    assert squad_metrics.normalize(text) == " ".join(expected.split())
+
+
+@pytest.mark.parametrize(
+    ("answers", "text", "exact", "f1"),
+    [
+        (["the cat"], "Cat.", 1, 1),
+        (["black cat"], "cat", 0, 2 / 3),
+        (["black cat"], "the black dog sat", 0, 2 * 1 / (3 + 2)),
+        # A word counts as often as it is in both.
+        (["no no no"], "no no", 0, 0.8),
+        (["dog"], "cat", 0, 0),
+        # Exact match and F1 may be best for different answers.
+        (["dog", "black cat", "cat"], "cat", 1, 1),
+        (["cat", "big black cat"], "black cat", 0, 0.8),
+        (["cat"], "", 0, 0),
+        (["日本"], "日本", 1, 1),
+        (["日 本"], "日本", 0, 0),
+    ],
+)
+def test_the_score_of_an_answer(answers, text, exact, f1):
+    expected = {"exact": 100 * exact, "f1": pytest.approx(100 * f1, rel=1e-15), "total": 1}
+    found = squad_metrics.evaluate(gold(answers), {"0": text})
+    assert found == {**expected, "missing": 0}
+    found = squad_metrics.evaluate(gold(answers), {"0": text}, {"0": 0.0})
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_where_the_two_versions_differ():
+    # Nothing is left of either.
+    odds = {"0": 0.0}
+    found = squad_metrics.evaluate(gold(["the"]), {"0": "a"})
+    assert (found["exact"], found["f1"]) == (100, 0)
+    found = squad_metrics.evaluate(gold(["the"]), {"0": "a"}, odds)
+    assert (found["exact"], found["f1"]) == (100, 100)
+    # 2.0 does not count "The" as an answer as long as there are others.
+    found = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""})
+    assert (found["exact"], found["f1"]) == (100, 0)
+    found = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""}, odds)
+    assert (found["exact"], found["f1"]) == (0, 0)
+
+
+def test_version_1_1():
+    questions = gold(["black cat"], ["dog"], ["mouse", "the mice"], ["bird"])
+    found = squad_metrics.evaluate(questions, by_id("cat", None, "Mice", "fish"))
+    # What is missing is wrong.
+    assert found == {
+        "exact": 25.0,
+        "f1": 100.0 * (2 / 3 + 1) / 4,
+        "total": 4,
+        "missing": 1,
+    }
+
+
+QUESTIONS = gold(["black cat"], [], ["dog"], [], ["bird"])
+TEXTS = by_id("cat", "wolf", "dog", "", "fish")
+ODDS = by_id(-1.5, 2.0, 0.5, -3.0, 0.0)
+
+
+def test_version_2_0():
+    # Above 0: the wolf, rightly, and the dog, wrongly.
+    found = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS)
+    assert found == {
+        "exact": 40.0,
+        "f1": 100.0 * (2 / 3 + 1 + 1) / 5,
+        "total": 5,
+        "HasAns_exact": 0.0,
+        "HasAns_f1": 100.0 * (2 / 3) / 3,
+        "HasAns_total": 3,
+        "NoAns_exact": 100.0,
+        "NoAns_f1": 100.0,
+        "NoAns_total": 2,
+        # 2 are right if nothing is answered. Then, as the odds rise: "" is right all the same,
+        # the cat has no exact match but two thirds, the fish has nothing, the dog is right.
+        "best_exact": 60.0,
+        "best_exact_thresh": 0.5,
+        "best_f1": 100.0 * (2 + 2 / 3 + 1) / 5,
+        "best_f1_thresh": 0.5,
+        "missing": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("threshold", "exact", "has_exact", "no_exact"),
+    [
+        (math.inf, 40.0, 100 / 3, 50.0),
+        (2.0, 40.0, 100 / 3, 50.0),
+        (0.5, 60.0, 100 / 3, 100.0),
+        (0.0, 40.0, 0.0, 100.0),
+        (-3.5, 40.0, 0.0, 100.0),
+    ],
+)
+def test_a_fixed_threshold(threshold, exact, has_exact, no_exact):
+    found = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS, threshold=threshold)
+    assert found["exact"] == exact
+    assert found["HasAns_exact"] == pytest.approx(has_exact)
+    assert found["NoAns_exact"] == no_exact
+    # What is tuned is not touched by it, however high the odds are: they are no probabilities.
+    assert (found["best_exact"], found["best_exact_thresh"]) == (60.0, 0.5)
+
+
+def test_the_tuned_threshold_gives_the_best_score():
+    tuned = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS)
+    for name in ("exact", "f1"):
+        again = squad_metrics.evaluate(
+            QUESTIONS, TEXTS, ODDS, threshold=tuned[f"best_{name}_thresh"]
+        )
+        assert again[name] == tuned[f"best_{name}"]
+
+
+def test_to_answer_nothing_may_be_best():
+    found = squad_metrics.evaluate(gold([], []), by_id("cat", "dog"), by_id(-7.0, -5.0))
+    assert (found["best_exact"], found["best_exact_thresh"]) == (100.0, 0.0)
+    assert (found["exact"], found["NoAns_exact"]) == (0.0, 0.0)
+    assert "HasAns_exact" not in found
+
+
+def test_equal_odds_are_taken_one_by_one_as_in_the_script():
+    # No threshold tells the two apart; the script counts the first alone all the same.
+    questions, odds = gold(["cat"], []), {"0": 1.0, "1": 1.0}
+    found = squad_metrics.evaluate(questions, by_id("cat", "dog"), odds)
+    assert (found["best_exact"], found["best_exact_thresh"]) == (100.0, 1.0)
+    found = squad_metrics.evaluate(questions, by_id("cat", "dog"), {"1": 1.0, "0": 1.0})
+    assert (found["best_exact"], found["best_exact_thresh"]) == (50.0, 0.0)
+
+
+def test_missing_predictions_are_wrong_in_version_2_0_too():
+    found = squad_metrics.evaluate(
+        QUESTIONS, by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
+    )
+    assert found == {
+        "exact": 40.0,
+        "f1": 40.0,
+        "total": 5,
+        "HasAns_exact": 100 / 3,
+        "HasAns_f1": 100 / 3,
+        "HasAns_total": 3,
+        "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0,
+        "NoAns_total": 2,
+        "best_exact": 40.0,
+        "best_exact_thresh": -1.0,
+        "best_f1": 40.0,
+        "best_f1_thresh": -1.0,
+        "missing": 3,
+    }
+
+
+def test_the_scores_of_questions():
+    found = squad_metrics.question_scores(QUESTIONS, {**TEXTS, "4": "Bird"}, ODDS, threshold=0.3)
+    assert found == by_id((0, 2 / 3), (1, 1), (0, 0), (1, 1), (1, 1))
+    assert list(found) == ["0", "1", "2", "3", "4"]
+    found = squad_metrics.question_scores(gold(["cat"], ["dog"]), {"1": "dog"})
+    assert found == by_id((0, 0), (1, 1))
+
+
+def test_many_f1_are_added_one_after_the_other():
+    questions = gold(*[["a b c d e f g"]] * 1000)
+    texts = by_id(*(" ".join("bcdefgxyz"[: 1 + i % 9]) for i in range(1000)))
+    total = 0.0
+    for score in squad_metrics.question_scores(questions, texts).values():
+        total += score.f1
+    assert squad_metrics.evaluate(questions, texts)["f1"] == 100.0 * total / 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], {}), "there is no question to score"),
+        ((QUESTIONS, {"x7": "cat", "x8": "dog"}), "predictions for 2 unknown questions, x7 for"),
+        ((QUESTIONS, TEXTS, {**ODDS, "x": 0.0}), "null odds for 1 unknown questions, x for one"),
+        ((QUESTIONS, TEXTS, {"0": 0.0}), "4 predictions have no null odds, 1 for one"),
+        (([{**QUESTIONS[0], "labelled": False}], {}), "1 questions have no labels, 0 for one"),
+    ],
+)
+def test_what_cannot_be_scored_is_told_in_one_line(arguments, message):
+    with pytest.raises(UserError, match=message) as error:
+        squad_metrics.evaluate(*arguments)
+    assert "\n" not in str(error.value)

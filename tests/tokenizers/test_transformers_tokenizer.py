@@ -1,0 +1,148 @@
+"""The tokenizers of transformers against ours: they differ by named rules alone."""
+
+import random
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+from sentencepiece import sentencepiece_model_pb2 as pb
+
+from albert_tf.tokenizers import tokenization
+from data_prep import vocabulary
+
+transformers = pytest.importorskip("transformers")
+
+RULES = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "tokenizer_rules.py"))
+ENGLISH = [
+    "The cat, the dog and the difficult office were found in 2011, as 40,000 others.",
+    "He said: (well-known) figures - 1,234, 56, and 7.5 - cost £3 or €4.",
+    "Nobody's cafe sold it; everybody knew that.",
+]
+CHINESE = ["我爱北京天安门，天安门上太阳升。", "猫坐在垫子上 3,000 年。"]
+KOREAN = ["한국어 문장을 읽고 쓴다. 책을 읽고 문장을 쓴다.", "고양이가 40, 마리 (다섯) 있다."]
+TEXT = "the cat dog office 2011, x40, 1,234, café Ünï ÅÅ ﬁn (x) a-b . -- 我爱 天安门 猫 한국어 읽고"
+WORDS = [*TEXT.split(" "), "e\u0301", "İ", "''", "``", "ΟΣ", "हिन्दी", "[MASK]", "\x1c"]
+NUMBERS = ["▁2011,", "40,"]
+
+
+def generated(count):
+    rng = random.Random(0)
+    for _ in range(count):
+        yield "".join(rng.choice(WORDS) + rng.choice(["", " ", " "]) for _ in range(9))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("vocabulary")
+    text = directory / "text.txt"
+    lines = [*ENGLISH, *CHINESE, *KOREAN, "Ο Σίσυφος και ο λόγος ο हिन्दी में लिखा"]
+    text.write_text("\n".join(lines * 9))
+    settings = vocabulary.Settings(vocab_size=135, character_coverage=1.0)
+    vocabulary.train(settings, input_files=[str(text)], output_dir=str(directory))
+    model = pb.ModelProto.FromString((directory / "spiece.model").read_bytes())
+    for piece in NUMBERS:
+        model.pieces.add(piece=piece, score=-1)
+    (directory / "spiece.model").write_bytes(model.SerializeToString())
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+    """Ours, theirs and the rules."""
+    ours = tokenization.load(folder)
+    theirs = transformers.AlbertTokenizer.from_pretrained(folder)
+    return ours, theirs, RULES["rules"](ours, tokenization.load(folder, compat="hf_fast"))
+
+
+def explained_by(text, pair):
+    ours, theirs, known = pair
+    ids = theirs.encode(text, add_special_tokens=False)
+    return RULES["explain"](text, ids, ours.encode, known)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("the cat [MASK] dog", "SPECIAL"),
+        ("the (cat", "SYMBOLS"),
+        ("the ``cat''", "QUOTES"),
+        ("हिन्दी में", "MARKS"),
+        ("λόγΟΣ", "SIGMA"),
+        ("cat\x1cdog", "SPACES"),
+        ("in 2011, the", "DIGITS"),
+        ("cat40,", "DIGITS"),
+    ],
+)
+def test_each_rule_explains_a_difference(pair, text, rule):
+    assert explained_by(text, pair) == [RULES[rule]]
+
+
+@pytest.mark.parametrize(
+    "text", ["the cat and the dog", *CHINESE[:1], "한국어 문장을", "Café ÅÅ ﬁx", ""]
+)
+def test_other_text_agrees(pair, text):
+    assert explained_by(text, pair) == []
+
+
+def test_every_difference_has_a_name(pair):
+    for text in [*ENGLISH, *CHINESE, *KOREAN, *generated(400)]:
+        assert explained_by(text, pair) is not None, text
+
+
+# Two cuts of one word: the sums are equal in float32, and differ by 5e-7 in float64.
+TIED = {"▁жч": -7.54, "щш": -10.11, "▁ж": -11.71, "чщш": -5.94, "▁жчщш": -17.66}
+
+
+@pytest.fixture(scope="module")
+def tied(folder, tmp_path_factory):
+    """The folder of a vocabulary in which a word can be cut in two ways."""
+    directory = tmp_path_factory.mktemp("tied")
+    shutil.copytree(folder, directory, dirs_exist_ok=True)
+    model = pb.ModelProto.FromString((directory / "spiece.model").read_bytes())
+    for piece, score in TIED.items():
+        model.pieces.add(piece=piece, score=score)
+    (directory / "spiece.model").write_bytes(model.SerializeToString())
+    return str(directory)
+
+
+def test_a_tie_is_explained_only_if_it_is_one(tied):
+    ours = tokenization.load(tied)
+    theirs = transformers.AlbertTokenizer.from_pretrained(tied)
+    known = RULES["rules"](ours, tokenization.load(tied, compat="hf_fast"))
+    tie = RULES["ties"](tied)
+    for text, names in {"the жчщш": [], "the (жчщш": [RULES["SYMBOLS"]]}.items():
+        ids = theirs.encode(text, add_special_tokens=False)
+        assert RULES["explain"](text, ids, ours.encode, known) is None
+        assert RULES["explain"](text, ids, ours.encode, known, tie) == [*names, RULES["TIES"]]
+        # What differs in more than a tie is not explained.
+        assert RULES["explain"](text, [*ids, 20], ours.encode, known, tie) is None
+        assert RULES["explain"](f"{text} cat", ids, ours.encode, known, tie) is None
+
+
+def test_what_a_tie_is(tied):
+    ours = tokenization.load(tied)
+    tie = RULES["ties"](tied)
+    first, second = ([ours.piece_to_id(piece) for piece in list(TIED)[i : i + 2]] for i in (0, 2))
+    assert first != second
+    assert tie(first, second)
+    assert not tie(first, second[:1])
+    assert not tie(first, [ours.piece_to_id("▁жчщш")])  # spelled the same, with another score
+    assert not tie(first, first[::-1])  # the same score, spelled otherwise
+
+
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s office 我 爱 猫 cafe a ##a ( ) - . , ' x"
+
+
+def test_wordpieces(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES.split(), "\u2028", "dog"]) + "\n")
+    ours = tokenization.load(str(tmp_path))
+    theirs = transformers.BertTokenizer.from_pretrained(str(tmp_path))
+    known = RULES["rules"](ours, tokenization.load(str(tmp_path), compat="hf"))
+    pair = ours, theirs, known
+    assert explained_by("the " + "a" * 150, pair) == [RULES["LONG_WORDS"]]
+    assert explained_by("the [MASK].", pair) == [RULES["SPECIAL"]]
+    for text in [*ENGLISH, *CHINESE, *KOREAN, "dog\u2028cats"]:
+        assert explained_by(text, pair) == []
+    for text in generated(400):
+        assert explained_by(text, pair) is not None, text

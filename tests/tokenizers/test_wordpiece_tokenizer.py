@@ -1,0 +1,267 @@
+import itertools
+import json
+import pathlib
+import random
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import tiny_records
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from data_prep.pretraining_data import masking
+
+vocabulary_dir = tiny_records.vocabulary_dir
+
+PIECES = [
+    *("[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"),
+    *("the", "cafe", "café", "The", "##s", "un", "##want", "##ed", "##ing", "runn", ",", "."),
+    *(
+        "我",
+        "爱",
+        "##爱",
+        "北",
+        "京",
+        "i",
+        "##x",
+        "f",
+        "##f",
+        "##i",
+        "[",
+        "]",
+        "cl",
+        "ss",
+        "\u2028",
+    ),
+    *("a", "##a", "σ", "##σ", "##ς", "ß", "한", "##국", "mask", "가", "each", "##\u0301"),
+]
+PUBLISHED = WordPieceConfig()
+CASED = WordPieceConfig(lower_case=False)
+
+
+def rows(pieces=PIECES):
+    return "".join(f"{piece}\n" for piece in pieces).encode()
+
+
+def tokenizer(settings=PUBLISHED, pieces=PIECES):
+    return tokenization.from_rows(rows(pieces), settings)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(rows())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("UNwanted,running", "un ##want ##ed , runn ##ing"),
+        ("The  CAFÉ\tthe\u2028cafe\u0301s", "the cafe the cafe ##s"),
+        ("我爱北京.", "我 爱 北 京 ."),
+        ("a我a", "a 我 a"),
+        ("thexyz the", "[UNK] the"),
+        ("İx ix", "i ##x i ##x"),
+        ("the\x00ca\u200bfe\ufffd.", "[UNK] ."),
+        ("cafe\u00ads the\u200ds", "cafe ##s the ##s"),
+        ("[CLS] [MASK]", "[ cl ##s ] [ mask ]"),
+        ("ß", "ß"),
+        ("", ""),
+        (" \u0301 ", ""),
+    ],
+)
+def test_pieces_by_hand(text, expected):
+    found = tokenizer()
+    assert [found.id_to_piece(i) for i in found.encode(text)] == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "expected"),
+    [
+        (CASED, "The the café", "The the café"),
+        (WordPieceConfig(keep_accents=True), "The CAFÉ", "the café"),
+        (WordPieceConfig(lower_case=False, keep_accents=False), "The café", "The cafe"),
+        (WordPieceConfig(split_chinese=False), "我爱", "我 ##爱"),
+    ],
+)
+def test_settings(settings, text, expected):
+    found = tokenizer(settings)
+    assert [found.id_to_piece(i) for i in found.encode(text)] == expected.split()
+
+
+@pytest.mark.parametrize(("compat", "longest"), [("google", 200), ("hf", 100)])
+def test_words_that_are_too_long_are_unknown(compat, longest):
+    found = tokenizer(WordPieceConfig(compat=compat))
+    assert len(found.encode("a" * longest)) == longest
+    assert found.encode("a" * (longest + 1)) == [found.unk_id]
+    # Characters, not bytes.
+    assert len(found.encode("σ" * longest)) == longest
+
+
+def test_tables():
+    found = tokenizer()
+    special = (found.pad_id, found.unk_id, found.cls_id, found.sep_id, found.mask_id)
+    assert special == (0, 3, 4, 5, 6)
+    assert found.size == len(PIECES)
+    assert found.replacement_ids.tolist() == list(range(9, len(PIECES)))
+    continuing = [PIECES[i] for i in np.flatnonzero(~found.is_word_start)]
+    assert continuing == [piece for piece in PIECES if piece.startswith("##")]
+    assert found.piece_to_id("\u2028") == PIECES.index("\u2028")
+    assert found.piece_to_id("nowhere") == found.unk_id
+
+
+def test_decode_and_masks():
+    found = tokenizer()
+    ids = found.encode("Unwanted cafés, xyz")
+    assert found.decode([found.cls_id, *ids, found.sep_id, found.pad_id]) == (
+        "unwanted cafes , [UNK]"
+    )
+    the, mask = found.piece_to_id("the"), found.mask_id
+    assert found.encode_with_masks("The [MASK] the[MASK][MASK]") == [the, mask, the, mask, mask]
+
+
+def test_whole_words_are_masked():
+    found = tokenizer()
+    ids = np.array([found.cls_id, *found.encode("the unwanted cafes 我爱 running"), found.sep_id])
+    for seed in range(9):
+        rng = np.random.default_rng(seed)
+        masked = masking.mask(
+            [ids], found, rng, masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2
+        )[0]
+        words = np.split(ids, np.flatnonzero(masked.word_starts))
+        assert [len(word) for word in words] == [0, 1, 1, 3, 2, 1, 1, 2, 1]
+        bounds = [*np.flatnonzero(masked.word_starts).tolist(), len(ids)]
+        chosen = set(masked.positions.tolist())
+        assert chosen
+        for begin, end in itertools.pairwise(bounds):
+            assert len(chosen & set(range(begin, end))) in (0, end - begin)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "parts"),
+    [
+        ("The  Cafe\u0301\u0323s 我爱", PUBLISHED, ["The", "Cafe\u0301\u0323", "s", "我", "爱"]),
+        ("\u0301the the\u0301", PUBLISHED, ["the", "the\u0301"]),
+        ("İx.", PUBLISHED, ["İ", "x", "."]),
+        ("café The", CASED, ["café", "The"]),
+        ("a\u0301", WordPieceConfig(keep_accents=True), ["a", "\u0301"]),
+        ("ca\u0301 fé", PUBLISHED, ["ca\u0301", "fé"]),
+        (" \u0301 ", PUBLISHED, []),
+    ],
+)
+def test_spans_by_hand(text, settings, parts):
+    found = tokenizer(settings)
+    ids, spans = found.encode_with_offsets(text)
+    assert ids == found.encode(text)
+    assert [text[start:end] for start, end in spans] == parts
+
+
+CHARACTERS = [
+    c
+    for c in map(chr, [*range(1, 0xD800), *range(0xE000, sys.maxunicode + 1)])
+    if unicodedata.decomposition(c) or unicodedata.combining(c) or c.isspace() or c.lower() != c
+]
+OFTEN = "aThe sxiσΣİ我爱한국가\u0301\u0301,.  cafe"
+
+
+@pytest.mark.parametrize("settings", [PUBLISHED, CASED, WordPieceConfig(keep_accents=True)])
+def test_the_text_of_a_span_cleans_to_its_piece(settings):
+    rng = random.Random(0)
+    found = tokenizer(settings, [*PIECES, *(f"##{c}" for c in "thecaf")])
+    known = 0
+    for _ in range(1500):
+        text = "".join(rng.choice(rng.choice((CHARACTERS, OFTEN, OFTEN))) for _ in range(20))
+        ids, spans = found.encode_with_offsets(text)
+        assert ids == found.encode(text)
+        assert [s for s, _ in spans] == sorted(s for s, _ in spans)
+        assert [e for _, e in spans] == sorted(e for _, e in spans)
+        for index, (start, end) in zip(ids, spans, strict=True):
+            assert 0 <= start < end <= len(text)
+            if index != found.unk_id:
+                known += 1
+                bare = found.id_to_piece(index).removeprefix("##")
+                assert bare in found.clean(text[start:end]), (text, bare)
+    assert known > 3000
+
+
+def test_load_and_copy(folder, tmp_path):
+    (folder / "cleaning.json").write_text(json.dumps({"lower_case": False, "compat": "hf"}))
+    loaded = tokenization.load(str(folder))
+    assert loaded.settings == WordPieceConfig(lower_case=False, compat="hf")
+    target = tmp_path / "copy"
+    tokenization.copy(str(folder), str(target))
+    assert tokenization.load(str(target)).sha256 == loaded.sha256
+    hashes = {loaded.sha256, tokenizer().sha256, tokenizer(pieces=PIECES[:-1]).sha256}
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [("vocab_chinese.txt", "vocab.txt"), ("30k-clean.model", "spiece.model")],
+)
+def test_published_names(tmp_path, vocabulary_dir, published, ours):
+    content = rows()
+    if ours == "spiece.model":
+        content = pathlib.Path(vocabulary_dir, ours).read_bytes()
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / published).write_bytes(content)
+    tokenization.copy(str(source), str(target))
+    assert [path.name for path in target.iterdir()] == [ours]
+    assert tokenization.load(str(source)).sha256 == tokenization.load(str(target)).sha256
+
+
+def test_two_vocabularies_in_a_folder(folder):
+    (folder / "spiece.model").write_bytes(b"")
+    with pytest.raises(UserError, match=r"holds spiece\.model and vocab\.txt: remove"):
+        tokenization.load(str(folder))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\tsecond column\n", " \n"])
+def test_rows_are_read_as_published(end):
+    content = "".join(f"{piece}{end}" for piece in PIECES).encode()
+    assert tokenization.from_rows(content, PUBLISHED).encode("The cafe") == [9, 10]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])
+def test_texts_without_a_piece_have_no_offsets(text):
+    assert tokenizer().encode_with_offsets(text) == ([], [])
+
+
+def test_the_last_of_two_equal_rows_counts():
+    found = tokenizer(pieces=[*PIECES, "the"])
+    assert found.encode("the") == [len(PIECES)]
+    assert found.size == len(PIECES) + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<pad>\t0\n<unk>\t0\n▁the\t-2.9\n", "is a list of SentencePiece's pieces"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        ("the\ncat\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]\."),
+        ("", r"lacks the special pieces \[PAD\]"),
+    ],
+)
+def test_not_a_vocabulary(tmp_path, content, message):
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        tokenization.load(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"compat": "bing"}, "compat: 'bing' is not one of google, hf"),
+        ({"unicode_form": "NFC"}, "unknown key 'unicode_form'"),
+    ],
+)
+def test_bad_settings(folder, values, message):
+    (folder / "cleaning.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=message):
+        tokenization.load(str(folder))

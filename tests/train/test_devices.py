@@ -1,0 +1,105 @@
+"""What a run computes on, and who writes its files."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+import replicas
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.train import devices
+
+ONE = tf.distribute.get_strategy()
+
+
+def with_resolver(jobs, task_type, task_id):
+    resolver = types.SimpleNamespace(
+        task_type=task_type,
+        task_id=task_id,
+        cluster_spec=lambda: types.SimpleNamespace(jobs=jobs),
+    )
+    return types.SimpleNamespace(cluster_resolver=resolver)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task_type", "task_id", "chief"),
+    [
+        (["worker"], "worker", 0, True),
+        (["worker"], "worker", 1, False),
+        (["chief", "worker"], "chief", 0, True),
+        (["chief", "worker"], "worker", 0, False),
+        (["worker"], None, None, True),
+    ],
+)
+def test_one_process_is_chief(jobs, task_type, task_id, chief):
+    assert devices.is_chief(with_resolver(jobs, task_type, task_id)) is chief
+
+
+def test_without_workers_everybody_is_chief():
+    assert devices.is_chief(ONE)
+    assert devices.is_chief(replicas.two_replicas())
+
+
+def test_description():
+    assert devices.describe(ONE) == "1 x CPU"
+    assert devices.describe(replicas.two_replicas()) == "2 x CPU"
+
+
+def test_a_cpu_is_taken_without_being_asked(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert devices.strategy() is ONE
+
+
+def test_a_tpu_that_is_not_there_is_one_line():
+    with pytest.raises(
+        UserError, match=r"^--tpu: no TPU 'local' .* requirements-tpu\.txt"
+    ) as caught:
+        devices.strategy(tpu="local")
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_that_make_no_sense_are_one_line(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{not json")
+    with pytest.raises(UserError, match="TF_CONFIG does not describe workers") as caught:
+        devices.strategy()
+    assert "\n" not in str(caught.value)
+
+
+def test_compiling():
+    assert devices.compiles(ONE, None) is False  # a CPU is faster without
+    assert devices.compiles(ONE, True) is True
+    assert devices.compiles(replicas.two_replicas(), None) is False
+    with pytest.raises(UserError, match="one device only"):
+        devices.compiles(replicas.two_replicas(), True)
+
+
+@pytest.mark.parametrize(
+    ("cores", "sizes", "parts"),
+    [(2, [16, 6], 2), (2, [16, 9], 1), (4, [6, 8], 1), (4, [4], 4), (64, [64], 1), (1, [3], 1)],
+)
+def test_the_cores_of_a_cpu_share_the_rows(monkeypatch, cores, sizes, parts):
+    monkeypatch.setattr(devices, "_num_cores", lambda: cores)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+    assert devices.branches(ONE, sizes) == parts
+    assert devices.branches(ONE, sizes, jit_compile=True) == 1
+    assert devices.branches(replicas.two_replicas(), sizes) == 1
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "2")
+    assert devices.branches(ONE, sizes) == 1
+
+
+def test_an_operation_has_the_thread_of_its_branch():
+    program = """
+import tensorflow as tf
+from albert_tf import devices
+devices.share_cores(1)
+assert tf.config.threading.get_intra_op_parallelism_threads() == 0  # as TensorFlow sees fit
+devices.share_cores(2)
+assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+tf.constant(1) + 1
+devices.share_cores(3)  # too late, and no error
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert not done.returncode, done.stderr.decode()

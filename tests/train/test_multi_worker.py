@@ -1,0 +1,106 @@
+"""Several workers of bin/run_pretraining train as one process, and end together."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import replicas
+import tiny_run
+import tiny_workers
+
+from albert_tf import config
+from albert_tf.checkpoints import native
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def arguments(data, tmp_path):
+    """Those of a run; the config is in a file."""
+
+    def of(workdir, settings):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config.to_dict(settings)))
+        files = [f"--config={path}", f"--train_files={data}/train-*"]
+        return [*files, f"--workdir={tmp_path / workdir}"]
+
+    return of
+
+
+def assert_same_training(shared, whole, *, last):
+    """Of several workers and of one process: losses until the last step, and weights after it."""
+    expected = {record["step"]: record for record in tiny_run.metrics(whole)}
+    found = tiny_run.metrics(shared)
+    assert [record["step"] for record in found] == list(range(2, last + 1, 2))
+    for record in found:
+        for name, value in record.items():
+            assert value == pytest.approx(expected[record["step"]][name], rel=1e-4), name
+    weights = native.read_weights(f"{shared}/model.ckpt-{last}")
+    for name, value in native.read_weights(f"{whole}/model.ckpt-{last}").items():
+        np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_path):
+    albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    settings = tiny_run.settings(albert=albert, num_train_steps=10)
+    command = arguments("run", settings)
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    found = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
+    assert found == [1, -signal.SIGKILL]
+    output = (tmp_path / "output-0").read_text()
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert "run_pretraining: worker 1 (127.0.0.1:" in last
+    assert "has stopped, and so does worker 0" in last
+    assert last.endswith(
+        "Run the same command on all workers: they go on from the last checkpoint."
+    )
+    before = tiny_run.metrics(tmp_path / "run")
+    assert [record["step"] for record in before] == [2, 4, 6, 8]
+
+    assert tiny_workers.run(tmp_path, 2, command) == [0, 0]
+    # Nothing was saved at step 8, so steps 5 to 8 are done again.
+    assert "model.ckpt-4 |" in (tmp_path / "output-0").read_text()
+    after = tiny_run.metrics(tmp_path / "run")
+    assert after[:4] == before
+    assert after[4]["step"] == 10
+    # One process with two replicas, for dropout is of a replica; it was never stopped.
+    tiny_run.run(data, tmp_path / "one", settings, strategy=replicas.two_replicas())
+    assert_same_training(tmp_path / "run", tmp_path / "one", last=10)
+
+
+@pytest.mark.slow
+def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
+    settings = tiny_run.settings(num_train_steps=6)
+    tiny_run.run(data, tmp_path / "one", settings)
+    told = "os.kill(os.getpid(), signal.SIGTERM)"
+    found = tiny_workers.run(
+        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=told
+    )
+    assert found == [0, 0, 0, 0]
+    assert "told to stop at step 4" in (tmp_path / "output-0").read_text()
+    assert_same_training(tmp_path / "four", tmp_path / "one", last=4)
+
+
+@pytest.mark.slow
+def test_workers_wait_for_each_other_and_compare_their_settings(arguments, tmp_path):
+    cluster = tiny_workers.addresses(2)
+    same = arguments("run", tiny_run.settings())
+    outputs = [tmp_path / "output-0", tmp_path / "output-1"]
+    other = [*same, "--set=learning_rate=0.25"]
+    with tiny_workers.ended() as children:
+        children.append(tiny_workers.start(outputs[0], cluster, 0, same))
+        tiny_workers.wait_for(outputs[0], f"waiting for worker 1 ({cluster[1]})\n")
+        children.append(tiny_workers.start(outputs[1], cluster, 1, other))
+        assert [child.wait(tiny_workers.LIMIT) for child in children] == [1, 1]
+    line = (
+        f"run_pretraining: the workers differ: learning_rate is 0.05 for worker 0 ({cluster[0]}), "
+        f"0.25 for worker 1 ({cluster[1]}). Start all with the same command, config and files."
+    )
+    assert [output.read_text().splitlines()[-1] for output in outputs] == [line, line]
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,209 @@
+"""The update is the same however a batch is cut up, and on whatever it runs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+from replicas import two_replicas
+
+from albert_tf.model import albert_model, losses
+from albert_tf.pipelines import pretraining
+from albert_tf.train import train_step
+
+BATCH, UPDATES = 8, 3
+ONE = tf.distribute.get_strategy
+
+
+def train(
+    strategy,
+    *,
+    num_micro_batches=1,
+    num_branches=1,
+    jit_compile=False,
+    task="sop",
+    dropout=0.0,
+    **options,
+):
+    """Totals of the last loop, all weights after it, and the optimizer's moments."""
+    albert = tiny_run.albert(
+        num_hidden_layers=2,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    network, optimizer = tiny_run.network(strategy, albert, task=task, **options)
+    run_updates = train_step.make_run_updates(
+        strategy,
+        network,
+        optimizer,
+        losses.pretraining(task),
+        pretraining.trained_weights(network, task),
+        seed=1,
+        max_grad_norm=0.1,
+        num_micro_batches=num_micro_batches,
+        num_branches=num_branches,
+        jit_compile=jit_compile,
+    )
+    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH * UPDATES))
+    rows = BATCH // strategy.num_replicas_in_sync
+    batches = strategy.distribute_datasets_from_function(
+        lambda _: data.batch(rows, drop_remainder=True)
+    )
+    loops = train_step.train(
+        run_updates,
+        iter(batches),
+        optimizer,
+        num_steps=UPDATES,
+        lengths=[2],
+    )
+    steps, totals = zip(*loops, strict=True)
+    assert steps == (2, 3)
+    weights = [w.numpy() for w in albert_model.weights_by_name(network).values()]
+    slots = [v.numpy() for _, v in sorted(optimizer.slots().items())]
+    return totals[-1], weights, slots
+
+
+def assert_same(actual, expected, tolerance):
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return train(ONE())
+
+
+@pytest.mark.parametrize(
+    ("make_strategy", "options"),
+    [
+        (ONE, {"jit_compile": True, "num_micro_batches": 2}),
+        (ONE, {"num_branches": 2, "num_micro_batches": 2, "rematerialize": True}),
+        (two_replicas, {"num_micro_batches": 2, "layer_loop": True}),
+        (two_replicas, {}),
+    ],
+)
+def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy, options):
+    totals, weights, slots = train(make_strategy(), **options)
+    assert_same(weights, plain[1], 1e-5)
+    assert_same(slots, plain[2], 1e-6)
+    assert totals.keys() == plain[0].keys()
+    for name, value in plain[0].items():
+        assert totals[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
+    # Clipped at 0.1 (see `train`), so both norms must be over it for the test above to say so.
+    assert plain[0]["gradient_norm"] > 0.2
+
+
+def test_training_moves_every_weight_but_the_ones_nothing_reaches(plain):
+    network, _ = tiny_run.network(ONE(), tiny_run.albert())
+    before = {name: w.numpy() for name, w in albert_model.weights_by_name(network).items()}
+    moved = [
+        name
+        for (name, w), after in zip(before.items(), plain[1], strict=True)
+        if not np.array_equal(w, after)
+    ]
+    # A key bias adds the same to all scores of a query: softmax does not see it.
+    assert set(before) - set(moved) <= {name for name in before if name.endswith("key/bias")}
+
+
+def test_without_a_sentence_task_what_no_gradient_reaches_stays_as_it_is():
+    network, _ = tiny_run.network(ONE(), tiny_run.albert())
+    before = albert_model.weights_by_name(network)
+    _, weights, slots = train(ONE(), task="none")
+    for (name, weight), after in zip(before.items(), weights, strict=True):
+        still = name.startswith(("bert/pooler", "cls/seq_relationship"))
+        if not name.endswith("key/bias"):  # softmax does not see what is added to all its inputs
+            assert np.array_equal(weight, after) == still, name
+    assert len(slots) == 2 * (len(weights) - 4)
+
+
+def test_dropout_is_the_same_when_recomputed_and_different_on_each_replica(plain):
+    dropped = train(ONE(), dropout=0.3)
+    for way in ("rematerialize", "layer_loop"):
+        assert_same(train(ONE(), dropout=0.3, **{way: True})[1], dropped[1], 1e-6)
+    assert max(np.abs(x - y).max() for x, y in zip(dropped[1], plain[1], strict=True)) > 1e-2
+    on_two = train(two_replicas(), dropout=0.3)
+    assert max(np.abs(x - y).max() for x, y in zip(dropped[1], on_two[1], strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_each_branch_has_dropout_of_its_own(dropout):
+    def gradient_norm(rows, num_branches):
+        albert = tiny_run.albert(hidden_dropout_prob=dropout)
+        network, optimizer = tiny_run.network(ONE(), albert)
+        run_updates = train_step.make_run_updates(
+            ONE(),
+            network,
+            optimizer,
+            losses.pretraining("sop"),
+            network.trainable_weights,
+            seed=1,
+            max_grad_norm=1.0,
+            num_micro_batches=1,
+            num_branches=num_branches,
+            jit_compile=False,
+        )
+        return run_updates(iter(tf.data.Dataset.from_tensors(rows)), 1)["gradient_norm"]
+
+    once = tiny_run.examples(4)
+    twice = {name: np.concatenate([rows, rows]) for name, rows in once.items()}
+    # With equal masks the second half would say again what the first one says.
+    difference = abs(gradient_norm(once, 1) - gradient_norm(twice, 2))
+    assert (difference > 1e-3) == (dropout > 0), difference
+
+
+def test_bfloat16_stays_near_float32(plain):
+    totals, weights, _ = train(ONE(), dtype="mixed_bfloat16")
+    assert totals["masked_lm_loss"] == pytest.approx(plain[0]["masked_lm_loss"], rel=2e-2)
+    assert all(w.dtype == np.float32 for w in weights)
+
+
+def test_a_tiny_model_learns_64_examples_by_heart():
+    strategy = ONE()
+    albert = tiny_run.albert(hidden_size=32, embedding_size=24)
+    network, optimizer = tiny_run.network(strategy, albert, num_train_steps=400)
+    objective = losses.pretraining("sop")
+    run_updates = train_step.make_run_updates(
+        strategy,
+        network,
+        optimizer,
+        objective,
+        network.trainable_weights,
+        seed=1,
+        max_grad_norm=1.0,
+        num_micro_batches=1,
+        num_branches=2,
+        jit_compile=False,
+    )
+    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
+    run_updates(iter(data.batch(64).repeat()), 400)
+    found = train_step.make_evaluate(strategy, network, objective, num_branches=1)(data.batch(16))
+    assert found["masked_lm_accuracy"] > 0.9
+    assert found["sentence_order_accuracy"] > 0.95
+
+
+@pytest.mark.parametrize(("make_strategy", "num_branches"), [(ONE, 1), (ONE, 2), (two_replicas, 1)])
+def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
+    strategy = make_strategy()
+    network, _ = tiny_run.network(strategy, tiny_run.albert())
+    evaluate = train_step.make_evaluate(
+        strategy, network, losses.pretraining("sop"), num_branches=num_branches
+    )
+    seven = tiny_run.examples(7)
+    copies = {name: np.concatenate([v, v[:1]]) for name, v in seven.items()}
+    copies["is_real_example"] = np.float32([1] * 7 + [0])
+
+    def distributed(data, rows):
+        rows //= strategy.num_replicas_in_sync
+        data = tf.data.Dataset.from_tensor_slices(data).batch(rows)
+        return strategy.distribute_datasets_from_function(lambda _: data)
+
+    padded = evaluate(distributed(copies, 4))
+    assert padded["num_sentence_order"] == 7
+    assert padded["num_masked_lm"] == seven["masked_lm_weights"].sum()
+    outputs = network({name: tf.constant(v) for name, v in seven.items()})
+    hits = (
+        outputs["sentence_order_logits"].numpy().argmax(-1) == seven["next_sentence_labels"][:, 0]
+    ).mean()
+    assert padded["sentence_order_accuracy"] == pytest.approx(hits)

@@ -1,0 +1,189 @@
+"""What workers tell each other, as far as one process can show it; see test_multi_worker.py."""
+
+import functools
+import socket
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_finetuning
+import tiny_run
+import tiny_workers
+
+from albert_tf.errors import UserError
+from albert_tf.pipelines import pretraining
+from albert_tf.train import multi_worker
+
+CLUSTER = multi_worker.Cluster(
+    ("a:1", "b:2", "c:3"), (("chief", 0), ("worker", 0), ("worker", 1)), 1
+)
+KILLED = """Graph execution error:
+
+Detected at node while/CollectiveReduceV2_9
+Collective ops is aborted by: Error reported from /job:worker/task:1: The following are unhealthy:
+/job:worker/replica:0/task:1
+The error could be from a previous operation. [Op:__inference_run_updates_5043]"""
+
+ABORTED = functools.partial(tf.errors.AbortedError, None, None)
+ONE = tf.distribute.get_strategy()
+vocabulary = tiny_finetuning.vocabulary
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("{not json", "Expecting property name"),
+        ('{"cluster": {"worker": ["a:1"]}}', "the task is None None, the workers are worker 0"),
+        (tiny_workers.tf_config(["a:1", "b:2"], 2), "is worker 2, the workers are worker 0 and "),
+        (tiny_workers.tf_config(["a:1"], 0, "evaluator"), "is evaluator 0, the workers are "),
+    ],
+)
+def test_a_senseless_variable_is_one_line(monkeypatch, value, reason):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with pytest.raises(UserError, match=f"^TF_CONFIG does not describe workers .*{reason}") as e:
+        multi_worker.strategy()
+    assert "\n" not in str(e.value)
+
+
+def test_a_chief_comes_first(monkeypatch):
+    value = '{"cluster": {"worker": ["b:2", "c:3"], "chief": ["a:1"]}, '
+    monkeypatch.setenv("TF_CONFIG", value + '"task": {"type": "worker", "index": 0}}')
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert multi_worker._cluster(resolver) == CLUSTER
+
+
+def test_those_who_do_not_answer_are_named(capsys):
+    [nobody] = tiny_workers.addresses(1)
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        there = f"127.0.0.1:{somebody.getsockname()[1]}"
+        tasks = tuple(("worker", k) for k in range(4))
+        multi_worker._tell_who_is_missing(
+            multi_worker.Cluster((there, "own:1", nobody, "x"), tasks, 1)
+        )
+        assert capsys.readouterr().out == f"waiting for worker 2 ({nobody}), worker 3 (x)\n"
+        multi_worker._tell_who_is_missing(multi_worker.Cluster((there, "own:1"), tasks[:2], 1))
+        multi_worker._tell_who_is_missing(multi_worker.Cluster(("own:1",), tasks[:1], 0))
+        assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (tf.errors.UnavailableError(None, None, KILLED), "worker 2 (c:3)"),
+        (ABORTED("Collective ops is aborted by: no\nmore"), "another worker (no)"),
+        (ABORTED("Collective ops is aborted by"), "another worker"),
+    ],
+)
+def test_the_end_of_another_is_one_line(monkeypatch, error, named):
+    monkeypatch.setattr(multi_worker, "_of", lambda strategy: CLUSTER)
+    with pytest.raises(UserError) as e, multi_worker.together(ONE):
+        raise error
+    assert str(e.value).startswith(f"{named} has stopped, and so does worker 1 (b:2). ")
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"), [(CLUSTER, "No space left on device"), (None, KILLED)]
+)
+def test_other_errors_pass(monkeypatch, cluster, message):
+    monkeypatch.setattr(multi_worker, "_of", lambda strategy: cluster)
+    error = tf.errors.UnavailableError(None, None, message)
+    with pytest.raises(tf.errors.UnavailableError) as e, multi_worker.together(ONE):
+        raise error
+    assert e.value is error
+
+
+def test_one_process_agrees_with_itself():
+    multi_worker.check_same(ONE, {"seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("found", "difference"),
+    [
+        ([{"a": 1, "b": 2}] * 3, None),
+        ([{"a": 1, "b": 2}, {"a": 1, "b": 3}], (1, "b")),
+        ([{"a": 1}, {"a": 1}, {"a": 1, "b": None}], (2, "b")),
+        ([{"a": None}, {}], (1, "a")),
+    ],
+)
+def test_the_first_difference(found, difference):
+    assert multi_worker._first_difference(found) == difference
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Calls of `check_same` end what runs; returns what the workers would have compared."""
+
+    def check_same(strategy, what):
+        raise UserError(what)
+
+    def compared_by(run):
+        with pytest.raises(UserError) as e:
+            run()
+        [what] = e.value.args
+        return what
+
+    monkeypatch.setattr(multi_worker, "check_same", check_same)
+    return compared_by
+
+
+def differences(one, other):
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
+    same = tiny_run.write_data(tmp_path / "a")
+    twice = tiny_run.write_data(tmp_path / "b", like=same)
+    other = tiny_run.write_data(tmp_path / "c")
+    settings = tiny_run.settings(seed=8)
+
+    def of(*data, eval_files=(), **options):
+        files = [f"{folder}/train-*" for folder in data or [same]]
+        run = functools.partial(pretraining.run, settings, ONE, files, eval_files)
+        return compared(functools.partial(run, str(tmp_path / "w"), **options))
+
+    told = of()
+    assert told["--train_files.2"] == ["train-1.tfrecord", 16]
+    assert told["seed"] == 8
+    assert differences(told, of(twice)) == []
+    assert differences(told, of(eval_files=[f"{same}/eval-*"])) == ["--eval_files.1"]
+    assert differences(told, of(allow_partial="x")) == ["--allow_partial"]
+    assert differences(told, of(init_checkpoint="x")) == ["--init_checkpoint"]
+    assert differences(told, of(other)) == ["vocabulary"]
+    # Files of the same name in two folders are two.
+    assert differences(told, of(same, twice)) == ["--train_files.3", "--train_files.4"]
+
+
+def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path):
+    write = functools.partial(tiny_finetuning.write_folder, kind="classification")
+    train, dev = (write(tmp_path / name, vocabulary=vocabulary) for name in ("train", "dev"))
+    other = write(tmp_path / "other", vocabulary=vocabulary)
+    initial = tiny_checkpoints.make(vocabulary)
+
+    def of(dev=None, **options):
+        return compared(
+            lambda: tiny_finetuning.finetune(
+                tiny_finetuning.settings(), train, dev, tmp_path / "w", vocabulary, **options
+            )
+        )
+
+    told = of()
+    assert told["training data.num_records"] == 24
+    assert differences(told, of(dev)) == ["dev data"]
+    assert differences(of(other), of(dev)) == ["dev data"]
+    assert differences(told, of(initial=initial)) == ["--init_checkpoint"]
+    assert differences(told, of(init_head=True)) == ["--init_head"]
+    assert differences(told, of(allow_partial="x")) == ["--allow_partial"]
+
+
+def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, tmp_path):
+    told = []
+    monkeypatch.setattr(multi_worker, "check_same", lambda strategy, what: told.append(what))
+    monkeypatch.chdir(tmp_path)
+    program = Path(__file__).parents[2] / "bin" / "run_finetuning"
+    given = ["--task=rte", "--mode=predict", "--data_dir=d", "--workdir=w"]
+    assert run_program(program, *given) != 0  # there is no such run
+    assert told == [
+        {"--task": "rte", "--mode": ["predict"], "--num_seeds": 1, "--checkpoint": None}
+    ]
