@@ -1,30 +1,19 @@
-"""Configuration: frozen dataclasses, read once at the top of a program.
+"""The model's configuration and the presets of the paper.
 
 Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 """
 
 import dataclasses
-import json
-import types
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from albert_tf import checks, files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require, require_choice
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
-SENTENCE_TASKS = ("sop", "nsp", "none")
-DTYPES = ("float32", "mixed_bfloat16")
-# Numbers of a pre-training config that may be 0.
-MAY_BE_ZERO = {"num_warmup_steps", "eval_steps", "max_eval_examples", "max_rollbacks", "seed"}
-# Keys of published files that nothing ever read.
+# Keys of published files that no program ever read.
 DEAD_KEYS = frozenset(
     {"down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks", "layers_to_keep"}
 )
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,23 +58,21 @@ class AlbertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        checks.choice("cross_layer_sharing", self.cross_layer_sharing, SHARING)
-        checks.choice("hidden_act", self.hidden_act, ACTIVATIONS)
+        require_choice("cross_layer_sharing", self.cross_layer_sharing, SHARING)
+        require_choice("hidden_act", self.hidden_act, ACTIVATIONS)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int:
-                checks.require(value > 0, f"{field.name} must be at least 1.")
+                require(value > 0, f"{field.name} must be at least 1.")
             elif field.name.endswith("_prob"):
-                checks.require(0 <= value < 1, f"{field.name} must be in [0, 1).")
+                require(0 <= value < 1, f"{field.name} must be in [0, 1).")
         size, heads = self.hidden_size, self.num_attention_heads
         message = f"hidden_size {size} is not a multiple of num_attention_heads {heads}."
-        checks.require(size % heads == 0, message)
+        require(size % heads == 0, message)
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
-        checks.require(
-            groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}."
-        )
+        require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
         depth = layers * self.inner_group_num  # a damaged number would take for ever
-        checks.require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
+        require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
 
 
 def _albert(hidden: int, layers: int, heads: int, dropout: float, **more: Any) -> AlbertConfig:
@@ -123,125 +110,6 @@ PRESETS: dict[str, AlbertConfig] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates).
-
-    Attributes:
-        albert: the model; in a file also the name of a preset.
-        sentence_task: `sop`, `nsp` or `none`; what the records must hold.
-        max_seq_length: S.
-        max_predictions_per_seq: P.
-        train_batch_size: sequences of one update, over all replicas and micro-batches.
-        eval_batch_size: sequences of one evaluation step, over all replicas.
-        num_train_steps: updates.
-        num_micro_batches: parts into which a replica cuts its share of a batch, to save memory.
-        optimizer: `lamb` or `adamw`.
-        bias_correction: of the moments, as in LAMB's paper; the published code has none.
-        learning_rate: at the top of the warm-up.
-        num_warmup_steps: updates from 0 to that.
-        poly_power: of the decay to 0 at `num_train_steps`.
-        weight_decay_rate: applied to all but biases and LayerNorm.
-        max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
-        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
-            losses are float32.
-        rematerialize: compute activations again in the backward pass: less memory, more time.
-        layer_loop: the same in one loop over layers that share all weights: compiles sooner.
-        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs.
-        seed: of weights, dropout and the order of the data.
-        shuffle_buffer_size: records.
-        steps_per_loop: updates that run on the device between two visits of the host, which reports
-            and answers SIGTERM.
-        save_checkpoints_steps: updates between two checkpoints.
-        eval_steps: updates between two evaluations; 0 evaluates at the end alone.
-        max_eval_examples: how many are evaluated during training; 0 takes all.
-        keep_checkpoint_max: newest checkpoints kept, beside the best.
-        max_rollbacks: how often a loss that is not finite returns to the last checkpoint, skipping
-            the data since; then it stops.
-    """
-
-    albert: AlbertConfig = AlbertConfig()
-    sentence_task: str = "sop"
-    max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
-    train_batch_size: int = 4096
-    eval_batch_size: int = 64
-    num_micro_batches: int = 1
-    num_train_steps: int = 125_000
-    optimizer: str = "lamb"
-    bias_correction: bool = False
-    learning_rate: float = 0.00176
-    num_warmup_steps: int = 3125
-    poly_power: float = 1.0
-    weight_decay_rate: float = 0.01
-    max_grad_norm: float = 1.0
-    dtype: str = "mixed_bfloat16"
-    rematerialize: bool = False
-    layer_loop: bool = False
-    jit_compile: bool | None = None
-    seed: int = 12345
-    shuffle_buffer_size: int = 10_000
-    steps_per_loop: int = 100
-    save_checkpoints_steps: int = 5000
-    eval_steps: int = 5000
-    max_eval_examples: int = 0
-    keep_checkpoint_max: int = 5
-    max_rollbacks: int = 0
-
-    def __post_init__(self) -> None:
-        checks.choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
-        checks.choice("dtype", self.dtype, DTYPES)
-        checks.numbers(self, MAY_BE_ZERO)
-        checks.layer_loop(self)
-        checks.require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
-        checks.require(
-            self.num_warmup_steps < self.num_train_steps,
-            f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
-            f"{self.num_train_steps}.",
-        )
-        checks.require(
-            self.max_seq_length <= self.albert.max_position_embeddings,
-            f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
-            f"{self.albert.max_position_embeddings}. Shorten the sequences or raise it.",
-        )
-
-
-def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
-    """Builds a config from JSON values; a nested one may be an object or the name of a preset.
-
-    Raises:
-        UserError: an unknown key (lists the known ones), or a value of a wrong type or size.
-    """
-    checks.require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
-    hints = typing.get_type_hints(cls)
-    dead = DEAD_KEYS if cls is AlbertConfig else frozenset()
-    if unknown := sorted(set(values) - set(hints) - dead):
-        raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
-    found = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
-    try:
-        return cls(**found)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-
-
-def _convert(kind: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
-        if isinstance(value, str):
-            return preset(value)
-        checks.require(
-            isinstance(value, Mapping), f"{where} must be an object or the name of a preset."
-        )
-        return from_dict(kind, value, where)  # type: ignore[arg-type]
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if float in kinds and type(value) is int:
-        return float(value)
-    if type(value) not in kinds:
-        raise UserError(
-            f"{where} must be of type {' or '.join(k.__name__ for k in kinds)}, not {value!r}."
-        )
-    return value
-
-
 def preset(name: str) -> AlbertConfig:
     """A preset by its name.
 
@@ -251,50 +119,3 @@ def preset(name: str) -> AlbertConfig:
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
     return PRESETS[name]
-
-
-to_dict = dataclasses.asdict
-
-
-def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
-    """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
-    values = files.read_json(path, "--config") if path else {}
-    checks.require(isinstance(values, dict), f"--config: {path!r} does not hold a JSON object.")
-    values = _merged(defaults or {}, values)
-    for override in overrides:
-        _set(values, override)
-    return from_dict(cls, values, path or "config")
-
-
-def _merged(one: Any, other: Any) -> Any:
-    """Of two objects, key by key; of other values the second."""
-    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
-        return other
-    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}
-
-
-def parse(override: str) -> tuple[str, Any]:
-    """`key=value` -> the key, and the value: of JSON, else a bare word, which is a string."""
-    name, equals, text = override.partition("=")
-    checks.require(bool(equals), f"--set: {override!r} is not of the form key=value.")
-    try:
-        return name, json.loads(text)
-    except ValueError:
-        return name, text
-
-
-def _set(values: dict[str, Any], override: str) -> None:
-    name, value = parse(override)
-    *parents, key = name.split(".")
-    for parent in parents:
-        inner = values.setdefault(parent, {})
-        if isinstance(inner, str):
-            inner = values[parent] = to_dict(preset(inner))
-        if not isinstance(inner, dict):
-            raise UserError(f"--set: {override!r}: {parent!r} holds no other keys.")
-        values = inner
-    values[key] = value
-
-
-def save(config: Any, path: str) -> None:
-    files.write_json(path, to_dict(config))

@@ -1,4 +1,6 @@
-"""The one exception a user may see."""
+"""The one exception that a user sees, and the checks that raise it."""
+
+from collections.abc import Sequence
 
 
 class UserError(ValueError):
@@ -7,6 +9,17 @@ class UserError(ValueError):
     Programs print it as a single line and exit with status 1 (see `albert_tf.program`). Every other
     exception is our own mistake and keeps its traceback.
     """
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises `UserError` with the message unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `UserError` unless the value of the field `name` is one of the choices."""
+    require(value in choices, f"{name}: {value!r} is not one of {', '.join(choices)}.")
 
 
 def reason(error: Exception) -> str:

@@ -1,5 +1,7 @@
-"""How every program in `bin/` starts and ends."""
+"""Starts and ends every program of `bin/`: flags, logging, errors in one line."""
 
+import io
+import logging as standard_logging
 import os
 import signal
 import sys
@@ -23,9 +25,41 @@ _REMEDIES = {
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
-    # TensorFlow tells of every checkpoint how long it took to cut it up.
-    logging.set_verbosity(logging.WARNING)
+    start_logging()
     app.run(lambda argv: _report_mistakes(main, argv))
+
+
+def start_logging() -> None:
+    """Sends `absl.logging` from INFO on to stderr, a line each, without TensorFlow's own INFO.
+
+    Answers of a program go to stdout. What several workers would say alike, the chief says alone
+    (see `devices.quiet_other_workers`).
+    """
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(_Formatter())
+    handler.python_handler.stream = _Stderr()
+    if _is_of_interest not in handler.python_handler.filters:
+        handler.python_handler.addFilter(_is_of_interest)
+
+
+class _Formatter(standard_logging.Formatter):
+    def format(self, record: standard_logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno > standard_logging.INFO else ""
+        return level + record.getMessage()
+
+
+class _Stderr(io.TextIOBase):
+    """The current `sys.stderr`, which tests replace."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+
+def _is_of_interest(record: standard_logging.LogRecord) -> bool:
+    # TensorFlow reports at INFO how long it took to shard each checkpoint.
+    return record.levelno > standard_logging.INFO or "tensorflow" not in record.pathname
 
 
 def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None:

@@ -32,9 +32,10 @@ import tensorflow as tf
 import train_step
 from absl import app, flags, logging
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.pipelines import pretraining
 from albert_tf.train import devices
+from albert_tf.train_config import PretrainConfig
 
 MODEL = flags.DEFINE_multi_string("model", ["albert_large_v2", "bert_large"], "presets")
 WORKERS = flags.DEFINE_integer("workers", 2, "processes")
@@ -60,7 +61,7 @@ def transferred() -> tuple[int, int]:
     return sent, received
 
 
-def measure(settings: config.PretrainConfig) -> dict[str, float]:
+def measure(settings: PretrainConfig) -> dict[str, float]:
     """What is printed of one model, seen from this worker."""
     strategy = devices.strategy()
     number = strategy.num_replicas_in_sync
@@ -132,7 +133,7 @@ def start(preset: str) -> list[dict[str, float]]:
 def main(_):
     logging.set_verbosity(logging.WARNING)
     if os.environ.get("TF_CONFIG"):
-        settings = config.load(config.PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
+        settings = config_io.load(PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
         print(json.dumps(measure(settings)))
         return
     for preset in MODEL.value:

@@ -18,7 +18,8 @@ import time
 import train_step
 from absl import app, flags
 
-from albert_tf import config
+from albert_tf import config_io
+from albert_tf.train_config import PretrainConfig
 
 MAX_GIGABYTES = flags.DEFINE_float("max_gigabytes", 16.0, "resident memory at which it gives up")
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -41,7 +42,7 @@ def peak_gigabytes() -> float:
 
 
 def main(_):
-    settings = config.load(config.PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
+    settings = config_io.load(PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
     threading.Thread(target=stop_over, args=[MAX_GIGABYTES.value], daemon=True).start()
     update = train_step.make_update(settings, warm_up=0)
     before = peak_gigabytes()

@@ -14,8 +14,9 @@ import json
 import pathlib
 import sys
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.train_config import PretrainConfig
 from plan.aot import aot_compile, lint, lowering
 from plan.formula import chips, costs, memory
 
@@ -30,9 +31,9 @@ BATCH = 4096
 GB = 1e9
 
 
-def settings_of(model: str, way: str) -> config.PretrainConfig:
+def settings_of(model: str, way: str) -> PretrainConfig:
     values = {"albert": f"albert_{model}_v2", "max_predictions_per_seq": 77, **WAYS[way]}
-    return config.from_dict(config.PretrainConfig, values)
+    return config_io.from_dict(PretrainConfig, values)
 
 
 def compiled_row(model: str, way: str, slice_name: str) -> dict:

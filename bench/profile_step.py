@@ -17,7 +17,8 @@ import train_step
 from absl import app
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from albert_tf import config
+from albert_tf import config_io
+from albert_tf.train_config import PretrainConfig
 
 SHOWN = 16
 
@@ -47,7 +48,7 @@ def kind_of(name: str) -> str | None:
 
 
 def main(_):
-    settings = config.load(config.PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
+    settings = config_io.load(PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
     update = train_step.make_update(settings)
     with tempfile.TemporaryDirectory() as logdir:
         with tf.profiler.experimental.Profile(logdir):

@@ -21,9 +21,9 @@ from absl import app, flags
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.model import albert_model
 from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
 from export import export_source, model_kinds, saved_model
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")

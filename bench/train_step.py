@@ -15,16 +15,17 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.pipelines import pretraining
 from albert_tf.train import train_state, train_step
+from albert_tf.train_config import PretrainConfig
 
 CONFIG = flags.DEFINE_string("config", None, "JSON file of a PretrainConfig")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
 STEPS = flags.DEFINE_integer("steps", 6, "updates to time, after two to warm up")
 
 
-def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
+def random_batch(settings: PretrainConfig) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     size = settings.train_batch_size
     tokens, predictions = settings.max_seq_length, settings.max_predictions_per_seq
@@ -42,7 +43,10 @@ def random_batch(settings: config.PretrainConfig) -> dict[str, np.ndarray]:
 
 
 def make_update(
-    settings: config.PretrainConfig, *, parts: train_state.Parts | None = None, warm_up: int = 2
+    settings: PretrainConfig,
+    *,
+    parts: train_state.Parts | None = None,
+    warm_up: int = 2,
 ) -> Callable[[], train_step.Totals]:
     """Returns what runs one update, after so many to warm up.
 
@@ -60,7 +64,7 @@ def make_update(
 
 
 def main(_):
-    settings = config.load(config.PretrainConfig, CONFIG.value, SET.value)
+    settings = config_io.load(PretrainConfig, CONFIG.value, SET.value)
     update = make_update(settings)
     seconds, cpu_seconds = [], []
     for _ in range(STEPS.value):

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import FinetuneConfig
 from export.model_kinds import KINDS, Kind, Options
 from export.requests import token_ids
 
@@ -95,7 +95,7 @@ def read(
     prefix = finetuned_model.best(path)
     what, run = formats.read(prefix), finetuned_model.read_run(prefix)
     values, task = run or (_defaults(prefix, what.config), None)
-    settings = config.load(FinetuneConfig, None, overrides, values)
+    settings = config_io.load(FinetuneConfig, None, overrides, values)
     kind = kind or (_kind(task, settings) if task else None)
     if kind is None:
         raise UserError(f"{path} does not say what it is for: name --kind, {', '.join(KINDS)}.")
@@ -127,7 +127,7 @@ def _defaults(prefix: str, found: AlbertConfig) -> dict[str, Any]:
     """
     run = finetuned_model.read_pretraining(prefix) or {}
     longest = run.get("max_seq_length", found.max_position_embeddings)
-    return {"albert": config.to_dict(found), "max_seq_length": longest}
+    return {"albert": config_io.to_dict(found), "max_seq_length": longest}
 
 
 def _check_meant(kind: str, names: Sequence[str], *, may_be_none: bool) -> None:

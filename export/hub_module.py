@@ -12,11 +12,11 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.model import albert_model, weight_names, xla
 from albert_tf.records import features
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import FinetuneConfig
 from export import export_source, saved_model, server_ops
 from export.export_source import Source
 from export.graph_tokenizer.graph_tokenizer import make_tokenizer

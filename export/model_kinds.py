@@ -8,10 +8,10 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.model import albert_model, task_heads, task_model
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, SQUAD1, SQUAD2
 from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
 from export.requests.token_ids import NAMES, Tensors, checked_positions, refusing
 
 DTYPES = ("float32", "bfloat16")

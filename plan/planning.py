@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from albert_tf import config, files
-from albert_tf.config import PretrainConfig
+from albert_tf import config_io, files
 from albert_tf.errors import UserError
+from albert_tf.train_config import PretrainConfig
 from plan import report
 from plan.aot import aot_compile, lint, lowering
 from plan.formula import costs, estimate, memory
@@ -188,9 +188,9 @@ def _helpful(plan: Plan, limit: int) -> list[str]:
     """Up to three changes of the config with which it fits by formula, each as for --set."""
     found: dict[tuple[str, ...], str] = {}  # the first of each kind, which costs the least time
     for change in _remedies(plan):
-        values = {**config.to_dict(plan.settings), **change}
+        values = {**config_io.to_dict(plan.settings), **change}
         try:
-            settings = config.from_dict(PretrainConfig, values)
+            settings = config_io.from_dict(PretrainConfig, values)
         except UserError:
             continue  # this model cannot have it
         if memory.needed(settings, plan.batch).total <= limit:

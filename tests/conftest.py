@@ -16,11 +16,18 @@ import pytest
 import tensorflow as tf
 from absl import app, flags
 
+from albert_tf import program
 from albert_tf.train import devices
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+@pytest.fixture(autouse=True)
+def plain_logging():
+    """Messages go to stderr as in the programs: `capsys.readouterr().err` has them."""
+    program.start_logging()
 
 
 @pytest.fixture

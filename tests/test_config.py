@@ -3,10 +3,10 @@ import json
 
 import pytest
 
-from albert_tf import config
-from albert_tf.config import PRESETS, AlbertConfig, PretrainConfig
+from albert_tf import config, config_io
+from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 from plan import planning
 from plan.formula import chips
 
@@ -91,7 +91,7 @@ def test_the_default_is_albert_base_v2():
 
 
 def test_a_published_file_is_read():
-    assert config.from_dict(AlbertConfig, PUBLISHED_BASE_V2) == PRESETS["albert_base_v2"]
+    assert config_io.from_dict(AlbertConfig, PUBLISHED_BASE_V2) == PRESETS["albert_base_v2"]
 
 
 def test_fields_are_the_published_keys():
@@ -148,37 +148,39 @@ def test_what_may_be_zero():
 @pytest.mark.parametrize(("override", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES)
 def test_wrong_types(override, message):
     with pytest.raises(UserError, match=message):
-        config.load(PretrainConfig, None, [override])
+        config_io.load(PretrainConfig, None, [override])
 
 
 def test_whole_numbers_are_good_floats():
-    loaded = config.load(PretrainConfig, None, ["learning_rate=1", "albert.hidden_dropout_prob=0"])
+    loaded = config_io.load(
+        PretrainConfig, None, ["learning_rate=1", "albert.hidden_dropout_prob=0"]
+    )
     assert (loaded.learning_rate, type(loaded.learning_rate)) == (1.0, float)
 
 
 def test_an_unknown_key_lists_the_known_ones(tmp_path):
     path = write(tmp_path / "config.json", {"sed": 3})
     with pytest.raises(UserError) as error:
-        config.load(PretrainConfig, path)
+        config_io.load(PretrainConfig, path)
     known = ", ".join(sorted(field.name for field in dataclasses.fields(PretrainConfig)))
     assert str(error.value) == f"{path}: unknown key 'sed'. Known: {known}."
     with pytest.raises(UserError, match=r"config: albert: unknown key 'depth'.*num_hidden_layers"):
-        config.load(PretrainConfig, None, ["albert.depth=2"])
+        config_io.load(PretrainConfig, None, ["albert.depth=2"])
 
 
 def test_dead_keys_are_the_models_alone():
     for key in config.DEAD_KEYS:
-        assert config.from_dict(AlbertConfig, {key: 1}) == AlbertConfig()
+        assert config_io.from_dict(AlbertConfig, {key: 1}) == AlbertConfig()
         with pytest.raises(UserError, match=f"unknown key '{key}'"):
-            config.from_dict(PretrainConfig, {key: 1})
+            config_io.from_dict(PretrainConfig, {key: 1})
 
 
 def test_a_preset_by_name(tmp_path):
     path = write(tmp_path / "config.json", {"albert": "albert_tiny", "seed": 7})
-    loaded = config.load(PretrainConfig, path)
+    loaded = config_io.load(PretrainConfig, path)
     assert (loaded.albert, loaded.seed) == (PRESETS["albert_tiny"], 7)
     with pytest.raises(UserError, match=r"unknown preset 'albert_huge'\. Known: albert_tiny, "):
-        config.load(PretrainConfig, None, ["albert=albert_huge"])
+        config_io.load(PretrainConfig, None, ["albert=albert_huge"])
 
 
 def test_overrides_come_last_and_in_their_order(tmp_path):
@@ -191,7 +193,7 @@ def test_overrides_come_last_and_in_their_order(tmp_path):
         "learning_rate=1e-3",
         "jit_compile=false",
     ]
-    loaded = config.load(PretrainConfig, path, overrides)
+    loaded = config_io.load(PretrainConfig, path, overrides)
     assert loaded == PretrainConfig(
         albert=dataclasses.replace(PRESETS["albert_tiny"], num_hidden_layers=2),
         seed=9,
@@ -202,16 +204,16 @@ def test_overrides_come_last_and_in_their_order(tmp_path):
 
 
 def test_a_preset_may_be_overridden_after_it_is_set():
-    loaded = config.load(PretrainConfig, None, ["albert=bert_base", "albert.vocab_size=5"])
+    loaded = config_io.load(PretrainConfig, None, ["albert=bert_base", "albert.vocab_size=5"])
     assert loaded.albert == dataclasses.replace(PRESETS["bert_base"], vocab_size=5)
 
 
 def test_an_object_is_completed_by_the_defaults(tmp_path):
     path = write(tmp_path / "config.json", {"albert": {"num_hidden_layers": 3}})
-    assert config.load(PretrainConfig, path).albert == AlbertConfig(num_hidden_layers=3)
-    assert config.load(PretrainConfig, None, ["albert.num_hidden_layers=3"]).albert == AlbertConfig(
-        num_hidden_layers=3
-    )
+    assert config_io.load(PretrainConfig, path).albert == AlbertConfig(num_hidden_layers=3)
+    assert config_io.load(
+        PretrainConfig, None, ["albert.num_hidden_layers=3"]
+    ).albert == AlbertConfig(num_hidden_layers=3)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +227,13 @@ def test_an_object_is_completed_by_the_defaults(tmp_path):
 )
 def test_mistaken_overrides(override, message):
     with pytest.raises(UserError, match=message):
-        config.load(PretrainConfig, None, [override])
+        config_io.load(PretrainConfig, None, [override])
 
 
 def test_an_override_inside_a_number_of_the_file(tmp_path):
     path = write(tmp_path / "config.json", {"seed": 3})
     with pytest.raises(UserError, match="'seed' holds no other keys"):
-        config.load(PretrainConfig, path, ["seed.low=3"])
+        config_io.load(PretrainConfig, path, ["seed.low=3"])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_an_override_inside_a_number_of_the_file(tmp_path):
 def test_files_that_are_no_config(tmp_path, content, message):
     path = write(tmp_path / "config.json", content)
     with pytest.raises(UserError, match=message) as error:
-        config.load(PretrainConfig, path)
+        config_io.load(PretrainConfig, path)
     assert path in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -250,10 +252,10 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
     path = write(tmp_path / "config.json", {"albert": {"num_attention_heads": 7}})
     message = "hidden_size 768 is not a multiple of num_attention_heads 7."
     with pytest.raises(UserError) as error:
-        config.load(PretrainConfig, path)
+        config_io.load(PretrainConfig, path)
     assert str(error.value) == f"{path}: albert: {message}"
     with pytest.raises(UserError, match=r"^x does not hold a JSON object\.$"):
-        config.from_dict(AlbertConfig, [1], "x")
+        config_io.from_dict(AlbertConfig, [1], "x")
 
 
 @pytest.mark.parametrize("kind", [PretrainConfig, FinetuneConfig])
@@ -278,7 +280,7 @@ def test_a_plan_advises_nothing_that_the_config_refuses():
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(UserError, match=r"--config: there is no file '.*/config\.json'"):
-        config.load(PretrainConfig, str(tmp_path / "config.json"))
+        config_io.load(PretrainConfig, str(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize(
@@ -291,8 +293,8 @@ def test_a_missing_file(tmp_path):
 )
 def test_what_is_saved_is_loaded(tmp_path, saved):
     path = str(tmp_path / "config.json")
-    config.save(saved, path)
-    assert config.load(type(saved), path) == saved
+    config_io.save(saved, path)
+    assert config_io.load(type(saved), path) == saved
 
 
 def test_configs_are_frozen():

@@ -1,12 +1,12 @@
 import pytest
 
-from albert_tf import config, finetune_config
+from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.train_config import FinetuneConfig
 
 
 def load(*overrides):
-    return config.load(FinetuneConfig, None, overrides)
+    return config_io.load(FinetuneConfig, None, overrides)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_what_may_be_zero():
     ],
 )
 def test_steps_from_passes(overrides, num_records, expected):
-    found = finetune_config.with_steps(load(*overrides), num_records)
+    found = load(*overrides).with_steps(num_records)
     assert (found.num_train_steps, found.num_warmup_steps) == expected
-    assert finetune_config.with_steps(found, num_records) == found
+    assert found.with_steps(num_records) == found
 
 
 def test_steps_that_the_warmup_takes_whole():
     with pytest.raises(UserError, match="num_warmup_steps 30 is not below num_train_steps 10"):
-        finetune_config.with_steps(load("num_warmup_steps=30", "num_train_epochs=1"), 320)
+        load("num_warmup_steps=30", "num_train_epochs=1").with_steps(320)

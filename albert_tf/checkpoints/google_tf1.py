@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, native
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.config import AlbertConfig
@@ -91,7 +91,7 @@ def read_config(path: str, source: str) -> AlbertConfig:
     if values.pop("ln_type", "postln") != "postln":
         raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
     kept = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
-    return config.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
+    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
 def translate(keys: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -138,7 +138,7 @@ def write(what: Contents, folder: str) -> None:
         shape_and_slices=[""] * len(names),
         tensors=[what.weights[name] for name in names],
     )
-    values = config.to_dict(what.config)
+    values = config_io.to_dict(what.config)
     del values["cross_layer_sharing"]
     files.write_json(os.path.join(folder, CONFIG), values | _DEAD_VALUES)
     model_checkpoint.write_vocabulary(what.vocabulary, folder, VOCABULARY)

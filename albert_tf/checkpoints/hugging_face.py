@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's `transformers`: `config.json`, `model.safetensors`, `spiece.model`.
+"""Folders of Hugging Face's `transformers`: ``config.json`, `model.safetensors`, `spiece.model`.
 
 Their linear layers are transposed; they have the mapping between embedding and hidden size even if
 the two are equal, where the published code has none. Source: transformers, `models/albert`.
@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import (
     hugging_face_names,
     hugging_face_vocabulary,
@@ -112,10 +112,10 @@ def _to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
     if not isinstance(act, str) or act not in ACTIVATIONS_IN:
         known = ", ".join(ACTIVATIONS_IN)
         raise UserError(f"{path}: hidden_act {act!r} is not one of {known}. Correct the config.")
-    known_keys = config.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
+    known_keys = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
     kept = {key: value for key, value in values.items() if key in known_keys}
     merged = model_checkpoint.PUBLISHED_DEFAULTS | kept | {"hidden_act": ACTIVATIONS_IN[act]}
-    return config.from_dict(AlbertConfig, merged, path)
+    return config_io.from_dict(AlbertConfig, merged, path)
 
 
 def _notes(values: Mapping[str, Any]) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _class_of(what: Contents) -> tuple[str, Set[str]]:
 
 
 def write(what: Contents, folder: str) -> None:
-    """Writes `config.json`, `model.safetensors` and the vocabulary into `folder`.
+    """Writes ``config.json`, `model.safetensors` and the vocabulary into `folder`.
 
     Weights that it `lacks` are left out.
 
@@ -244,7 +244,7 @@ def _identity(found: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _config(what: Contents, kind: str) -> dict[str, Any]:
-    values = config.to_dict(what.config)
+    values = config_io.to_dict(what.config)
     del values["cross_layer_sharing"]
     tokenizer = model_checkpoint.tokenizer(what)
     # Without a vocabulary the ids of the published models.

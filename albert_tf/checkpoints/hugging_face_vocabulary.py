@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.errors import UserError
@@ -38,7 +38,7 @@ def read(folder: str) -> dict[str, bytes]:
     switches = _read_switches(path)
     for name, to_settings in _SETTINGS_IN.items():
         if name in found and (settings := to_settings(switches)) != type(settings)():
-            found[tokenization.CONFIG] = files.to_json(config.to_dict(settings))
+            found[tokenization.CONFIG] = files.to_json(config_io.to_dict(settings))
     return found
 
 
@@ -76,9 +76,9 @@ def loses(what: Contents) -> list[str]:
     """Settings of the cleaning that `transformers` does not have, a sentence for each."""
     if (tokenizer := model_checkpoint.tokenizer(what)) is None:
         return []
-    ours = config.to_dict(tokenizer.settings)
+    ours = config_io.to_dict(tokenizer.settings)
     to_settings = next(make for name, make in _SETTINGS_IN.items() if name in what.vocabulary)
-    theirs = config.to_dict(to_settings(_SWITCHES | _tokenizer_config(tokenizer.settings)))
+    theirs = config_io.to_dict(to_settings(_SWITCHES | _tokenizer_config(tokenizer.settings)))
     return [
         f"note: transformers has no {name} {ours[name]!r} and cuts some texts otherwise; "
         f"{tokenization.CONFIG} keeps it for this project"

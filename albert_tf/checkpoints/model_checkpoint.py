@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -187,7 +187,7 @@ def _dropout_note(found: AlbertConfig) -> tuple[str, ...]:
 
 
 def _size(found: AlbertConfig) -> dict[str, object]:
-    return {k: v for k, v in config.to_dict(found).items() if k not in _VARYING}
+    return {k: v for k, v in config_io.to_dict(found).items() if k not in _VARYING}
 
 
 def _one_output_note(weights: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config, config_io, files
 from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.errors import UserError
@@ -186,14 +186,14 @@ def _read_config(path: str) -> config.AlbertConfig:
         values = values.get("albert")
     if not isinstance(values, dict):
         raise UserError(f"{path} is not the config of a model. Use the one it was trained with.")
-    return config.from_dict(config.AlbertConfig, values, path)
+    return config_io.from_dict(config.AlbertConfig, values, path)
 
 
 def write(what: Contents, folder: str) -> None:
     """Writes `model.ckpt-0`, `albert_config.json` and `vocabulary/` into `folder`."""
     weights = {name: tf.Variable(array) for name, array in what.weights.items()}
     tf.train.Checkpoint(weights=weights).write(os.path.join(folder, f"{NAME}-0"))
-    config.save(what.config, os.path.join(folder, CONFIG))
+    config_io.save(what.config, os.path.join(folder, CONFIG))
     if what.vocabulary:
         tf.io.gfile.makedirs(os.path.join(folder, VOCABULARY))
         model_checkpoint.write_vocabulary(

@@ -15,7 +15,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import google_tf1, model_checkpoint, native
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.config import AlbertConfig
@@ -127,7 +127,7 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
         raise UserError(f"{folder} is a SavedModel, but not of an ALBERT encoder.") from None
     if not tf.io.gfile.exists(beside):
         known["num_hidden_layers"] = _num_layers(folder, beside)
-        return config.from_dict(AlbertConfig, known, folder)
+        return config_io.from_dict(AlbertConfig, known, folder)
     found = google_tf1.read_config(beside, folder)
     for field, value in known.items():
         if getattr(found, field) != value:

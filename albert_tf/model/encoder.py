@@ -28,7 +28,7 @@ class SharedEncoder(AlbertLayer):
         rng: of the initial weights.
         rematerialize: in training keep the input of each block alone, and compute the rest again.
         layer_loop: in training do the same in a loop of the device, a far smaller program. All
-            steps must have the same weights (see `checks.layer_loop`).
+            steps must have the same weights (see `TrainConfig`).
     """
 
     def __init__(

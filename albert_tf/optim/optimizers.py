@@ -5,10 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.config import PretrainConfig
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.optim.lamb import AdamW, Lamb
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamW}
 

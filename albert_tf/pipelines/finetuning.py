@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files, finetune_config
+from albert_tf import files
 from albert_tf.checkpoints import model_checkpoint, task_weights
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.model import task_heads, task_losses
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.records import manifest, task_table
@@ -21,6 +20,7 @@ from albert_tf.tasks.finetuned_model import Trained
 from albert_tf.tasks.inference import Folder
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import devices, multi_worker, reports, run_dir, train_state
+from albert_tf.train_config import FinetuneConfig
 
 # Tasks without data to train on, and the task whose model they are asked of.
 _ASKED_OF = {"ax": "mnli"}
@@ -66,7 +66,7 @@ def run(
         _check_folder(settings, folder, tokenization.load(vocabulary).sha256, vocabulary)
         _check_labelled(folder)
         _check_same_task(train.task, folder)
-    settings = finetune_config.with_steps(settings, train.num_records)
+    settings = settings.with_steps(train.num_records)
     run_dir.check_batches(settings, strategy, evaluates=dev is not None)
     identity = _identity(settings, vocabulary, train)
     told = {

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, native
-from albert_tf.config import PretrainConfig
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline
 from albert_tf.train import multi_worker, run_dir, train_state, train_step
+from albert_tf.train_config import PretrainConfig
 
 BEST_BY = "masked_lm_accuracy"
 

@@ -6,24 +6,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import run_dir, train_step
+from albert_tf.train_config import PretrainConfig
 
 
 def load(
     workdir: str, checkpoint: str | None = None
-) -> tuple[config.PretrainConfig, albert_model.AlbertForPretraining, str]:
+) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, str]:
     """The config, the model and the checkpoint's prefix of a run; by default its newest.
 
     Raises:
         UserError: `workdir` is not a run's folder, or the checkpoint is not of its model.
     """
-    settings = run_dir.read_config(workdir, config.PretrainConfig)
+    settings = run_dir.read_config(workdir, PretrainConfig)
     network = albert_model.AlbertForPretraining(settings.albert, dtype=settings.dtype)
     prefix = native.find(checkpoint or workdir)
     native.restore_weights(prefix, network)

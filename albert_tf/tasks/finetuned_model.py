@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, model_checkpoint, native
 from albert_tf.checkpoints.model_checkpoint import Contents
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions, recipes
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import run_dir, training_loop
+from albert_tf.train_config import FinetuneConfig
 
 
 class Wishes(NamedTuple):
@@ -58,12 +58,12 @@ def settings(task: Task, initial: Contents | None, wishes: Wishes) -> FinetuneCo
     recipe = recipes.settings(wishes.recipe or recipes.default(task.name), task.name)
     albert = recipe.get("albert", {})
     file = _read_file(wishes)
-    own = {**file, **dict(map(config.parse, wishes.overrides))}
+    own = {**file, **dict(map(config_io.parse, wishes.overrides))}
     defaults = recipes.without_schedule(recipe, own)
     if initial is not None:
-        defaults = {**defaults, "albert": {**config.to_dict(initial.config), **albert}}
+        defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
     overrides = _behind_models(wishes.overrides, file.get("albert"), albert)
-    return config.load(FinetuneConfig, wishes.path, overrides, defaults)
+    return config_io.load(FinetuneConfig, wishes.path, overrides, defaults)
 
 
 def _behind_models(overrides: Sequence[str], in_file: Any, recipe: Mapping[str, Any]) -> list[str]:
@@ -76,7 +76,7 @@ def _behind_models(overrides: Sequence[str], in_file: Any, recipe: Mapping[str, 
     found = fields(in_file) if isinstance(in_file, str) else []
     for override in overrides:
         found.append(override)
-        key, value = config.parse(override)
+        key, value = config_io.parse(override)
         if key == "albert" and isinstance(value, str | dict):
             found += fields(value)
     return found
@@ -84,7 +84,7 @@ def _behind_models(overrides: Sequence[str], in_file: Any, recipe: Mapping[str, 
 
 def _read_file(wishes: Wishes) -> dict[str, Any]:
     values = files.read_json(wishes.path, "--config") if wishes.path else {}
-    return values if isinstance(values, dict) else {}  # `config.load` refuses what is no object
+    return values if isinstance(values, dict) else {}  # `config_io.load` refuses what is no object
 
 
 def read_initial(path: str) -> Contents:
@@ -118,7 +118,7 @@ def read(path: str, task: Task | None, wishes: Wishes) -> Trained:
         return Trained(what, settings(task, what, wishes), task)
     values, task = run
     overrides = [*wishes.overrides, f"seed={values['seed']}"]  # each of several runs has its own
-    return Trained(what, config.load(FinetuneConfig, wishes.path, overrides, values), task)
+    return Trained(what, config_io.load(FinetuneConfig, wishes.path, overrides, values), task)
 
 
 def best(path: str) -> str:

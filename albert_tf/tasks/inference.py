@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.records import (
     features,
     input_pipeline,
@@ -23,6 +22,7 @@ from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions, span_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.train import train_step
+from albert_tf.train_config import FinetuneConfig
 
 
 class Folder(NamedTuple):

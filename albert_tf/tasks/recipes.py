@@ -53,7 +53,7 @@ def default(task: str) -> str:
 
 
 def settings(name: str, task: str) -> dict[str, Any]:
-    """Fields of a `FinetuneConfig`, nested, for `config.load`; of `none` there are none.
+    """Fields of a `FinetuneConfig`, nested, for `config_io.load`; of `none` there are none.
 
     Raises:
         UserError: no such recipe, or it has nothing to say of the task.

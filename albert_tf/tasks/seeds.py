@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
+from albert_tf.train_config import FinetuneConfig
 
 SUMMARY = "summary.json"
 _FOLDER = re.compile(r"seed-(\d+)/?")  # a remote folder's name ends with a slash

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
 from albert_tf.tokenizers.normalization import COMPATS, UNICODE_FORMS, Span, TokenizerConfig, clean
@@ -181,7 +181,7 @@ def from_bytes(name: str, content: bytes, values: Mapping[str, Any], where: str)
         UserError: it holds no vocabulary, a special piece is missing, or a setting makes no sense.
     """
     settings, make = _KINDS[NAMES[name]]
-    cleaning = config.from_dict(settings, values, os.path.join(where, CONFIG))
+    cleaning = config_io.from_dict(settings, values, os.path.join(where, CONFIG))
     return make(content, cleaning, os.path.join(where, name))
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.errors import UserError, reason
 from albert_tf.train import multi_worker
@@ -117,6 +118,12 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
         return True
     has_chief = "chief" in resolver.cluster_spec().jobs
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+
+def quiet_other_workers(strategy: tf.distribute.Strategy) -> None:
+    """From now on only the chief logs at INFO: all workers would log the same."""
+    if not is_chief(strategy):
+        logging.set_verbosity(logging.WARNING)
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:

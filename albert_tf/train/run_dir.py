@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import Contents
-from albert_tf.config import AlbertConfig, PretrainConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import HOST_FIELDS, FinetuneConfig, PretrainConfig
 
 Settings = PretrainConfig | FinetuneConfig
 
@@ -21,24 +21,6 @@ CONFIG = "config.json"
 # Files that say what a run was made with, and what each is called in messages.
 RECORDS, TASK, EXAMPLES = "records.json", "task.json", "training_data.json"
 _WHAT = {RECORDS: "--train_files", TASK: "--task", EXAMPLES: "training data"}
-# Fields that change what is kept and told, not what is learnt: a run may be resumed with others.
-HOST_FIELDS = frozenset(
-    {
-        "eval_batch_size",
-        "eval_steps",
-        "end_n_top",
-        "keep_checkpoint_max",
-        "max_answer_length",
-        "max_eval_examples",
-        "max_rollbacks",
-        "n_best_size",
-        "patience",
-        "save_checkpoints_steps",
-        "start_n_top",
-        "steps_per_loop",
-    }
-)
-
 T = TypeVar("T")
 
 
@@ -77,7 +59,7 @@ def read_config(workdir: str, cls: type[T]) -> T:
     path = os.path.join(workdir, CONFIG)
     if not tf.io.gfile.exists(path):
         raise UserError(f"--workdir: {workdir!r} is not the folder of a run: it has no {CONFIG}.")
-    return config.load(cls, path)
+    return config_io.load(cls, path)
 
 
 def vocabulary(workdir: str) -> str:
@@ -132,7 +114,7 @@ def facts(identity: Identity) -> dict[str, Any]:
     if RECORDS in identity.files:
         of_files[_WHAT[RECORDS]] = numbered(identity.files[RECORDS])
     sha256 = tokenization.load(identity.records_vocabulary).sha256
-    return flat({**config.to_dict(identity.settings), **of_files, "vocabulary": sha256})
+    return flat({**config_io.to_dict(identity.settings), **of_files, "vocabulary": sha256})
 
 
 def check_same_run(workdir: str, identity: Identity) -> None:
@@ -140,8 +122,8 @@ def check_same_run(workdir: str, identity: Identity) -> None:
     if not tf.io.gfile.exists(os.path.join(workdir, CONFIG)):
         return
     _check_same_kind(workdir, identity)
-    before = flat(config.to_dict(read_config(workdir, type(identity.settings))))
-    for field, value in flat(config.to_dict(identity.settings)).items():
+    before = flat(config_io.to_dict(read_config(workdir, type(identity.settings))))
+    for field, value in flat(config_io.to_dict(identity.settings)).items():
         if field not in HOST_FIELDS and before[field] != value:
             raise UserError(
                 f"{workdir} belongs to a run with {field}={before[field]!r}, not {value!r}. "
@@ -203,7 +185,7 @@ def write(workdir: str, identity: Identity) -> None:
     tokenization.copy(identity.records_vocabulary, vocabulary(workdir))
     for name, content in identity.files.items():
         files.write_json(os.path.join(workdir, name), content)
-    config.save(identity.settings, os.path.join(workdir, CONFIG))
+    config_io.save(identity.settings, os.path.join(workdir, CONFIG))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf import config
+from albert_tf import train_config
 from albert_tf.errors import UserError
 from albert_tf.records import token_lengths
 from albert_tf.tokenizers import tokenization
@@ -88,7 +88,7 @@ class Settings:
         return self.max_predictions_per_seq < self.uncapped_predictions
 
 
-_CHOICES = {"sentence_task": config.SENTENCE_TASKS, "one_segment": segments.ONE_SEGMENT}
+_CHOICES = {"sentence_task": train_config.SENTENCE_TASKS, "one_segment": segments.ONE_SEGMENT}
 _LOWEST = {
     "max_seq_length": 8,
     "max_predictions_per_seq": 1,

@@ -14,10 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.config import PretrainConfig, to_dict
+from albert_tf.config_io import to_dict
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.records import features
+from albert_tf.train_config import PretrainConfig
 from plan.aot import environment, lowering
 from plan.formula import costs
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.config import PretrainConfig
 from albert_tf.model import xla
 from albert_tf.pipelines import pretraining
 from albert_tf.train import train_state, train_step
+from albert_tf.train_config import PretrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

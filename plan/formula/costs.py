@@ -10,7 +10,8 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from albert_tf.config import AlbertConfig, PretrainConfig
+from albert_tf.config import AlbertConfig
+from albert_tf.train_config import PretrainConfig
 
 EMBEDDINGS, ATTENTION, SCORES, FFN = "embeddings", "attention", "attention scores", "feed-forward"
 MASKED_LM, SENTENCE = "masked LM head", "pooler and sentence head"

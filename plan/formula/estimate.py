@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from albert_tf.config import PretrainConfig
 from albert_tf.errors import UserError
+from albert_tf.train_config import PretrainConfig
 from plan.formula import costs
 from plan.formula import memory as memory_of
 from plan.formula.chips import Topology

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import conversion, formats, model_checkpoint, native
 from albert_tf.errors import UserError
 
@@ -227,7 +227,7 @@ def test_slots_of_our_own_checkpoints_are_told_of(tmp_path):
     network, optimizer = tiny_run.network(tf.distribute.get_strategy(), tiny_run.albert())
     checkpoint = native.make(network, optimizer, tf.Variable(0, dtype=tf.int64))
     native.manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
-    config.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
+    config_io.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
     told = convert(tmp_path / "in", tmp_path / "out")
     assert told[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")
 

@@ -9,7 +9,7 @@ import tiny_exports
 import tiny_finetuning
 import tiny_run
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
@@ -34,7 +34,7 @@ def write_run(folder, kind, vocabulary, *, more="", **changes):
     write(folder / "best", kind)
     lengths = {"max_seq_length": 9, "max_qa_length": 5}
     settings = tiny_finetuning.settings(**lengths, **changes)
-    config.save(settings, str(folder / run_dir.CONFIG))
+    config_io.save(settings, str(folder / run_dir.CONFIG))
     name = tiny_finetuning.NAMES.get(kind, "own")
     labels = ",".join(f'"{x}"' for x in tiny_exports.LABELS.get(kind, ()))
     header = f'{{"task": "{name}", "kind": "{kind}", "labels": [{labels}]{more}}}'
@@ -119,7 +119,7 @@ def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
 def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
     write(tmp_path / "run" / best, "fill_mask")
     settings = tiny_run.settings(max_seq_length=11)
-    config.save(settings, str(tmp_path / "run" / run_dir.CONFIG))
+    config_io.save(settings, str(tmp_path / "run" / run_dir.CONFIG))
     (tmp_path / "run" / run_dir.RECORDS).write_text("[]")
     found = export_source.read(str(tmp_path / "run"), "fill_mask")
     assert found.options.settings.max_seq_length == 11 < found.config.max_position_embeddings

@@ -11,7 +11,7 @@ import tiny_checkpoints
 import tiny_run
 from tensorflow.python.saved_model import loader_impl
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, weight_names
@@ -221,7 +221,7 @@ def test_texts_are_no_longer_than_the_model_reads(exported, tmp_path):
 def test_of_a_run_the_best_checkpoint_is_taken(tmp_path):
     (tmp_path / "run").mkdir()
     write_checkpoint(tmp_path / "run" / "best")
-    config.save(tiny_run.settings(), str(tmp_path / "run" / run_dir.CONFIG))
+    config_io.save(tiny_run.settings(), str(tmp_path / "run" / run_dir.CONFIG))
     assert "best" in hub_module.read(str(tmp_path / "run")).name
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import PretrainConfig
 from albert_tf.errors import UserError
 from albert_tf.optim import optimizers
+from albert_tf.train_config import PretrainConfig
 
 # The paper's run: 0.00176, 125,000 updates, 3,125 of warm-up. The rate jumps down at 3125.
 PUBLISHED_RATES = {

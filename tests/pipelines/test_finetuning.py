@@ -11,11 +11,11 @@ import tiny_finetuning
 import tiny_run
 from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_folder
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.tasks import finetuned_model, predictions
+from albert_tf.train_config import FinetuneConfig
 
 ONE = tf.distribute.get_strategy()
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
@@ -31,7 +31,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     names = set(os.listdir(tmp_path / "run"))
     assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
-    assert config.load(FinetuneConfig, f"{tmp_path}/run/config.json") == settings()
+    assert config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json") == settings()
     found = tiny_run.metrics(tmp_path / "run")
     evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in found if "loss" not in r}
     assert list(evaluated) == [4, 8]
@@ -131,7 +131,7 @@ def test_xla_and_bfloat16_learn_nearly_the_same(run, tmp_path):
 
 def test_steps_are_counted_from_passes(run, tmp_path):
     run(num_train_steps=0, num_train_epochs=2.0, num_warmup_steps=0)
-    found = config.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    found = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
     assert (found.num_train_steps, found.num_warmup_steps) == (6, 0)  # 24 examples, 8 a step
 
 

@@ -9,10 +9,11 @@ import replicas
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import fill_mask, pretraining, pretraining_evaluation
+from albert_tf.train_config import PretrainConfig
 
 ONE = tf.distribute.get_strategy()
 
@@ -35,7 +36,7 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     kept = sorted(name for name in names if name.endswith(".index"))
     assert kept == ["model.ckpt-12.index", "model.ckpt-8.index"]
     assert any(name.startswith("events.out.tfevents") for name in names)
-    assert config.load(config.PretrainConfig, f"{tmp_path}/config.json") == settings
+    assert config_io.load(PretrainConfig, f"{tmp_path}/config.json") == settings
     found = tiny_run.metrics(tmp_path)
     steps = [record["step"] for record in found if "loss" in record]
     assert steps == [2, 4, 6, 8, 10, 12]

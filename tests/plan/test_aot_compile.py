@@ -11,7 +11,7 @@ import pytest
 import tiny_run
 from repository import ROOT
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.errors import UserError
 from plan.aot import aot_compile, environment, lowering
 from plan.formula import chips, costs
@@ -69,7 +69,7 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     path = tmp_path / "plan.json"
     albert = tiny_run.albert(num_hidden_layers=2, attention_probs_dropout_prob=0.1)
     settings = tiny_run.settings(albert=albert, dtype="mixed_bfloat16")
-    config.save(settings, str(tmp_path / "config.json"))
+    config_io.save(settings, str(tmp_path / "config.json"))
     stop = run_program(
         PROGRAM,
         f"--config={tmp_path}/config.json",

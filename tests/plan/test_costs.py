@@ -11,8 +11,9 @@ import pytest
 import test_parameters
 import tiny_run
 
-from albert_tf.config import PRESETS, PretrainConfig
+from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
+from albert_tf.train_config import PretrainConfig
 from plan.aot import lowering
 from plan.formula import costs, memory
 

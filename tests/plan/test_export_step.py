@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import config, files
+from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.model.albert_model import weights_by_name
@@ -163,7 +163,9 @@ def run_step(python, folder, **flags):
 
 @pytest.mark.slow
 def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
-    config.save(dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json"))
+    config_io.save(
+        dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json")
+    )
     flags = {"config": tmp_path / "config.json", "output_dir": tmp_path / "step"}
     flags |= {"platform": "cpu", "per_replica_batch": BATCH}
     given = [f"--{name}={value}" for name, value in flags.items()]

@@ -7,8 +7,9 @@ import tensorflow as tf
 import tiny_run
 from repository import ROOT
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.train_config import PretrainConfig
 from plan import planning, report
 from plan.aot import aot_compile, lint, lowering
 from plan.formula import chips, estimate, memory
@@ -18,7 +19,7 @@ GB = 10**9
 
 
 def paper(model="base", **changes):
-    return config.from_dict(config.PretrainConfig, {"albert": f"albert_{model}_v2", **changes})
+    return config_io.from_dict(PretrainConfig, {"albert": f"albert_{model}_v2", **changes})
 
 
 def plan(settings, text="v3:16x16", **changes):

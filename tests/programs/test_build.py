@@ -18,7 +18,7 @@ import tiny_checkpoints
 import tiny_program
 import tiny_run
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.tasks import submissions
@@ -180,7 +180,7 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
         (tmp_path / name).symlink_to(ROOT / name)
     export, train = commands("Plan a run")[-2:]
     assert export[0] == "bin/export_step"
-    albert = config.to_dict(tiny_run.albert(max_position_embeddings=128))
+    albert = config_io.to_dict(tiny_run.albert(max_position_embeddings=128))
     assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
     capfd.readouterr()
     # Not the paths of this process: modules of TensorFlow's environment are not jax's.

@@ -11,10 +11,10 @@ import tiny_program
 import tiny_run
 from tiny_program import OWN, TEXTS, read, write, write_own
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.tasks import predictions
+from albert_tf.train_config import FinetuneConfig
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 
@@ -33,7 +33,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
-    settings = config.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    settings = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
     assert settings.albert == tiny_run.albert()
     assert settings.learning_rate == 0.01
     message = run(
@@ -80,7 +80,7 @@ def test_several_seeds(run, tmp_path, capsys):
         assert one["predictions"] == f"{folder}/predictions-dev.json"
         assert one["checkpoint"].startswith(f"{folder}/best/model.ckpt-")
         assert one["score"] == read(folder / "metrics-dev.json")["metrics"]["accuracy"]
-        assert config.load(FinetuneConfig, f"{folder}/config.json").seed == one["seed"]
+        assert config_io.load(FinetuneConfig, f"{folder}/config.json").seed == one["seed"]
     scores = sorted(one["score"] for one in runs)
     assert summary["median"] == scores[1]
     assert summary["best"] == scores[2]
@@ -100,7 +100,7 @@ def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path,
     write_own(tmp_path)
     command = (*OWN, f"--data_dir={tmp_path}", "--mode=train")
     assert "name it with --vocabulary" in run(*command, start=None)
-    albert = json.dumps(config.to_dict(tiny_run.albert()))
+    albert = json.dumps(config_io.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
     assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)
     assert "new weights" in capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     said = capsys.readouterr().out
     assert "left out: the head classifier, 2 weights" in said
     assert f"| {found['checkpoint']} | output in {tmp_path}/rte" in said  # the best, as for ax
-    settings = config.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
+    settings = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
     assert settings.albert.hidden_dropout_prob == 0.1  # of the recipe
 
 

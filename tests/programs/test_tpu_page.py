@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.errors import UserError
 from albert_tf.train import devices, run_dir
+from albert_tf.train_config import PretrainConfig
 from plan.formula import chips
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ def test_programs_have_these_flags(name):
     [tuple(values(arguments, "set")) for name, arguments in programs() if "fine" not in name],
 )
 def test_configs_make_sense(overrides):
-    settings = config.load(config.PretrainConfig, None, overrides)
+    settings = config_io.load(PretrainConfig, None, overrides)
     if "batch_size" in str(overrides) and settings.train_batch_size > 2:
         # As the page says: the paper's learning rate times sqrt(B / 4096).
         expected = 0.00176 * (settings.train_batch_size / 4096) ** 0.5
@@ -137,7 +138,7 @@ def test_a_machine_without_a_tpu_says_what_is_quoted():
         exec(check[2], {})
     eight = types.SimpleNamespace(num_replicas_in_sync=8)
     assert devices.describe(eight) == "8 x CPU"  # which a TPU would call `TPU core`
-    settings = config.load(config.PretrainConfig, None, ["train_batch_size=20"])
+    settings = config_io.load(PretrainConfig, None, ["train_batch_size=20"])
     with pytest.raises(
         UserError, match=r"^train_batch_size 20 is not a multiple of 8 \(8 replicas"
     ):

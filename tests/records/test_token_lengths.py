@@ -2,13 +2,13 @@
 
 import pytest
 
-from albert_tf import finetune_config
 from albert_tf.errors import UserError
 from albert_tf.records import task_table, token_lengths
+from albert_tf.train_config import FinetuneConfig
 
 
 def test_each_kind_has_its_own():
-    settings = finetune_config.FinetuneConfig(max_seq_length=99, max_qa_length=11)
+    settings = FinetuneConfig(max_seq_length=99, max_qa_length=11)
     found = token_lengths.of(task_table.MULTIPLE_CHOICE, settings)
     assert found == {"max_seq_length": 99, "max_qa_length": 11}
     assert token_lengths.of("fill_mask", settings) == {"max_seq_length": 99}

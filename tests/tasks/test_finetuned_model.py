@@ -7,7 +7,7 @@ import os
 import pytest
 import tiny_checkpoints
 
-from albert_tf import config, finetune_config
+from albert_tf import config
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
@@ -83,7 +83,7 @@ def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_
         values = {key: json.loads(text) for key, text in (one.split("=") for one in overrides)}
         (tmp_path / "config.json").write_text(json.dumps(values))
     found = settings(*() if path else overrides, path=path)
-    found = finetune_config.with_steps(found, 320)
+    found = found.with_steps(320)
     assert (found.num_train_steps, found.num_warmup_steps) == expected
     assert found.learning_rate == 3e-5  # the rest of the recipe stays
 

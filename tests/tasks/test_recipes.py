@@ -1,10 +1,10 @@
 import pytest
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.records import task_table
 from albert_tf.tasks import recipes
+from albert_tf.train_config import FinetuneConfig
 
 # The paper, appendix A.4: learning rate, batch, dropout, steps, warm-up, length.
 PAPER = {
@@ -25,7 +25,7 @@ PAPER = {
 
 
 def of(name, task):
-    found = config.load(FinetuneConfig, None, (), recipes.settings(name, task))
+    found = config_io.load(FinetuneConfig, None, (), recipes.settings(name, task))
     albert = found.albert
     assert albert.hidden_dropout_prob == albert.attention_probs_dropout_prob
     assert albert.classifier_dropout_prob == 0.1
@@ -56,7 +56,7 @@ def test_no_task_lacks_a_row():
 def test_each_value_can_be_overridden(tmp_path):
     (tmp_path / "c.json").write_text('{"albert": {"hidden_size": 24}, "num_warmup_steps": 7}')
     overrides = ["num_train_steps=90", "albert.hidden_dropout_prob=0.3"]
-    found = config.load(
+    found = config_io.load(
         FinetuneConfig, str(tmp_path / "c.json"), overrides, recipes.settings("v1", "rte")
     )
     assert (found.num_train_steps, found.num_warmup_steps, found.learning_rate) == (90, 7, 3e-5)

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetune_config import FinetuneConfig
 from albert_tf.tasks import seeds
+from albert_tf.train_config import FinetuneConfig
 
 
 def test_one_run_has_the_folder_to_itself():

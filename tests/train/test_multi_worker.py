@@ -9,7 +9,7 @@ import replicas
 import tiny_run
 import tiny_workers
 
-from albert_tf import config
+from albert_tf import config_io
 from albert_tf.checkpoints import native
 
 
@@ -24,7 +24,7 @@ def arguments(data, tmp_path):
 
     def of(workdir, settings):
         path = tmp_path / "config.json"
-        path.write_text(json.dumps(config.to_dict(settings)))
+        path.write_text(json.dumps(config_io.to_dict(settings)))
         files = [f"--config={path}", f"--train_files={data}/train-*"]
         return [*files, f"--workdir={tmp_path / workdir}"]
 

@@ -1,0 +1,95 @@
+"""Reads configurations from JSON files and `--set key=value`, and writes them."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from albert_tf import files
+from albert_tf.config import DEAD_KEYS, AlbertConfig, preset
+from albert_tf.errors import UserError, require
+
+T = TypeVar("T")
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
+    """Builds a config from JSON values; a nested one may be an object or the name of a preset.
+
+    Raises:
+        UserError: an unknown key (lists the known ones), or a value of a wrong type or size.
+    """
+    require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
+    hints = typing.get_type_hints(cls)
+    dead = DEAD_KEYS if cls is AlbertConfig else frozenset()
+    if unknown := sorted(set(values) - set(hints) - dead):
+        raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
+    found = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
+    try:
+        return cls(**found)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        if isinstance(value, str):
+            return preset(value)
+        require(isinstance(value, Mapping), f"{where} must be an object or the name of a preset.")
+        return from_dict(kind, value, where)  # type: ignore[arg-type]
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if float in kinds and type(value) is int:
+        return float(value)
+    if type(value) not in kinds:
+        raise UserError(
+            f"{where} must be of type {' or '.join(k.__name__ for k in kinds)}, not {value!r}."
+        )
+    return value
+
+
+to_dict = dataclasses.asdict
+
+
+def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
+    """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
+    values = files.read_json(path, "--config") if path else {}
+    require(isinstance(values, dict), f"--config: {path!r} does not hold a JSON object.")
+    values = _merged(defaults or {}, values)
+    for override in overrides:
+        _set(values, override)
+    return from_dict(cls, values, path or "config")
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Of two objects, key by key; of other values the second."""
+    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
+        return other
+    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}
+
+
+def parse(override: str) -> tuple[str, Any]:
+    """`key=value` -> the key, and the value: of JSON, else a bare word, which is a string."""
+    name, equals, text = override.partition("=")
+    require(bool(equals), f"--set: {override!r} is not of the form key=value.")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    name, value = parse(override)
+    *parents, key = name.split(".")
+    for parent in parents:
+        inner = values.setdefault(parent, {})
+        if isinstance(inner, str):
+            inner = values[parent] = to_dict(preset(inner))
+        if not isinstance(inner, dict):
+            raise UserError(f"--set: {override!r}: {parent!r} holds no other keys.")
+        values = inner
+    values[key] = value
+
+
+def save(config: Any, path: str) -> None:
+    files.write_json(path, to_dict(config))

@@ -1,0 +1,218 @@
+"""Configurations of training runs: what pre-training and fine-tuning share, and what each adds."""
+
+import dataclasses
+import math
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import require, require_choice
+
+SENTENCE_TASKS = ("sop", "nsp", "none")
+NULL_ANSWERS = ("answer_class", "null_score")
+DTYPES = ("float32", "mixed_bfloat16")
+# Whole numbers that may be 0; others are at least 1.
+MAY_BE_ZERO = {
+    *("eval_steps", "max_eval_examples", "max_rollbacks", "num_train_steps", "num_warmup_steps"),
+    *("patience", "seed"),
+}
+# Fields that change checkpointing, evaluation and logging, not the weights: a resumed run may
+# change them.
+HOST_FIELDS = frozenset(
+    {
+        "eval_batch_size",
+        "eval_steps",
+        "end_n_top",
+        "keep_checkpoint_max",
+        "max_answer_length",
+        "max_eval_examples",
+        "max_rollbacks",
+        "n_best_size",
+        "patience",
+        "save_checkpoints_steps",
+        "start_n_top",
+        "steps_per_loop",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The fields of every training run. Those without a default have one in the subclasses.
+
+    Attributes:
+        albert: the model; in a file also the name of a preset.
+        max_seq_length: S.
+        train_batch_size: sequences (of spans, windows) of one update, over all replicas and
+            micro-batches.
+        eval_batch_size: sequences of one evaluation step, over all replicas.
+        num_micro_batches: parts into which a replica splits its share of a batch, to save memory.
+        num_train_steps: updates.
+        optimizer: `lamb` or `adamw`.
+        bias_correction: of the moments, as in LAMB's paper; the published code has none.
+        learning_rate: at the end of the warm-up.
+        num_warmup_steps: updates over which the learning rate grows from 0.
+        poly_power: of the decay to 0 at `num_train_steps`.
+        weight_decay_rate: applied to all weights except biases and LayerNorm.
+        max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
+        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
+            losses are float32.
+        rematerialize: compute activations again in the backward pass: less memory, more time.
+        layer_loop: the same in one loop over layers that share all weights: compiles sooner.
+        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs.
+        seed: of weights, dropout and the order of the data.
+        shuffle_buffer_size: records.
+        steps_per_loop: updates that run on the device before the host reports and answers SIGTERM.
+        save_checkpoints_steps: updates between two checkpoints.
+        eval_steps: updates between two evaluations; 0 evaluates only at the end.
+        keep_checkpoint_max: newest checkpoints kept, beside the best.
+        max_rollbacks: how often a loss that is not finite returns to the last checkpoint, skipping
+            the data since; then the run stops.
+    """
+
+    albert: AlbertConfig = dataclasses.field(default_factory=AlbertConfig)
+    max_seq_length: int
+    train_batch_size: int
+    eval_batch_size: int
+    num_micro_batches: int = 1
+    num_train_steps: int
+    optimizer: str
+    bias_correction: bool = False
+    learning_rate: float
+    num_warmup_steps: int
+    poly_power: float = 1.0
+    weight_decay_rate: float = 0.01
+    max_grad_norm: float = 1.0
+    dtype: str = "mixed_bfloat16"
+    rematerialize: bool = False
+    layer_loop: bool = False
+    jit_compile: bool | None = None
+    seed: int = 12345
+    shuffle_buffer_size: int
+    steps_per_loop: int
+    save_checkpoints_steps: int
+    eval_steps: int
+    keep_checkpoint_max: int
+    max_rollbacks: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("dtype", self.dtype, DTYPES)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int:
+                lowest = 0 if field.name in MAY_BE_ZERO else 1
+                require(value >= lowest, f"{field.name} must be at least {lowest}.")
+            elif field.type is float:
+                require(math.isfinite(value) and value >= 0, f"{field.name} must be at least 0.")
+        shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
+        require(
+            shares_all or not self.layer_loop,
+            "layer_loop needs layers that share all their weights (cross_layer_sharing=all, "
+            "num_hidden_groups=1). Take rematerialize=true instead.",
+        )
+        require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
+        require(
+            self.num_warmup_steps < self.num_train_steps or not self.num_train_steps,
+            f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
+            f"{self.num_train_steps}. Set both.",
+        )
+        require(
+            self.max_seq_length <= self.albert.max_position_embeddings,
+            f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
+            f"{self.albert.max_position_embeddings}. Shorten the sequences (--set "
+            "max_seq_length=) or raise it.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainConfig):
+    """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates).
+
+    Attributes:
+        sentence_task: `sop`, `nsp` or `none`; the records must be of the same.
+        max_predictions_per_seq: P.
+        max_eval_examples: examples of an evaluation during training; 0 takes all.
+    """
+
+    sentence_task: str = "sop"
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 20
+    train_batch_size: int = 4096
+    eval_batch_size: int = 64
+    num_train_steps: int = 125_000
+    optimizer: str = "lamb"
+    learning_rate: float = 0.00176
+    num_warmup_steps: int = 3125
+    shuffle_buffer_size: int = 10_000
+    steps_per_loop: int = 100
+    save_checkpoints_steps: int = 5000
+    eval_steps: int = 5000
+    keep_checkpoint_max: int = 5
+    max_eval_examples: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
+        require(self.num_train_steps > 0, "num_train_steps must be at least 1.")
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TrainConfig):
+    """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's.
+
+    Attributes:
+        max_qa_length: multiple choice: most tokens of a question with an option.
+        doc_stride: questions about a text: tokens from one window to the next.
+        max_query_length: questions about a text: most tokens of a question.
+        null_answer: questions that may have no answer: `answer_class` is the published head;
+            `null_score` compares the answer with [CLS] as BERT does.
+        start_n_top, end_n_top: published head: number of starts, and of ends of each start.
+        n_best_size, max_answer_length: answers kept, and most tokens of one.
+        num_train_steps: updates; 0 takes `num_train_epochs` passes over the training records.
+        num_train_epochs: read if `num_train_steps` is 0.
+        num_warmup_steps: updates; 0 takes `warmup_proportion` of all of them.
+        warmup_proportion: read if `num_warmup_steps` is 0.
+        patience: evaluations in a row without a better score after which training stops; 0 never.
+    """
+
+    max_seq_length: int = 128
+    max_qa_length: int = 128
+    doc_stride: int = 128
+    max_query_length: int = 64
+    null_answer: str = "answer_class"
+    start_n_top: int = 5
+    end_n_top: int = 5
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    train_batch_size: int = 32
+    eval_batch_size: int = 32
+    num_train_steps: int = 0
+    num_train_epochs: float = 3.0
+    num_warmup_steps: int = 0
+    warmup_proportion: float = 0.1
+    optimizer: str = "adamw"
+    learning_rate: float = 2e-5
+    shuffle_buffer_size: int = 100_000
+    steps_per_loop: int = 50
+    save_checkpoints_steps: int = 500
+    eval_steps: int = 500
+    keep_checkpoint_max: int = 1
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("null_answer", self.null_answer, NULL_ANSWERS)
+        super().__post_init__()
+        require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
+        require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
+        require(
+            self.num_train_steps > 0 or self.num_train_epochs > 0,
+            "num_train_steps and num_train_epochs are both 0: set one of them.",
+        )
+
+    def with_steps(self, num_records: int) -> "FinetuneConfig":
+        """Returns this config with the steps that `num_records` training records give.
+
+        Rounds `num_train_steps` and `num_warmup_steps` as the published programs do.
+        """
+        passes = num_records / self.train_batch_size
+        steps = self.num_train_steps or max(1, int(passes * self.num_train_epochs))
+        warmup = self.num_warmup_steps or int(steps * self.warmup_proportion)
+        return dataclasses.replace(self, num_train_steps=steps, num_warmup_steps=warmup)
