@@ -25,14 +25,14 @@ PROGRAM = Path(__file__).parent.parent / "bin/convert_checkpoint"
 ROUND = ("albert_tf", "google", "hugging_face", "albert_tf", "hugging_face", "google", "albert_tf")
 
 
-def random_checkpoint() -> model_checkpoint.Contents:
+def random_checkpoint() -> model_checkpoint.ModelCheckpoint:
     rng = np.random.default_rng(0)
     found = config.PRESETS[PRESET.value]
     weights = {
         name: rng.standard_normal(shape, np.float32)
         for name, shape in weight_names.shapes(found).items()
     }
-    return model_checkpoint.Contents(source=PRESET.value, config=found, weights=weights)
+    return model_checkpoint.ModelCheckpoint(source=PRESET.value, config=found, weights=weights)
 
 
 def convert(source: str, target: str, to_format: str) -> tuple[float, float, float]:
@@ -47,7 +47,7 @@ def convert(source: str, target: str, to_format: str) -> tuple[float, float, flo
     return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, gigabytes
 
 
-def write(found: model_checkpoint.Contents, folder: str) -> str:
+def write(found: model_checkpoint.ModelCheckpoint, folder: str) -> str:
     os.makedirs(folder)
     formats.writable(ROUND[0])(found, folder)
     return folder

@@ -36,7 +36,7 @@ LENGTH = 128
 def make_source() -> export_source.Source:
     config = PRESETS["albert_base_v2"]
     names = {name: (name,) for name in model_checkpoint.VOCABULARY_FILES}
-    found = model_checkpoint.Contents(
+    found = model_checkpoint.ModelCheckpoint(
         source="random",
         config=config,
         weights={
@@ -53,7 +53,7 @@ def make_source() -> export_source.Source:
         dtype=DTYPE.value,
         text=bool(VOCABULARY.value),
     )
-    return export_source.from_contents(found, options)
+    return export_source.from_checkpoint(found, options)
 
 
 def requests(source: export_source.Source) -> dict[str, dict[str, np.ndarray]]:

@@ -9,7 +9,7 @@ import keras
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, weight_names
@@ -117,7 +117,7 @@ def read(
         may_be_none=may_be_none,
         **choices,
     )
-    return from_contents(what, options)
+    return from_checkpoint(what, options)
 
 
 def _defaults(prefix: str, found: AlbertConfig) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _kind(task: Task, settings: FinetuneConfig) -> str:
     return task_table.SPAN if null_score else task.kind
 
 
-def from_contents(what: Contents, options: Options) -> Source:
+def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
     """The same of a checkpoint that was read."""
     kind = KINDS[options.kind]
     shapes = weight_names.parts(what.config)
@@ -184,7 +184,7 @@ def from_contents(what: Contents, options: Options) -> Source:
     )
 
 
-def _labels(what: Contents, options: Options) -> tuple[str, ...]:
+def _labels(what: ModelCheckpoint, options: Options) -> tuple[str, ...]:
     """The labels of the kind, numbers if classes have none.
 
     Raises:

@@ -49,7 +49,7 @@ def read(path: str) -> Source:
         albert=what.config, max_seq_length=what.config.max_position_embeddings
     )
     kind = "fill_mask" if has_head else "encoder"
-    source = export_source.from_contents(what, Options(kind=kind, settings=settings))
+    source = export_source.from_checkpoint(what, Options(kind=kind, settings=settings))
     if not source.has(weight_names.POOLER):
         raise UserError(f"{path} has no pooler, which a module needs. Take a whole checkpoint.")
     return source

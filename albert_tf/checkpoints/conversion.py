@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 
 
@@ -57,8 +57,8 @@ def convert(
 
 
 def _without_lacks(
-    what: Contents, to_format: str, allow_partial: str | None, say: Callable[[str], None]
-) -> Contents:
+    what: ModelCheckpoint, to_format: str, allow_partial: str | None, say: Callable[[str], None]
+) -> ModelCheckpoint:
     """Leaves out what the format has no place for, and says so."""
     lacks = formats.get(to_format).lacks(what)
     for name in lacks:

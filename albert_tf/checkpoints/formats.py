@@ -16,7 +16,7 @@ from albert_tf.checkpoints import (
     native,
     tfhub_tf2,
 )
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 
 
@@ -34,10 +34,10 @@ class Format(NamedTuple):
 
     what: str
     place: Callable[[str], str]
-    read: Callable[[str], Contents]
-    write: Callable[[Contents, str], None] | None = None
-    lacks: Callable[[Contents], list[str]] = lambda what: []
-    loses: Callable[[Contents], list[str]] = lambda what: []
+    read: Callable[[str], ModelCheckpoint]
+    write: Callable[[ModelCheckpoint, str], None] | None = None
+    lacks: Callable[[ModelCheckpoint], list[str]] = lambda what: []
+    loses: Callable[[ModelCheckpoint], list[str]] = lambda what: []
 
 
 def _folder(path: str) -> str:
@@ -110,7 +110,7 @@ def get(name: str) -> Format:
     return FORMATS[name]
 
 
-def writable(name: str) -> Callable[[Contents, str], None]:
+def writable(name: str) -> Callable[[ModelCheckpoint, str], None]:
     """What writes the format of that name.
 
     Raises:
@@ -122,7 +122,7 @@ def writable(name: str) -> Callable[[Contents, str], None]:
     return write
 
 
-def read(path: str, name: str | None = None) -> Contents:
+def read(path: str, name: str | None = None) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
     Args:

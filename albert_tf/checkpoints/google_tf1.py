@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, native
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
@@ -44,7 +44,7 @@ _DEAD_VALUES = {
 _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|beta))")
 
 
-def read(prefix: str) -> Contents:
+def read(prefix: str) -> ModelCheckpoint:
     """A checkpoint by its prefix.
 
     Raises:
@@ -53,7 +53,7 @@ def read(prefix: str) -> Contents:
     return _read(prefix, os.path.dirname(prefix))
 
 
-def read_hub(folder: str) -> Contents:
+def read_hub(folder: str) -> ModelCheckpoint:
     """A TF Hub module of TensorFlow 1, by its folder.
 
     Raises:
@@ -62,10 +62,10 @@ def read_hub(folder: str) -> Contents:
     return _read(os.path.join(folder, HUB_VARIABLES), os.path.join(folder, "assets"))
 
 
-def _read(prefix: str, assets: str) -> Contents:
+def _read(prefix: str, assets: str) -> ModelCheckpoint:
     found = read_config(os.path.join(assets, CONFIG), prefix)
     names, skipped = translate(native.keys(prefix))
-    return Contents(
+    return ModelCheckpoint(
         source=prefix,
         config=found,
         weights=native.read_tensors(prefix, names),
@@ -124,7 +124,7 @@ def _norm_names(names: Collection[str]) -> dict[str, str]:
     return {old: new for old, new in found.items() if new not in names}
 
 
-def write(what: Contents, folder: str) -> None:
+def write(what: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-best`, `albert_config.json` and the vocabulary into `folder`.
 
     Raises:
@@ -144,7 +144,7 @@ def write(what: Contents, folder: str) -> None:
     model_checkpoint.write_vocabulary(what.vocabulary, folder, VOCABULARY)
 
 
-def check_groups(what: Contents) -> None:
+def check_groups(what: ModelCheckpoint) -> None:
     """Raises `UserError` if the published code would run the groups in another order."""
     steps, groups = what.config.num_hidden_layers, what.config.num_hidden_groups
     # In floating point, as they do it.

@@ -21,7 +21,7 @@ from albert_tf.checkpoints import (
     model_checkpoint,
     torch_pickle,
 )
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -56,7 +56,7 @@ _BUFFERS = {"albert.embeddings.position_ids": "a buffer"}
 _TOKENS = "AlbertForTokenClassification"
 
 
-def read(folder: str) -> Contents:
+def read(folder: str) -> ModelCheckpoint:
     """A folder of `transformers`.
 
     Raises:
@@ -79,7 +79,7 @@ def read(folder: str) -> Contents:
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
     if found.embedding_size == found.hidden_size:
         skipped |= _drop_mapping(weights, path)
-    return Contents(
+    return ModelCheckpoint(
         source=path,
         config=found,
         weights=weights,
@@ -179,7 +179,7 @@ def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
     return dict.fromkeys((kernel, bias), "changes nothing")
 
 
-def lacks(what: Contents) -> list[str]:
+def lacks(what: ModelCheckpoint) -> list[str]:
     """Names of weights that the class of `transformers` has no place for.
 
     For instance the head for SQuAD 2.0; or the pooler, where questions are answered.
@@ -191,7 +191,7 @@ def lacks(what: Contents) -> list[str]:
     return sorted(what.weights.keys() - own)
 
 
-def _class_of(what: Contents) -> tuple[str, Set[str]]:
+def _class_of(what: ModelCheckpoint) -> tuple[str, Set[str]]:
     found = hugging_face_names.class_of(what.config, what.weights.keys())
     if found is None:
         raise UserError(
@@ -204,7 +204,7 @@ def _class_of(what: Contents) -> tuple[str, Set[str]]:
     return kind, own
 
 
-def write(what: Contents, folder: str) -> None:
+def write(what: ModelCheckpoint, folder: str) -> None:
     """Writes ``config.json`, `model.safetensors` and the vocabulary into `folder`.
 
     Weights that it `lacks` are left out.
@@ -243,7 +243,7 @@ def _identity(found: AlbertConfig) -> dict[str, np.ndarray]:
     }
 
 
-def _config(what: Contents, kind: str) -> dict[str, Any]:
+def _config(what: ModelCheckpoint, kind: str) -> dict[str, Any]:
     values = config_io.to_dict(what.config)
     del values["cross_layer_sharing"]
     tokenizer = model_checkpoint.tokenizer(what)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
@@ -64,7 +64,7 @@ def _read_switches(path: str) -> dict[str, Any]:
     return found
 
 
-def write(what: Contents, folder: str) -> None:
+def write(what: ModelCheckpoint, folder: str) -> None:
     """Writes the vocabulary of a checkpoint, if it has one, and how `transformers` is to use it."""
     model_checkpoint.write_vocabulary(what.vocabulary, folder, FILES)
     if (tokenizer := model_checkpoint.tokenizer(what)) is not None:
@@ -72,7 +72,7 @@ def write(what: Contents, folder: str) -> None:
         files.write_json(path, _tokenizer_config(tokenizer.settings))
 
 
-def loses(what: Contents) -> list[str]:
+def loses(what: ModelCheckpoint) -> list[str]:
     """Settings of the cleaning that `transformers` does not have, a sentence for each."""
     if (tokenizer := model_checkpoint.tokenizer(what)) is None:
         return []

@@ -27,7 +27,7 @@ _EXACT = frozenset({"float16", "bfloat16", "float32"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Contents:
+class ModelCheckpoint:
     """A checkpoint that was read.
 
     Attributes:
@@ -61,7 +61,7 @@ def float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
     return array.astype(np.float32, copy=False)
 
 
-def check_groups(contents: Contents, theirs: Sequence[int]) -> None:
+def check_groups(contents: ModelCheckpoint, theirs: Sequence[int]) -> None:
     """Raises `UserError` unless another program, whose group of each step is given, has this model.
 
     Both lay the weights of the steps out in groups, and share them whole.
@@ -98,21 +98,21 @@ def write_vocabulary(
         files.write_bytes(os.path.join(folder, names[ours][0]), content)
 
 
-def shapes(contents: Contents) -> dict[str, tuple[int, ...]]:
+def shapes(contents: ModelCheckpoint) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in contents.weights.items()}
 
 
-def wanted(contents: Contents) -> dict[str, tuple[int, ...]]:
+def wanted(contents: ModelCheckpoint) -> dict[str, tuple[int, ...]]:
     """The shapes its config asks for, of the model that its heads tell; see `weight_names`."""
     return weight_names.wanted(contents.config, contents.weights.keys())
 
 
-def keep(contents: Contents, names: Iterable[str]) -> Contents:
+def keep(contents: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:
     """The same with the weights of these names alone."""
     return dataclasses.replace(contents, weights={n: contents.weights[n] for n in names})
 
 
-def check(contents: Contents) -> Contents:
+def check(contents: ModelCheckpoint) -> ModelCheckpoint:
     """Checks that config, table of words and vocabulary agree; adds notes.
 
     Raises:
@@ -140,7 +140,7 @@ def check(contents: Contents) -> Contents:
     return dataclasses.replace(contents, notes=notes)
 
 
-def tokenizer(contents: Contents) -> tokenization.Tokenizer | None:
+def tokenizer(contents: ModelCheckpoint) -> tokenization.Tokenizer | None:
     """The tokenizer of its vocabulary, if it has one.
 
     Raises:
@@ -159,7 +159,7 @@ def tokenizer(contents: Contents) -> tokenization.Tokenizer | None:
     return tokenization.from_bytes(name, contents.vocabulary[name], values, contents.source)
 
 
-def report(contents: Contents) -> list[str]:
+def report(contents: ModelCheckpoint) -> list[str]:
     """What was read, for people: a line or a few."""
     skipped: dict[str, int] = {}
     for why in contents.skipped.values():
@@ -199,7 +199,7 @@ def _one_output_note(weights: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     )
 
 
-def _sentence_note(contents: Contents) -> tuple[str, ...]:
+def _sentence_note(contents: ModelCheckpoint) -> tuple[str, ...]:
     parts = weight_names.parts(contents.config)
     has = {part for part, shapes in parts.items() if shapes.keys() & contents.weights.keys()}
     if (

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf import config, config_io, files
 from albert_tf.checkpoints import matching, model_checkpoint
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model
 from albert_tf.optim import lamb
@@ -155,7 +155,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return read_tensors(prefix, names)
 
 
-def read(path: str) -> Contents:
+def read(path: str) -> ModelCheckpoint:
     """One of our checkpoints with the config and the vocabulary beside it (or one folder above).
 
     Raises:
@@ -166,7 +166,7 @@ def read(path: str) -> Contents:
     for home in (folder, os.path.dirname(folder)):  # a run's best checkpoint is one level down
         for name in (CONFIG, RUN_CONFIG):
             if tf.io.gfile.exists(config_path := os.path.join(home, name)):
-                return Contents(
+                return ModelCheckpoint(
                     source=prefix,
                     config=_read_config(config_path),
                     weights=read_weights(prefix),
@@ -189,7 +189,7 @@ def _read_config(path: str) -> config.AlbertConfig:
     return config_io.from_dict(config.AlbertConfig, values, path)
 
 
-def write(what: Contents, folder: str) -> None:
+def write(what: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-0`, `albert_config.json` and `vocabulary/` into `folder`."""
     weights = {name: tf.Variable(array) for name, array in what.weights.items()}
     tf.train.Checkpoint(weights=weights).write(os.path.join(folder, f"{NAME}-0"))

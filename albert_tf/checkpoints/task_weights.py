@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from albert_tf.checkpoints import matching, native
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.model.task_model import AlbertForTask
@@ -12,7 +12,7 @@ _ENCODER = (weight_names.ENCODER, weight_names.POOLER)
 
 
 def assign(
-    what: Contents,
+    what: ModelCheckpoint,
     network: AlbertForTask,
     *,
     with_head: bool,
@@ -56,7 +56,7 @@ def assign(
     )
 
 
-def _check_head(what: Contents, head: Mapping[str, matching.Shape]) -> None:
+def _check_head(what: ModelCheckpoint, head: Mapping[str, matching.Shape]) -> None:
     for name, shape in sorted(head.items()):
         found = what.weights[name].shape if name in what.weights else None
         if found != shape:

@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import google_tf1, model_checkpoint, native
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -56,7 +56,7 @@ _LOWER_CASE = "do_lower_case"
 _SKIPPED = {_LOWER_CASE: "says how to clean text", "save_counter": "counts checkpoints"}
 
 
-def read(folder: str) -> Contents:
+def read(folder: str) -> ModelCheckpoint:
     """A SavedModel by its folder.
 
     Raises:
@@ -74,7 +74,7 @@ def read(folder: str) -> Contents:
             vocabulary.setdefault(tokenization.CONFIG, files.to_json({"lower_case": False}))
     arrays = native.read_tensors(prefix, names)
     found = _config(folder, arrays)
-    return Contents(
+    return ModelCheckpoint(
         source=folder,
         config=found,
         weights={name: _without_heads(array, name) for name, array in arrays.items()},

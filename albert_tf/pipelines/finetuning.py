@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import model_checkpoint, task_weights
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_heads, task_losses
 from albert_tf.model.task_model import AlbertForTask
@@ -36,7 +36,7 @@ def run(
     workdir: str,
     *,
     vocabulary: str,
-    initial: Contents | None = None,
+    initial: ModelCheckpoint | None = None,
     init_head: bool = False,
     allow_partial: str | None = None,
 ) -> bool:
@@ -106,7 +106,7 @@ def run(
 def predict(
     settings: FinetuneConfig,
     strategy: tf.distribute.Strategy,
-    what: Contents,
+    what: ModelCheckpoint,
     folder: str,
     output_dir: str,
     *,

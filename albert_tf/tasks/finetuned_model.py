@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, model_checkpoint, native
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions, recipes
@@ -42,12 +42,12 @@ class Trained(NamedTuple):
         task: that it was trained on.
     """
 
-    contents: Contents
+    contents: ModelCheckpoint
     settings: FinetuneConfig
     task: Task
 
 
-def settings(task: Task, initial: Contents | None, wishes: Wishes) -> FinetuneConfig:
+def settings(task: Task, initial: ModelCheckpoint | None, wishes: Wishes) -> FinetuneConfig:
     """The config: the recipe with the model of the checkpoint, then the user's file and overrides.
 
     Passes that the user names replace the recipe's steps; a preset leaves its dropout as it is.
@@ -87,7 +87,7 @@ def _read_file(wishes: Wishes) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}  # `config_io.load` refuses what is no object
 
 
-def read_initial(path: str) -> Contents:
+def read_initial(path: str) -> ModelCheckpoint:
     """Reads a checkpoint of any format to start from; of a run, the best.
 
     Raises:
@@ -159,7 +159,7 @@ def _config(folder: str) -> dict[str, Any]:
     return files.read_json(os.path.join(folder, run_dir.CONFIG), run_dir.CONFIG)
 
 
-def vocabulary(initial: Contents | None, path: str | None, cache_dir: str) -> str:
+def vocabulary(initial: ModelCheckpoint | None, path: str | None, cache_dir: str) -> str:
     """The folder of the vocabulary: the one named, or that of the checkpoint, put in the cache.
 
     Raises:
@@ -182,7 +182,7 @@ def vocabulary(initial: Contents | None, path: str | None, cache_dir: str) -> st
     return folder
 
 
-def tokenizer(what: Contents, path: str | None) -> tokenization.Tokenizer:
+def tokenizer(what: ModelCheckpoint, path: str | None) -> tokenization.Tokenizer:
     """The vocabulary to predict with: the one named, or else the checkpoint's.
 
     Raises:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
@@ -151,7 +151,7 @@ def _check_same_kind(workdir: str, identity: Identity) -> None:
         raise UserError(f"{workdir} belongs to a run of another program. Take another --workdir.")
 
 
-def check_vocabulary_of(what: Contents, records_vocabulary: str) -> None:
+def check_vocabulary_of(what: ModelCheckpoint, records_vocabulary: str) -> None:
     """Raises `UserError` if a checkpoint has a vocabulary other than that of the records."""
     found = model_checkpoint.tokenizer(what)
     if found is not None and found.sha256 != tokenization.load(records_vocabulary).sha256:
@@ -161,7 +161,7 @@ def check_vocabulary_of(what: Contents, records_vocabulary: str) -> None:
         )
 
 
-def check_model_of(what: Contents, wanted: AlbertConfig) -> None:
+def check_model_of(what: ModelCheckpoint, wanted: AlbertConfig) -> None:
     """Raises `UserError` if weights would mean something else, though their shapes are the same.
 
     The number of layers may differ: a deep model may start from a shallow one.

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints import model_checkpoint, native
-from albert_tf.checkpoints.model_checkpoint import Contents
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.model import losses
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features, input_pipeline
@@ -99,8 +99,8 @@ def train(
     evaluate: Callable[[], dict[str, float]] | None,
     best_by: str,
     patience: int = 0,
-    read_initial: Callable[[], Contents] | None = None,
-    assign: Callable[[Contents, Say], object],
+    read_initial: Callable[[], ModelCheckpoint] | None = None,
+    assign: Callable[[ModelCheckpoint, Say], object],
     evaluate_initial: bool,
 ) -> bool:
     """Trains to the last step, or goes on where `workdir` stopped; see `training_loop.run`.
@@ -203,10 +203,10 @@ def _train_batches(parts: Parts, paths: Sequence[str], position: int) -> Iterabl
 
 
 def _import(
-    what: Contents,
+    what: ModelCheckpoint,
     parts: Parts,
     identity: run_dir.Identity,
-    assign: Callable[[Contents, Say], object],
+    assign: Callable[[ModelCheckpoint, Say], object],
 ) -> None:
     """Takes the weights of a checkpoint of any format, and says what there is to tell of it."""
     is_chief = devices.is_chief(parts.strategy)

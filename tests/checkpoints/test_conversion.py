@@ -86,7 +86,7 @@ def changed(made, **arrays):
     """The contents with some weights replaced, or left out (None); `__` stands for /."""
     named = {name.replace("__", "/"): array for name, array in arrays.items()}
     weights = {n: a for n, a in {**made.weights, **named}.items() if a is not None}
-    return model_checkpoint.Contents(source="made", config=made.config, weights=weights)
+    return model_checkpoint.ModelCheckpoint(source="made", config=made.config, weights=weights)
 
 
 @pytest.mark.parametrize(

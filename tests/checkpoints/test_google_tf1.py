@@ -193,7 +193,7 @@ def test_the_dropout_of_v1_is_told_of(tmp_path):
     published(tmp_path, {**rates})
     assert formats.read(str(tmp_path)).notes == ()  # no published size
     for preset, told in {"albert_large_v1": True, "albert_large_v2": False}.items():
-        made = model_checkpoint.Contents(
+        made = model_checkpoint.ModelCheckpoint(
             source="x", config=model_checkpoint.PRESETS[preset], weights={}
         )
         notes = model_checkpoint.check(made).notes

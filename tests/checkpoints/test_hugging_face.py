@@ -151,7 +151,7 @@ def test_the_vocabulary_goes_along(tmp_path):
 def test_ids_of_a_word_piece_vocabulary(tmp_path):
     pieces = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     made = tiny_checkpoints.make()
-    made = model_checkpoint.Contents(
+    made = model_checkpoint.ModelCheckpoint(
         source="made",
         config=made.config,
         weights=made.weights,

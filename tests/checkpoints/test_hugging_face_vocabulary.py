@@ -34,7 +34,7 @@ def pieces(tmp_path_factory):
 
 def holding(vocabulary):
     made = tiny_checkpoints.make()
-    return model_checkpoint.Contents(
+    return model_checkpoint.ModelCheckpoint(
         source="made", config=made.config, weights=made.weights, vocabulary=vocabulary
     )
 

@@ -15,7 +15,7 @@ XLARGE = dataclasses.replace(PRESETS["albert_xlarge_v2"], num_attention_heads=32
 
 def notes(config):
     return model_checkpoint.check(
-        model_checkpoint.Contents(source="x", config=config, weights={})
+        model_checkpoint.ModelCheckpoint(source="x", config=config, weights={})
     ).notes
 
 
@@ -37,7 +37,9 @@ def test_other_sizes_and_berts_may_have_dropout():
 @pytest.mark.parametrize(("outputs", "told"), [(1, 1), (3, 0)])
 def test_a_classifier_of_one_output_is_told_of(outputs, told):
     weights = {"output_weights": np.zeros((outputs, 8)), "output_bias": np.zeros(outputs)}
-    made = model_checkpoint.Contents(source="x", config=PRESETS["albert_tiny"], weights=weights)
+    made = model_checkpoint.ModelCheckpoint(
+        source="x", config=PRESETS["albert_tiny"], weights=weights
+    )
     found = model_checkpoint.check(made).notes
     assert len(found) == told
     assert all(note.startswith("a classifier of one output: taken for mult") for note in found)

@@ -76,7 +76,7 @@ def test_a_module_is_read_to_the_bit(tmp_path, vocabulary):
     assert found.skipped.keys() == {"do_lower_case", "save_counter"}
     tiny_checkpoints.assert_same(
         found,
-        model_checkpoint.Contents(
+        model_checkpoint.ModelCheckpoint(
             source="", config=made.config, weights=weights, vocabulary=found.vocabulary
         ),
     )

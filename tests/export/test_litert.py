@@ -59,7 +59,7 @@ def wide():
         text=False,
     )
     smaller = {name: x * 0.2 for name, x in found.weights.items()}
-    return export_source.from_contents(dataclasses.replace(found, weights=smaller), options)
+    return export_source.from_checkpoint(dataclasses.replace(found, weights=smaller), options)
 
 
 @pytest.mark.parametrize("quantize", LEAST_SAVED)

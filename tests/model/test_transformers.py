@@ -69,7 +69,7 @@ def write(folder, changes):
     network = albert_model.AlbertForPretraining(config)
     weights = fill(network)
     hugging_face.write(
-        model_checkpoint.Contents(source="made", config=config, weights=weights), str(folder)
+        model_checkpoint.ModelCheckpoint(source="made", config=config, weights=weights), str(folder)
     )
     return network
 
@@ -110,7 +110,7 @@ def test_the_outputs_of_pretraining_are_equal(tmp_path, changes):
 def test_the_outputs_of_the_encoder_are_equal(tmp_path, changes):
     config = tiny.config(**changes)
     network = albert_model.Albert(config)
-    made = model_checkpoint.Contents(source="made", config=config, weights=fill(network))
+    made = model_checkpoint.ModelCheckpoint(source="made", config=config, weights=fill(network))
     hugging_face.write(made, str(tmp_path))
     theirs = load(transformers.AlbertModel, tmp_path)
     batch = tiny.batch()

@@ -88,7 +88,7 @@ def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_pat
     made = tiny_checkpoints.make(vocabulary, model=model)
     if model == "classifier":
         rows = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
-        made = model_checkpoint.Contents(
+        made = model_checkpoint.ModelCheckpoint(
             source="", config=made.config, vocabulary=made.vocabulary, weights=made.weights | rows
         )
     (tmp_path / "theirs").mkdir()
