@@ -1,17 +1,26 @@
 """Starts and ends every program of `bin/`: flags, logging, errors in one line."""
 
+import dataclasses
+import inspect
 import io
 import logging as standard_logging
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import tensorflow as tf
-from absl import app, logging
+from absl import app, flags, logging
 
 from albert_tf.errors import UserError
 
+T = TypeVar("T")
+# The flags are those of the program that calls `define_flags`: its --help shows them.
+flags.disclaim_key_flags()
 # TensorFlow's errors have no number to tell them by: that of a full disk is that of a full GPU.
 _REMEDIES = {
     "No space left on device": "Free some space and run it again.",
@@ -27,6 +36,79 @@ def run(main: Callable[[list[str]], None]) -> None:
     """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
     start_logging()
     app.run(lambda argv: _report_mistakes(main, argv))
+
+
+def define_flags(cls: type) -> None:
+    """Defines a flag for each field of a frozen dataclass; without a default it is required.
+
+    Fields are of type str, int, float or bool, or a union of one with None; or a tuple of strings,
+    which a flag lists with commas. The fields of a field that is a dataclass become flags, too. The
+    help is what "Attributes:" of the docstring says of the field. `field(metadata={...})` may have
+
+    * "flag": the name of the flag; None if the field has no flag;
+    * "help": the help, in place of the docstring's;
+    * "choices": the allowed values, of a string;
+    * "lower_bound": the lowest value, of a number;
+    * "repeatable": of a tuple, whether the flag is given once for each value.
+    """
+    for name, kind, field in _flag_fields(cls):
+        if dataclasses.is_dataclass(kind):
+            define_flags(typing.cast(type, kind))
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        options: dict[str, Any] = {"default": default}
+        if default is dataclasses.MISSING:
+            options = {"default": None, "required": True}
+        elif isinstance(default, tuple):
+            options = {"default": list(default)}
+        options["help"] = field.metadata.get("help") or _describe_fields(cls)[field.name]
+        if "choices" in field.metadata:
+            flags.DEFINE_enum(name, enum_values=field.metadata["choices"], **options)
+        elif field.metadata.get("repeatable"):
+            flags.DEFINE_multi_string(name, **options)
+        else:
+            if "lower_bound" in field.metadata:
+                options["lower_bound"] = field.metadata["lower_bound"]
+            _DEFINITIONS[kind](name, **options)
+
+
+_DEFINITIONS: dict[type, Callable] = {
+    bool: flags.DEFINE_bool,
+    float: flags.DEFINE_float,
+    int: flags.DEFINE_integer,
+    str: flags.DEFINE_string,
+    tuple: flags.DEFINE_list,
+}
+
+
+def read_flags(cls: type[T]) -> T:
+    """Returns the dataclass with the values of the flags that `define_flags` made of its fields."""
+    values: dict[str, Any] = {}
+    for name, kind, field in _flag_fields(cls):
+        nested = typing.cast(type, kind) if dataclasses.is_dataclass(kind) else None
+        value = read_flags(nested) if nested else flags.FLAGS[name].value
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    return cls(**values)
+
+
+def _flag_fields(cls: type) -> Iterator[tuple[str, Any, dataclasses.Field]]:
+    """Yields (name of the flag, type without None or type arguments, field)."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if name := field.metadata.get("flag", field.name):
+            kind = hints[field.name]
+            if isinstance(kind, types.UnionType):
+                [kind] = set(typing.get_args(kind)) - {types.NoneType}
+            yield name, typing.get_origin(kind) or kind, field
+
+
+def _describe_fields(cls: type) -> dict[str, str]:
+    """Returns {field: its text in the section "Attributes:" of the docstring}."""
+    section = inspect.getdoc(cls).partition("Attributes:\n")[2]  # type: ignore[union-attr]
+    entries = re.findall(r"^    (\w.*?): (.*(?:\n      .*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
 def start_logging() -> None:

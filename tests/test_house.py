@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import program_flags
 import pytest
 from packaging.requirements import Requirement
 
@@ -74,31 +75,18 @@ def test_files_are_short(path):
     assert num_lines_of_code(path) <= 300
 
 
-def definitions_of_flags(path):
-    """Returns {name: is required} for the flags that a program defines."""
-    calls = [
-        node
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("flags.DEFINE_")
-    ]
-    return {
-        call.args[0].value: any(keyword.arg == "required" for keyword in call.keywords)
-        for call in calls
-    }
-
-
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_help_shows_a_command_and_every_flag(path, run_program, capsys):
     assert run_program(path, "--help") in (0, 1)  # 1 is absl's
     shown = capsys.readouterr().out
     assert f"bin/{path.name} --" in shown
-    for name in definitions_of_flags(path):
+    for name in program_flags.read(path):
         assert re.search(rf"^  --(\[no\])?{name}:", shown, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_stray_arguments_are_refused_in_one_line(path, run_program):
-    required = [name for name, needed in definitions_of_flags(path).items() if needed]
+    required = [name for name, needed in program_flags.read(path).items() if needed]
     message = run_program(path, *(f"--{name}=1" for name in required), "stray")
     assert message.startswith(f"{path.name}: not flags: stray")
     assert "\n" not in message
@@ -131,7 +119,7 @@ def commands(document):
 
 @pytest.mark.parametrize(("document", "least"), [("README.md", 2), ("BUILD.md", 25)])
 def test_commands_in_the_docs_have_the_flags_that_programs_have(document, least):
-    programs = {f"bin/{path.name}": definitions_of_flags(path) for path in PROGRAMS}
+    programs = {f"bin/{path.name}": program_flags.read(path) for path in PROGRAMS}
     found = commands(document)
     assert len(found) >= least
     for program, *arguments in found:

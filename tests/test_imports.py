@@ -115,7 +115,8 @@ def test_folders_are_free_of_what_the_table_says(path):
 
 @for_each_module
 def test_flags_are_for_programs(path):
-    assert "absl.flags" not in set(imported_names(MODULES[path]))
+    if str(path) != "albert_tf/program.py":  # makes flags of a program's dataclass
+        assert "absl.flags" not in set(imported_names(MODULES[path]))
 
 
 def test_the_table_has_no_cycle():

@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import subprocess
 import sys
@@ -104,3 +105,76 @@ def test_what_a_shell_sees():
         [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "-c: seed: must be 3.\n")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Size:
+    """A size.
+
+    Attributes:
+        width, height: in metres,
+            or in feet.
+        unit: of both.
+    """
+
+    width: int = dataclasses.field(default=3, metadata={"lower_bound": 1})
+    height: float | None = None
+    unit: str = dataclasses.field(default="m", metadata={"choices": ["m", "feet"]})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Arguments.
+
+    Attributes:
+        files: patterns.
+        options: some.
+        names: others.
+        is_big: whether it is.
+        size: see `Size`.
+    """
+
+    files: tuple[str, ...]
+    options: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"flag": "set", "repeatable": True}
+    )
+    names: tuple[str, ...] = ("a", "b")
+    is_big: bool = True
+    size: Size = Size()
+    cache: int = dataclasses.field(default=5, metadata={"flag": None})
+
+
+@pytest.fixture
+def defined():
+    before = set(flags.FLAGS)
+    program.define_flags(Arguments)
+    yield set(flags.FLAGS) - before
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+def test_flags_are_the_fields_of_a_dataclass(defined, run):
+    assert defined == {"files", "set", "names", "is_big", "width", "height", "unit"}
+    arguments = []
+    given = ["--files=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
+    assert not run(lambda _: arguments.append(program.read_flags(Arguments)), *given)
+    size = Size(height=2.0, unit="feet")
+    assert arguments == [
+        Arguments(files=("a", "b"), options=("x=1,2", "y=3"), is_big=False, size=size)
+    ]
+    assert flags.FLAGS["width"].help == flags.FLAGS["height"].help == "in metres, or in feet."
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--width=0", "not a positive integer"),
+        ("--unit=inch", "feet"),
+        ("--height=tall", "tall"),
+        ("--noset", "set"),
+        ("--is_big", "--files must have a value"),
+    ],
+)
+def test_values_that_are_not_of_the_field_are_refused(defined, run, argument, message, capsys):
+    assert run(fail_with(AssertionError("ran")), argument)
+    assert message in "".join(capsys.readouterr())

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import grpc
+import program_flags
 import pytest
 import rest
 import stand_in
@@ -142,10 +143,6 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     _serve(run_program, capsys)
 
 
-def known_flags(program):
-    return set(re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', (ROOT / program).read_text()))
-
-
 def used_flags(arguments):
     return {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
 
@@ -157,7 +154,7 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
     planned = [c for c in commands("Plan a run") if c[0] == "bin/plan_training"]
     compiled = []
     for program, *arguments in planned:
-        assert used_flags(arguments) <= known_flags(program)
+        assert used_flags(arguments) <= program_flags.read(ROOT / program).keys()
         if {"--compile", "--search"} & set(arguments):
             compiled += [word for word in arguments if "=" not in word]
         else:
@@ -204,7 +201,10 @@ def test_programs_tell_a_command_that_works(name):
     for line, before in zip(lines, ["", *lines], strict=False):
         start = rf"    bin/{name}" if not before.endswith("\\") else " {7}"
         assert re.match(rf"{start}( \S+)+$", line), line
-        assert used_flags(shlex.split(line.rstrip("\\"))) <= known_flags(f"bin/{name}")
+        assert (
+            used_flags(shlex.split(line.rstrip("\\")))
+            <= program_flags.read(ROOT / f"bin/{name}").keys()
+        )
 
 
 def _serve(run_program, capsys):

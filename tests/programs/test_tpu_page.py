@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import program_flags
 import pytest
 import tensorflow as tf
 
@@ -61,13 +62,11 @@ def test_the_page_says_of_each_block_whether_it_was_run():
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in programs()}))
 def test_programs_have_these_flags(name):
-    source = (ROOT / name).read_text()
-    known = set(re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source))
+    known = program_flags.read(ROOT / name)
     for _, arguments in [found for found in programs() if found[0] == name]:
         used = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
-        assert used <= known
-        required = re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"[^)]*required=True', source)
-        assert used >= set(required)
+        assert used <= known.keys()
+        assert used >= {flag for flag, required in known.items() if required}
 
 
 @pytest.mark.parametrize(
