@@ -1,9 +1,9 @@
-"""Downloaded archives (.tar.gz), opened without trusting them."""
+"""Opens downloaded archives (.tar.gz), which are not trusted."""
 
 import contextlib
+import functools
 import gzip
 import os
-import shutil
 import tarfile
 import tempfile
 import zlib
@@ -12,23 +12,19 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 
 ENDINGS = (".tar.gz", ".tgz", ".tar")
-# The last three are of a member below another that is no folder. Other OSErrors are the disk's.
+# The last three come from a member below another that is a file. Other OSErrors are the disk's.
 _CORRUPT = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError),
     *(FileExistsError, IsADirectoryError, NotADirectoryError),
 )
-_CHUNK = 1 << 20
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[str]:
-    """Yields a folder: `path` itself, or what an archive holds, in a temporary one.
-
-    Python's own safe extraction (`filter="data"`) is not in all versions that we run on, so members
-    are checked and copied here: plain files and folders below the target, and nothing else.
+def open_archive(path: str) -> Iterator[str]:
+    """Yields a folder: `path` itself, or a temporary one with the content of an archive.
 
     Raises:
         UserError: there is no such path, the archive is damaged, or a member would leave the folder
@@ -37,63 +33,45 @@ def opened(path: str) -> Iterator[str]:
     if not path.endswith(ENDINGS) or tf.io.gfile.isdir(path):
         yield path
         return
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"there is no file {path!r}.")
+    require(tf.io.gfile.exists(path), f"there is no file {path!r}.")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         with tf.io.gfile.GFile(path, "rb") as file:
             _extract(file, path, folder)
+        # Archives have one folder around all files, or none.
+        names = os.listdir(folder)
+        inner = os.path.join(folder, *names[:1])
         try:
-            yield _top(folder)
-        except UserError as error:  # of what is in it: the temporary folder means nothing to users
+            yield inner if len(names) == 1 and os.path.isdir(inner) else folder
+        except UserError as error:  # users do not know the temporary folder
             message = str(error).replace(folder, path)
             raise UserError(f"{message} (Unpack the archive to change what is in it.)") from None
 
 
 def _extract(file: IO[bytes], path: str, folder: str) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise UserError(f"{path}: this Python cannot unpack archives safely. Update Python.")
+    is_zipped = file.read(2) == b"\x1f\x8b"  # whatever its name: browsers unzip
+    file.seek(0)
+    content: Any = gzip.GzipFile(fileobj=file) if is_zipped else contextlib.nullcontext(file)
     try:
-        with _unzipped(file) as content, tarfile.open(fileobj=content, mode="r:") as archive:
-            for member in archive:
-                _copy(archive, member, path, folder)
-            _check_end(archive, content)
+        with content as tar, tarfile.open(fileobj=tar, mode="r:") as archive:
+            archive.extractall(folder, filter=functools.partial(_filter_member, path))
+            # The end is zeros; at a damaged header tarfile stops without an error, too.
+            tar.seek(archive.offset)
+            if tar.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise tarfile.ReadError("a header makes no sense")
+            while tar.read(1 << 20):  # gzip compares its checksum at the end
+                pass
     except UserError:
         raise
     except _CORRUPT as error:
         raise UserError(f"{path}: a damaged archive ({error}). Download it again.") from None
 
 
-def _unzipped(file: IO[bytes]) -> Any:
-    is_zipped = file.read(2) == b"\x1f\x8b"  # whatever its name: browsers unzip
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if is_zipped else contextlib.nullcontext(file)
-
-
-def _check_end(archive: tarfile.TarFile, content: IO[bytes]) -> None:
-    """Tells the end, zeros, from a damaged header, at which tarfile stops without a word."""
-    content.seek(archive.offset)
-    if content.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-        raise tarfile.ReadError("a header makes no sense")
-    while content.read(_CHUNK):  # gzip compares its checksum when all was read
-        pass
-
-
-def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: str) -> None:
-    target = os.path.normpath(os.path.join(folder, member.name))
-    inside = target == folder or target.startswith(folder + os.sep)
-    if os.path.isabs(member.name) or ".." in member.name.split("/") or not inside:
+def _filter_member(path: str, member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Tarfile's own filter, but it refuses what that would rename or allow: no path up, no link."""
+    if os.path.isabs(member.name) or ".." in member.name.split("/"):
         raise UserError(f"{path}: {member.name!r} would be written elsewhere. Do not trust it.")
-    if member.isdir():
-        os.makedirs(target, exist_ok=True)
-        return
-    content = archive.extractfile(member) if member.isreg() else None
-    if content is None:
+    if not (member.isreg() or member.isdir()):
         raise UserError(f"{path}: {member.name!r} is neither file nor folder. Do not trust it.")
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(target, "wb") as copy:
-        shutil.copyfileobj(content, copy)
-
-
-def _top(folder: str) -> str:
-    """The folder in which the files are: archives have one around them all, or none."""
-    names = os.listdir(folder)
-    inner = os.path.join(folder, names[0]) if len(names) == 1 else ""
-    return inner if inner and os.path.isdir(inner) else folder
+    return tarfile.data_filter(member, folder).replace(mtime=None, deep=False)

@@ -132,7 +132,7 @@ def read(path: str, name: str | None = None) -> ModelCheckpoint:
     Raises:
         UserError: nothing there, no format that is known, damaged, or its parts do not agree.
     """
-    with archives.opened(path) as opened:
+    with archives.open_archive(path) as opened:
         format = get(name or detect(opened))
         what = format.read(format.place(opened))
     return model_checkpoint.check(dataclasses.replace(what, source=path))

@@ -5,7 +5,7 @@ import gzip
 import io
 import os
 import random
-import shutil
+import stat
 import tarfile
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_a_published_archive_is_read(tmp_path, top):
 
 
 def test_folders_are_left_as_they_are(tmp_path):
-    with archives.opened(str(tmp_path)) as folder:
+    with archives.open_archive(str(tmp_path)) as folder:
         assert folder == str(tmp_path)
 
 
@@ -51,7 +51,7 @@ def test_folders_are_left_as_they_are(tmp_path):
 )
 def test_no_member_leaves_the_folder(tmp_path, name):
     path = archive(tmp_path / "x.tar.gz", (name, tarfile.REGTYPE, b"x"))
-    with pytest.raises(UserError, match="would be written elsewhere"), archives.opened(path):
+    with pytest.raises(UserError, match="would be written elsewhere"), archives.open_archive(path):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["x.tar.gz"]
 
@@ -61,7 +61,7 @@ def test_no_member_leaves_the_folder(tmp_path, name):
 )
 def test_no_links_and_no_devices(tmp_path, kind):
     path = archive(tmp_path / "x.tgz", ("link", kind, b""))
-    with pytest.raises(UserError, match="'link' is neither file nor folder"), archives.opened(path):
+    with pytest.raises(UserError, match="'link' is neither file nor folder"), archives.open_archive(path):
         pass
 
 
@@ -70,7 +70,7 @@ def test_a_cut_archive_is_named(tmp_path):
     content = (tmp_path / "x.tar.gz").read_bytes()
     for damaged in (content[: len(content) // 2], b"no archive", b""):
         (tmp_path / "x.tar.gz").write_bytes(damaged)
-        with pytest.raises(UserError, match="a damaged archive") as caught, archives.opened(path):
+        with pytest.raises(UserError, match="a damaged archive") as caught, archives.open_archive(path):
             pass
         assert "\n" not in str(caught.value)
 
@@ -83,7 +83,7 @@ def fuzzed(path, content, count):
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         try:
-            with archives.opened(str(path)) as folder:
+            with archives.open_archive(str(path)) as folder:
                 yield {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
         except UserError as error:
             assert "\n" not in str(error)
@@ -110,41 +110,65 @@ def test_no_member_of_a_damaged_tar_vanishes(tmp_path):
         assert len(found) == len(MEMBERS)  # a tar says nothing of the content of its members
     for length in range(512, 8000, 512):
         path.write_bytes(content[:length])
-        with pytest.raises(UserError, match="a damaged archive"), archives.opened(str(path)):
+        with pytest.raises(UserError, match="a damaged archive"), archives.open_archive(str(path)):
             pass
 
 
 def test_an_archive_that_was_unzipped_under_its_name(tmp_path):
     path = Path(archive(tmp_path / "x.tar.gz", *members()))
     path.write_bytes(gzip.decompress(path.read_bytes()))
-    with archives.opened(str(path)) as folder:
+    with archives.open_archive(str(path)) as folder:
         assert sorted(os.listdir(folder)) == ["a", "b", "c"]
+
+
+def test_members_keep_neither_dates_nor_special_rights(tmp_path):
+    path = tmp_path / "x.tgz"
+    info = tarfile.TarInfo("program")
+    info.mode, info.mtime = 0o6711, 8**11 - 1
+    with tarfile.open(path, "w:gz") as tar:
+        tar.addfile(info)
+    with archives.open_archive(str(path)) as folder:
+        found = os.stat(f"{folder}/program")
+    assert stat.S_IMODE(found.st_mode) == 0o711
+    assert found.st_mtime < 8**11 - 1
+
+
+def test_a_python_without_safe_extraction_is_named(tmp_path, monkeypatch):
+    path = archive(tmp_path / "x.tgz", *members())
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(UserError, match="Update Python"), archives.open_archive(path):
+        pass
+
+
+def test_an_empty_archive_is_an_empty_folder(tmp_path):
+    with archives.open_archive(archive(tmp_path / "x.tgz")) as folder:
+        assert os.listdir(folder) == []
 
 
 def test_a_member_below_a_file(tmp_path):
     path = archive(tmp_path / "x.tgz", *members(), ("a/d", tarfile.REGTYPE, b""))
-    with pytest.raises(UserError, match="a damaged archive"), archives.opened(path):
+    with pytest.raises(UserError, match="a damaged archive"), archives.open_archive(path):
         pass
 
 
 def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
-    def fail(source, target):
+    def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfileobj", fail)
     path = archive(tmp_path / "x.tgz", *members())
-    with pytest.raises(OSError, match="No space left on device"), archives.opened(path):
+    monkeypatch.setattr(tarfile, "copyfileobj", fail)
+    with pytest.raises(OSError, match="No space left on device"), archives.open_archive(path):
         pass
 
 
 def test_a_folder_with_the_name_of_an_archive(tmp_path):
     (tmp_path / "x.tar.gz").mkdir()
-    with archives.opened(f"{tmp_path}/x.tar.gz") as folder:
+    with archives.open_archive(f"{tmp_path}/x.tar.gz") as folder:
         assert folder == f"{tmp_path}/x.tar.gz"
 
 
 def test_an_archive_that_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="there is no file"), archives.opened(f"{tmp_path}/x.tgz"):
+    with pytest.raises(UserError, match="there is no file"), archives.open_archive(f"{tmp_path}/x.tgz"):
         pass
 
 
