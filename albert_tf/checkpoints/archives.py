@@ -74,4 +74,4 @@ def _filter_member(path: str, member: tarfile.TarInfo, folder: str) -> tarfile.T
         raise UserError(f"{path}: {member.name!r} would be written elsewhere. Do not trust it.")
     if not (member.isreg() or member.isdir()):
         raise UserError(f"{path}: {member.name!r} is neither file nor folder. Do not trust it.")
-    return tarfile.data_filter(member, folder).replace(mtime=None, deep=False)
+    return tarfile.data_filter(member, folder).replace(mtime=0, deep=False)

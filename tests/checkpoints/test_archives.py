@@ -61,7 +61,10 @@ def test_no_member_leaves_the_folder(tmp_path, name):
 )
 def test_no_links_and_no_devices(tmp_path, kind):
     path = archive(tmp_path / "x.tgz", ("link", kind, b""))
-    with pytest.raises(UserError, match="'link' is neither file nor folder"), archives.open_archive(path):
+    with (
+        pytest.raises(UserError, match="'link' is neither file nor folder"),
+        archives.open_archive(path),
+    ):
         pass
 
 
@@ -70,7 +73,10 @@ def test_a_cut_archive_is_named(tmp_path):
     content = (tmp_path / "x.tar.gz").read_bytes()
     for damaged in (content[: len(content) // 2], b"no archive", b""):
         (tmp_path / "x.tar.gz").write_bytes(damaged)
-        with pytest.raises(UserError, match="a damaged archive") as caught, archives.open_archive(path):
+        with (
+            pytest.raises(UserError, match="a damaged archive") as caught,
+            archives.open_archive(path),
+        ):
             pass
         assert "\n" not in str(caught.value)
 
@@ -168,7 +174,10 @@ def test_a_folder_with_the_name_of_an_archive(tmp_path):
 
 
 def test_an_archive_that_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="there is no file"), archives.open_archive(f"{tmp_path}/x.tgz"):
+    with (
+        pytest.raises(UserError, match="there is no file"),
+        archives.open_archive(f"{tmp_path}/x.tgz"),
+    ):
         pass
 
 
