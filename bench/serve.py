@@ -21,7 +21,7 @@ from absl import app, flags
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
-from albert_tf.model import albert_model
+from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 from export import export_source, model_kinds, saved_model
@@ -41,7 +41,7 @@ def make_source() -> export_source.Source:
         config=config,
         weights={
             k: v.numpy()
-            for k, v in albert_model.weights_by_name(albert_model.Albert(config)).items()
+            for k, v in weight_names.weights_by_name(albert_model.Albert(config)).items()
         },
         vocabulary=model_checkpoint.read_vocabulary(VOCABULARY.value, names)
         if VOCABULARY.value

@@ -12,7 +12,7 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model, weight_names
+from albert_tf.model import weight_names
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
@@ -169,7 +169,7 @@ def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
         )
     options = dataclasses.replace(options, labels=_labels(what, options))
     network = kind.network(what.config, options)
-    weights = albert_model.weights_by_name(network)
+    weights = weight_names.weights_by_name(network)
     loaded = weights.keys() & what.weights.keys()
     for name in loaded:
         weights[name].assign(what.weights[name].astype(weights[name].dtype.as_numpy_dtype))

@@ -94,7 +94,7 @@ def write_encoder(source: Source, folder: str) -> None:
     """
     network = source.network
     albert = network.albert if isinstance(network, albert_model.AlbertForPretraining) else network
-    weights = albert_model.weights_by_name(network)
+    weights = weight_names.weights_by_name(network)
     parts = {
         part: [weights[name] for name in shapes if name in weights]
         for part, shapes in weight_names.parts(source.config).items()

@@ -21,7 +21,7 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model, ops
+from albert_tf.model import ops, weight_names
 from albert_tf.model.weight_names import POOLER
 from export import model_card, server_ops, signatures, warmup
 from export.export_source import Source
@@ -149,7 +149,7 @@ def weights_read_by(
 ) -> dict[str, tf.Variable]:
     """The variables of the model that functions read, by published name."""
     read = {id(variable) for function in functions for variable in function.variables}
-    weights = albert_model.weights_by_name(source.network)
+    weights = weight_names.weights_by_name(source.network)
     return {name: variable for name, variable in weights.items() if id(variable) in read}
 
 

@@ -19,7 +19,7 @@ from albert_tf import config, config_io, files
 from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model
+from albert_tf.model import weight_names
 from albert_tf.optim import lamb
 from albert_tf.records import manifest
 
@@ -36,7 +36,7 @@ _KEY = re.compile(r"weights/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")
 def make(network: keras.Model, optimizer: lamb.Lamb, position: tf.Variable) -> tf.train.Checkpoint:
     """What a training run saves and resumes from."""
     return tf.train.Checkpoint(
-        weights=albert_model.weights_by_name(network),
+        weights=weight_names.weights_by_name(network),
         slots=optimizer.slots(),
         step=optimizer.iterations.value,
         position=position,
@@ -231,7 +231,7 @@ def assign(
     Raises:
         UserError: another name is; names the first of each. Or nothing would be loaded.
     """
-    variables = albert_model.weights_by_name(network)
+    variables = weight_names.weights_by_name(network)
     names = matching.check(
         {name: array.shape for name, array in found.items()},
         {name: tuple(variable.shape) for name, variable in variables.items()},

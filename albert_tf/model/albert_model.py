@@ -124,8 +124,3 @@ class AlbertForPretraining(keras.Model):
             "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
             "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
         }
-
-
-def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
-    """The model's raw variables under the names of the published checkpoints, sorted by name."""
-    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}

@@ -5,6 +5,9 @@ Letters of the shapes: see `layers`. The model makes variables of these names (`
 
 from collections.abc import Set
 
+import keras
+import tensorflow as tf
+
 from albert_tf.config import AlbertConfig
 
 Shapes = dict[str, tuple[int, ...]]
@@ -125,3 +128,8 @@ def wanted(config: AlbertConfig, names: Set[str]) -> Shapes:
     present = {ENCODER} | {part for part, shapes in found.items() if shapes.keys() & names}
     model = next((model for model in _MODELS if present <= model), present)
     return {name: shape for part in sorted(model) for name, shape in found[part].items()}
+
+
+def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
+    """The model's raw variables under the names of the published checkpoints, sorted by name."""
+    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}

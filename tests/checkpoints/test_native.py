@@ -7,7 +7,7 @@ import tiny_run
 
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model
+from albert_tf.model import weight_names
 
 
 def build(**overrides):
@@ -35,8 +35,8 @@ def test_a_run_is_resumed_whole(tmp_path):
     for weight in after.trainable_weights:
         weight.assign(weight * 0 + 3)
     assert native.resume(native.make(after, optimizer, position), folder) == prefix
-    for name, weight in albert_model.weights_by_name(before).items():
-        np.testing.assert_array_equal(weight, albert_model.weights_by_name(after)[name])
+    for name, weight in weight_names.weights_by_name(before).items():
+        np.testing.assert_array_equal(weight, weight_names.weights_by_name(after)[name])
     for number, slot in enumerate(optimizer.slots().values()):
         np.testing.assert_array_equal(slot, np.full(slot.shape, 0.5 + number))
     assert (int(optimizer.iterations.numpy()), int(position.numpy())) == (7, 9)
@@ -68,7 +68,7 @@ def test_a_folder_that_tensorflow_does_not_open_is_told_at_once(tmp_path):
 
 def test_the_keys_are_the_published_names(tmp_path):
     network, prefix = saved(str(tmp_path))
-    assert native.read_weights(prefix).keys() == albert_model.weights_by_name(network).keys()
+    assert native.read_weights(prefix).keys() == weight_names.weights_by_name(network).keys()
     assert "bert/embeddings/word_embeddings" in native.read_weights(prefix)
 
 

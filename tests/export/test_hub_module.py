@@ -14,7 +14,7 @@ from tensorflow.python.saved_model import loader_impl
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model, weight_names
+from albert_tf.model import weight_names
 from albert_tf.train import run_dir
 from export import hub_module
 
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_the_model(exported, encoder, training):
     """Also through the fast forms of training, whose gradients are written by hand."""
     inputs, ids = batch()
     network = exported[0].network
-    weights = albert_model.weights_by_name(network)
+    weights = weight_names.weights_by_name(network)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder.sop(inputs, training=training)["sop_logits"] ** 2)
     names = [

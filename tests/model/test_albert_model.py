@@ -7,7 +7,8 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model.albert_model import Albert, AlbertForPretraining, weights_by_name
+from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.weight_names import weights_by_name
 
 CONFIGS = {
     "factorised": tiny.config(),

@@ -11,7 +11,8 @@ import tiny
 from tiny import assert_close
 
 from albert_tf.model import encoder
-from albert_tf.model.albert_model import Albert, weights_by_name
+from albert_tf.model.albert_model import Albert
+from albert_tf.model.weight_names import weights_by_name
 
 # Without a mapping from E to D, an encoder's output can be put into it once more.
 SQUARE = {"embedding_size": 8}

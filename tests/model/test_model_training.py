@@ -6,7 +6,8 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model.albert_model import Albert, AlbertForPretraining, weights_by_name
+from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.weight_names import weights_by_name
 
 DROPOUT = tiny.config(
     num_hidden_layers=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tiny
 
-from albert_tf.model.albert_model import AlbertForPretraining, weights_by_name
+from albert_tf.model.albert_model import AlbertForPretraining
+from albert_tf.model.weight_names import weights_by_name
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "goldens" / "ramp.npz"
 

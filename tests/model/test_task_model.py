@@ -7,7 +7,7 @@ import tiny
 import tiny_tasks
 from tiny import assert_close
 
-from albert_tf.model import albert_model, task_losses, weight_names
+from albert_tf.model import task_losses, weight_names
 from albert_tf.model.losses import mean_loss
 
 SEED = tf.constant([3, 4])
@@ -54,7 +54,7 @@ def test_weights_bear_their_published_names(head):
         for part in (weight_names.ENCODER, weight_names.POOLER, PARTS[head])
         for name, shape in parts[part].items()
     }
-    made = albert_model.weights_by_name(tiny_tasks.make(head))
+    made = weight_names.weights_by_name(tiny_tasks.make(head))
     assert {name: tuple(weight.shape) for name, weight in made.items()} == expected
 
 
@@ -70,7 +70,7 @@ def test_a_gradient_reaches_every_trained_weight(head):
     assert all(isinstance(gradient, tf.Tensor) for gradient in found)
     assert all(np.isfinite(gradient).all() for gradient in found)
     pooled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-    left_out = set(albert_model.weights_by_name(made)) - {weight.path for weight in weights}
+    left_out = set(weight_names.weights_by_name(made)) - {weight.path for weight in weights}
     assert left_out == (pooled if head.startswith("span") else set())
 
 
@@ -116,6 +116,6 @@ def test_training_with_dropout_needs_a_seed():
 
 def test_seeds_make_the_head():
     one, same = (tiny_tasks.make("classification", fill=False) for _ in range(2))
-    weights = [albert_model.weights_by_name(made)["output_weights"].numpy() for made in (one, same)]
+    weights = [weight_names.weights_by_name(made)["output_weights"].numpy() for made in (one, same)]
     np.testing.assert_array_equal(*weights)
     assert 0.003 < weights[0].std() < 0.04  # truncated normal of 0.02

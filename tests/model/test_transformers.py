@@ -19,7 +19,7 @@ from albert_tf.checkpoints import (
     native,
 )
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model
+from albert_tf.model import albert_model, weight_names
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -56,7 +56,7 @@ def fill(network):
     """Numbers for every weight; for a large one of a size at which it can still tell tokens."""
     weights = tiny.fill(network)
     if network.count_params() > 1e6:
-        variables = albert_model.weights_by_name(network)
+        variables = weight_names.weights_by_name(network)
         for name in (name for name in weights if weights[name].ndim == 2):
             weights[name] *= np.float32(0.05)
             variables[name].assign(weights[name])

@@ -22,7 +22,7 @@ from albert_tf.model import albert_model, weight_names
 )
 def test_they_are_those_of_the_model(changes):
     config = tiny.config(**changes)
-    variables = albert_model.weights_by_name(albert_model.AlbertForPretraining(config))
+    variables = weight_names.weights_by_name(albert_model.AlbertForPretraining(config))
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}
     assert weight_names.shapes(config) == expected
 

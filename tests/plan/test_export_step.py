@@ -14,7 +14,7 @@ import tiny_run
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.model import losses
-from albert_tf.model.albert_model import weights_by_name
+from albert_tf.model.weight_names import weights_by_name
 from albert_tf.pipelines import pretraining
 from albert_tf.train import train_state
 from plan.aot import artifact, environment, lowering

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
-from albert_tf.model import albert_model
+from albert_tf.model import albert_model, weight_names
 from albert_tf.pipelines import pretraining
 from plan.aot import lowering
 
@@ -55,7 +55,7 @@ def test_new_state_is_what_the_module_says_it_is(name, request):
 
 def test_the_state_is_the_real_model_and_its_moments(alone):
     network = albert_model.AlbertForPretraining(tiny_run.albert())
-    shapes = {name: tuple(w.shape) for name, w in albert_model.weights_by_name(network).items()}
+    shapes = {name: tuple(w.shape) for name, w in weight_names.weights_by_name(network).items()}
     expected = {
         f"{name}{end}": s for name, s in shapes.items() for end in ("", "/adam_m", "/adam_v")
     }

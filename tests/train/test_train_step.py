@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny_run
 from replicas import two_replicas
 
-from albert_tf.model import albert_model, losses
+from albert_tf.model import losses, weight_names
 from albert_tf.pipelines import pretraining
 from albert_tf.train import train_step
 
@@ -57,7 +57,7 @@ def train(
     )
     steps, totals = zip(*loops, strict=True)
     assert steps == (2, 3)
-    weights = [w.numpy() for w in albert_model.weights_by_name(network).values()]
+    weights = [w.numpy() for w in weight_names.weights_by_name(network).values()]
     slots = [v.numpy() for _, v in sorted(optimizer.slots().items())]
     return totals[-1], weights, slots
 
@@ -97,7 +97,7 @@ def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
 
 def test_training_moves_every_weight_but_the_ones_nothing_reaches(plain):
     network, _ = tiny_run.network(ONE(), tiny_run.albert())
-    before = {name: w.numpy() for name, w in albert_model.weights_by_name(network).items()}
+    before = {name: w.numpy() for name, w in weight_names.weights_by_name(network).items()}
     moved = [
         name
         for (name, w), after in zip(before.items(), plain[1], strict=True)
@@ -109,7 +109,7 @@ def test_training_moves_every_weight_but_the_ones_nothing_reaches(plain):
 
 def test_without_a_sentence_task_what_no_gradient_reaches_stays_as_it_is():
     network, _ = tiny_run.network(ONE(), tiny_run.albert())
-    before = albert_model.weights_by_name(network)
+    before = weight_names.weights_by_name(network)
     _, weights, slots = train(ONE(), task="none")
     for (name, weight), after in zip(before.items(), weights, strict=True):
         still = name.startswith(("bert/pooler", "cls/seq_relationship"))
