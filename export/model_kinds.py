@@ -92,7 +92,11 @@ def _vectors(network, ids, options) -> Tensors:
 
 def _embedding(network, ids, options) -> Tensors:
     if options.pooling == "first":
-        return {"embedding": float32(network(ids, positions=_no_positions(ids))["pooled_output"])}
+        return {
+            "embedding": float32(
+                network(ids, positions=albert_model.no_positions(ids))["pooled_output"]
+            )
+        }
     vectors = float32(network(ids)["sequence_output"])  # [B, S, D]
     weights = tf.cast(ids[features.INPUT_MASK], tf.float32)
     # A row of padding alone, as a server adds to fill up a batch, gives 0 and not NaN.
@@ -102,8 +106,8 @@ def _embedding(network, ids, options) -> Tensors:
 
 def _guesses(network, ids, options) -> Tensors:
     positions = checked_positions(ids[features.MASKED_LM_POSITIONS], ids[features.INPUT_IDS])
-    vectors = network.albert(_only_ids(ids), positions=positions)["sequence_output"]
-    logits = float32(network.masked_lm(vectors))  # [B, P, V]
+    outputs = network.albert(_only_ids(ids), positions=positions, pooled=False)
+    logits = float32(network.masked_lm(outputs["sequence_output"]))  # [B, P, V]
     best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
     return {
         "masked_lm_logits": logits,
@@ -141,10 +145,7 @@ def _chosen(name: str, logits: tf.Tensor, labels: tuple[str, ...]) -> Tensors:
 
 def _head(network: task_model.AlbertForTask, ids: Mapping[str, tf.Tensor]) -> Tensors:
     """What the head says; ids [B, S], of choices [B * C, S]."""
-    reads = network.head.reads
-    positions = _no_positions(ids) if reads == "pooled_output" else None
-    outputs = network.albert(_only_ids(ids), positions=positions)
-    return dict(network.head(outputs[reads], ids))
+    return dict(network.apply(_only_ids(ids), ids))
 
 
 def float32(x: tf.Tensor) -> tf.Tensor:
@@ -153,11 +154,6 @@ def float32(x: tf.Tensor) -> tf.Tensor:
 
 def _only_ids(batch: Mapping[str, tf.Tensor]) -> Tensors:
     return {name: batch[name] for name in NAMES}
-
-
-def _no_positions(ids: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Spares the last block all tokens but the first."""
-    return tf.zeros([tf.shape(ids[features.INPUT_IDS])[0], 0], tf.int32)
 
 
 def _rows(x: tf.Tensor) -> tf.Tensor:  # [B, C, S] -> [B * C, S], of empty batches too

@@ -22,7 +22,6 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
 from albert_tf.model import ops, weight_names
-from albert_tf.model.weight_names import POOLER
 from export import model_card, server_ops, signatures, warmup
 from export.export_source import Source
 from export.requests.serving_signature import PREDICT, Signature
@@ -105,7 +104,7 @@ def save(
     source: Source, found: Mapping[str, Signature], folder: str
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Writes variables, graph and assets into a folder; returns the traced signatures."""
-    with ops.without_gradients(), _needed_alone(source):
+    with ops.without_gradients():
         traced = {id(signature): _traced(signature) for signature in found.values()}
     functions = {name: traced[id(signature)] for name, signature in found.items()}
     root = tf.Module()
@@ -114,23 +113,6 @@ def save(
         tf.saved_model.save(root, folder, signatures=functions)
     _set_methods(found, folder)
     return functions
-
-
-@contextlib.contextmanager
-def _needed_alone(source: Source) -> Iterator[None]:
-    """Within, what the kind does not need is not computed, so that a graph does not read it.
-
-    A graph reads what it computes, used or not, and the checkpoint may lack the pooler: what is
-    stored would be random numbers.
-    """
-    albert = getattr(source.network, "albert", source.network)
-    pooler = albert.pooler
-    try:
-        if POOLER not in source.kind.parts:
-            albert.pooler = tf.identity
-        yield
-    finally:
-        albert.pooler = pooler
 
 
 def _traced(signature: Signature) -> tf.types.experimental.ConcreteFunction:

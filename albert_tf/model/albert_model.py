@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -28,7 +29,8 @@ class Albert(keras.Model):
 
     With `positions=` ([B, R] integers) the last block computes no other tokens than the first and
     these, which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs`
-    [B, 1 + R, D].
+    [B, 1 + R, D]. With `pooled=False` there is no `pooled_output`, and a graph reads no weights of
+    the pooler.
 
     Args:
         config: the model.
@@ -66,7 +68,9 @@ class Albert(keras.Model):
                 )
         self.built = True
 
-    def call(self, batch: Batch, training=False, seed=None, positions=None) -> dict[str, tf.Tensor]:
+    def call(
+        self, batch: Batch, training=False, seed=None, positions=None, pooled=True
+    ) -> dict[str, Any]:
         ids = batch[features.INPUT_IDS]
         self._check(ids, training, seed)
         mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
@@ -80,12 +84,12 @@ class Albert(keras.Model):
         last = whole if positions is None else [whole[0], tf.shape(positions)[1], whole[2]]
         shapes = [whole] * (len(outputs) - 1) + [last]
         outputs = [tf.reshape(x, shape) for x, shape in zip(outputs, shapes, strict=True)]
-        first, last = outputs[-1][:, 0], outputs[-1]
-        return {
+        last = outputs[-1]
+        found = {
             "sequence_output": last if positions is None else last[:, 1:],
-            "pooled_output": tf.tanh(self.pooler(first)),
             "encoder_outputs": outputs,
         }
+        return found | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else found
 
     def _check(self, ids, training, seed) -> None:
         longest = self.config.max_position_embeddings
@@ -96,6 +100,11 @@ class Albert(keras.Model):
         dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
         if training and dropout and seed is None:
             raise ValueError("training with dropout needs seed=, another one every step.")
+
+
+def no_positions(batch: Batch) -> tf.Tensor:
+    """The `positions` [B, 0] with which the last block computes the first token alone."""
+    return tf.zeros([tf.shape(batch[features.INPUT_IDS])[0], 0], tf.int32)
 
 
 class AlbertForPretraining(keras.Model):

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import task_heads
+from albert_tf.model import albert_model, task_heads
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import features
 
@@ -51,19 +51,30 @@ class AlbertForTask(keras.Model):
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
         if training and seed is None and self.albert.config.classifier_dropout_prob:
             raise ValueError("training with dropout needs seed=, another one every step.")
-        positions = None
-        tokens = {name: self._apart(batch[name]) for name in _TOKENS if name in batch}
-        if self.head.reads == "pooled_output":
-            # The last block need not compute any other token than the first.
-            positions = tf.zeros([tf.shape(tokens[features.INPUT_IDS])[0], 0], tf.int32)
-        outputs = self.albert(tokens, training=training, seed=seed, positions=positions)
-        return self.head(outputs[self.head.reads], batch, training=training, seed=seed)
+        tokens = {name: self._split_choices(batch[name]) for name in _TOKENS if name in batch}
+        return self.apply(tokens, batch, training=training, seed=seed)
 
-    def _apart(self, x):  # [B, C * S] -> [B * C, S], the choices as sequences of their own
+    def apply(
+        self, tokens: Batch, batch: Batch, training=False, seed=None
+    ) -> Mapping[str, tf.Tensor]:
+        """`call`, where each of the choices is a sequence of its own: `tokens` are [B * C, S]."""
+        pooled = self.reads_pooled_output
+        # The last block need not compute any other token than the first.
+        positions = albert_model.no_positions(tokens) if pooled else None
+        options = {"training": training, "seed": seed}
+        outputs = self.albert(tokens, positions=positions, pooled=pooled, **options)
+        return self.head(outputs[self.head.reads], batch, **options)
+
+    @property
+    def reads_pooled_output(self) -> bool:
+        """Whether the head reads the pooler's vectors; a head of tokens does not."""
+        return self.head.reads == "pooled_output"
+
+    def _split_choices(self, x):  # [B, C * S] -> [B * C, S]
         return tf.reshape(x, [-1, x.shape[1] // self.choices]) if self.choices > 1 else x
 
     def trained_weights(self) -> list[keras.Variable]:
         """The weights that a gradient reaches: a head of tokens leaves the pooler as it is."""
         unreached = self.albert.pooler.trainable_weights
-        left_out = set() if self.head.reads == "pooled_output" else {id(w) for w in unreached}
+        left_out = set() if self.reads_pooled_output else {id(w) for w in unreached}
         return [weight for weight in self.trainable_weights if id(weight) not in left_out]

@@ -75,6 +75,16 @@ def test_a_gradient_reaches_every_trained_weight(head):
 
 
 @every_head
+def test_a_graph_reads_the_pooler_only_for_a_head_that_reads_pooled_vectors(head):
+    made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
+    function = tf.function(lambda: made(batch), autograph=False).get_concrete_function()
+    read = {id(variable) for variable in function.variables}
+    pooler = {id(weight.value) for weight in made.albert.pooler.trainable_weights}
+    assert pooler & read == (pooler if made.reads_pooled_output else set())
+    assert made.reads_pooled_output == (not head.startswith("span"))
+
+
+@every_head
 def test_padding_changes_nothing(head):
     made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
     hidden = batch["input_mask"] == 0
