@@ -76,7 +76,7 @@ def write(source: Source, folder: str, seq_length: int | None = 128) -> None:
         if seq_length is not None:
             write_preprocessor(source, os.path.join(temporary, PREPROCESSOR), seq_length)
             server_ops.check(os.path.join(temporary, PREPROCESSOR))
-        with xla.off():
+        with xla.trace_options(compile_pieces=False):
             write_encoder(source, os.path.join(temporary, ENCODER))
 
 

@@ -79,7 +79,7 @@ def _pretrained(config: AlbertConfig, options: Options) -> keras.Model:
 def _for_task(head: str) -> Callable[[AlbertConfig, Options], keras.Model]:
     def make(config: AlbertConfig, options: Options) -> keras.Model:
         settings = options.settings
-        sizes = task_heads.Sizes(len(options.labels), settings.start_n_top, settings.end_n_top)
+        sizes = task_heads.HeadSizes(len(options.labels), settings.start_n_top, settings.end_n_top)
         return task_model.AlbertForTask(config, head, sizes, dtype=options.dtype)
 
     return make

@@ -21,7 +21,7 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.model import ops, weight_names
+from albert_tf.model import weight_names, xla
 from export import model_card, server_ops, signatures, warmup
 from export.export_source import Source
 from export.requests.serving_signature import PREDICT, Signature
@@ -104,7 +104,7 @@ def save(
     source: Source, found: Mapping[str, Signature], folder: str
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Writes variables, graph and assets into a folder; returns the traced signatures."""
-    with ops.without_gradients():
+    with xla.trace_options(custom_gradients=False):
         traced = {id(signature): _traced(signature) for signature in found.values()}
     functions = {name: traced[id(signature)] for name, signature in found.items()}
     root = tf.Module()

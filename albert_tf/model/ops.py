@@ -1,67 +1,26 @@
-"""What is computed in an unusual way because it is fast that way, and why.
+"""Performance-critical ops with custom gradients; plain references in tests/model/test_ops.py.
 
 On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
 gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
 cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
 (docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes rounding alone.
-
-Every function here has its plain formula beside it in tests/model/test_ops.py.
 """
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.model import ordering, xla
+from albert_tf.model import xla
 
 LAYER_NORM_EPSILON = 1e-12
 # tanh-approximated GELU is x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
 _GELU_SLOPE = 1.5957691216057308
 _GELU_CUBIC = 0.044715
 
-_without_gradients = contextvars.ContextVar("_without_gradients", default=False)
 
-
-@contextlib.contextmanager
-def without_gradients() -> Iterator[None]:
-    """What is traced inside is only served: gradients written here would be stored for nobody.
-
-    In the graph they also stand between a product and what TensorFlow would merge into it.
-    """
-    token = _without_gradients.set(True)
-    try:
-        yield
-    finally:
-        _without_gradients.reset(token)
-
-
-def _custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`tf.custom_gradient`, but see `without_gradients`."""
-    differentiable = tf.custom_gradient(function)
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        return function(*args)[0] if _without_gradients.get() else differentiable(*args)
-
-    return call
-
-
-def _one_loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles `function` by itself, except for TPUStrategy, which compiles everything anyway."""
-    compiled = tf.function(function, jit_compile=True)
-
-    def call(*args: Any) -> Any:
-        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-        return function(*args) if on_tpu or xla.is_off() else compiled(*args)
-
-    return call
-
-
-@_custom_gradient
+@xla.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """[T, D] + [D] -> [T, D].
 
@@ -76,7 +35,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
     return tf.nn.bias_add(x, bias), gradient
 
 
-@_one_loop
+@xla.compiled
 def _gelu_and_slope(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     y = tf.cast(x, tf.float32)
     s = tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y))
@@ -84,7 +43,7 @@ def _gelu_and_slope(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(y * s, x.dtype), tf.cast(slope, x.dtype)
 
 
-@_custom_gradient
+@xla.custom_gradient
 def _fused_gelu(x: tf.Tensor) -> Any:
     # The sigmoid is most of the work, so the slope is kept for the gradient rather than x.
     y, slope = _gelu_and_slope(x)
@@ -115,7 +74,7 @@ def _plain_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Ten
     return tf.cast(_normalized(x)[0] * gamma + beta, x.dtype)
 
 
-_layer_norm = _one_loop(_plain_layer_norm)
+_layer_norm = xla.compiled(_plain_layer_norm)
 
 
 def _known_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
@@ -137,7 +96,7 @@ def _known_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Ten
     return tf.reshape(y, [rows, size]) * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
 
 
-@_one_loop
+@xla.compiled
 def _layer_norm_gradient(
     x: tf.Tensor, gamma: tf.Tensor, upstream: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -150,7 +109,7 @@ def _layer_norm_gradient(
     return tf.cast(dx, x.dtype), tf.reduce_sum(dy * normalized, 0), tf.reduce_sum(dy, 0)
 
 
-@_custom_gradient
+@xla.custom_gradient
 def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
     return _layer_norm(x, gamma, beta), lambda upstream: _layer_norm_gradient(x, gamma, upstream)
 
@@ -163,19 +122,19 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) 
         gamma, beta: [D], float32.
         fused: as one loop, for training.
     """
-    if _without_gradients.get():
+    if not xla.has_custom_gradients():
         return _known_layer_norm(x, gamma, beta)
     return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
 
 
-def _plain_softmax(scores: tf.Tensor, adder: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + adder), scores.dtype)
+def _plain_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + attention_bias), scores.dtype)
 
 
-_softmax = _one_loop(_plain_softmax)
+_softmax = xla.compiled(_plain_softmax)
 
 
-@_one_loop
+@xla.compiled
 def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
     # Divided by the sum, which is not quite 1 after rounding: what all of dy has in common must
@@ -184,29 +143,29 @@ def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     return tf.cast(p * (dy - mean), probs.dtype)
 
 
-@_custom_gradient
-def _fused_softmax(scores: tf.Tensor, adder: tf.Tensor) -> Any:
-    probs = _softmax(scores, adder)
+@xla.custom_gradient
+def _fused_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> Any:
+    probs = _softmax(scores, attention_bias)
     return probs, lambda upstream: (_softmax_gradient(probs, upstream), None)
 
 
-def softmax(scores: tf.Tensor, adder: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """softmax(scores + adder) over the last axis, in float32 whatever the type of `scores`.
+def softmax(scores: tf.Tensor, attention_bias: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """softmax(scores + attention_bias) over the last axis, in float32 whatever the scores' type.
 
     Args:
         scores: [..., S].
-        adder: float32, of a shape that broadcasts; with `fused` it gets no gradient.
+        attention_bias: float32, of a shape that broadcasts; with `fused` it gets no gradient.
         fused: as one loop, for training; it keeps the result alone for the gradient.
     """
-    return (_fused_softmax if fused else _plain_softmax)(scores, adder)
+    return (_fused_softmax if fused else _plain_softmax)(scores, attention_bias)
 
 
-@_one_loop
+@xla.compiled
 def _log_of_sum(logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1)
 
 
-@_one_loop
+@xla.compiled
 def _cross_entropy_gradient(
     logits: tf.Tensor, labels: tf.Tensor, log_of_sum: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
@@ -215,7 +174,7 @@ def _cross_entropy_gradient(
     return tf.cast((probs - tf.cast(hits, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
 
 
-@_custom_gradient
+@xla.custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
     """-log softmax(logits) at the labels, in float32 whatever the type of `logits`.
 
@@ -239,7 +198,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
     return log_of_sum - scores, gradient
 
 
-@_one_loop
+@xla.compiled
 def _sum_in_float32(*tensors: tf.Tensor) -> tf.Tensor:
     return functools.reduce(tf.add, [tf.cast(x, tf.float32) for x in tensors])
 
@@ -256,14 +215,14 @@ def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[t
         dtype: of the copies.
     """
 
-    @_custom_gradient
+    @xla.custom_gradient
     def copies(weight: tf.Tensor) -> Any:
         return [tf.cast(weight, dtype)] * uses, _sum_in_float32
 
     return copies(weight)
 
 
-@_custom_gradient
+@xla.custom_gradient
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
     """Rows of `table` [V, E] for `ids` [T] -> [T, E].
 
@@ -292,7 +251,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     if seed is None or rate == 0.0:
         return x
     low, high = tf.unstack(tf.cast(tf.random.fold_in(seed, site, alg="philox"), tf.int64))
-    key = tf.bitcast([ordering.after(x, low + high * 2**32)], tf.uint64)  # not all masks at once
+    key = tf.bitcast([xla.depend_on(low + high * 2**32, x)], tf.uint64)  # not all masks at once
     # The public function would mix the key once more, which XLA repeats for each element.
     draw, auto = tf.raw_ops.StatelessRandomUniformV2, tf.random.Algorithm.AUTO_SELECT.value
     draws = draw(shape=tf.shape(x), key=key, counter=tf.zeros([2], tf.uint64), alg=auto)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.model import ordering
+from albert_tf.model import xla
 
 Weights = Sequence[tf.Tensor]
 Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
@@ -102,8 +102,8 @@ def _loop(body, num_steps, start):
 
 def _again(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
     """The gradients of a layer that is not computed again before `upstream` is known."""
-    later = None if seed is None else ordering.after(upstream, seed)
-    return _gradients(layer, ordering.after(upstream, x), later, weights, upstream)
+    later = None if seed is None else xla.depend_on(seed, upstream)
+    return _gradients(layer, xla.depend_on(x, upstream), later, weights, upstream)
 
 
 def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:

@@ -17,7 +17,7 @@ from albert_tf.records import features
 Tensors = Mapping[str, tf.Tensor]
 
 
-class Sizes(NamedTuple):
+class HeadSizes(NamedTuple):
     """What a head has to know besides the model.
 
     Attributes:
@@ -36,7 +36,7 @@ class Classifier(pretraining_heads.ClassWeights):
 
     reads = "pooled_output"
 
-    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, sizes.classes, **kwargs)
 
     def add_weight(self, **options):
@@ -50,14 +50,14 @@ class Classifier(pretraining_heads.ClassWeights):
 class Regression(Classifier):
     """A classifier of one class, whose score is the value."""
 
-    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
 
 
 class MultipleChoice(Classifier):
     """One score for each choice, by the same weights."""
 
-    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
         self.choices = sizes.classes
 
@@ -74,7 +74,7 @@ class Span(pretraining_heads.ClassWeights):
 
     reads = "sequence_output"
 
-    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         with layers.scope("cls"):
             super().__init__(config, rng, 2, name="squad", **kwargs)
 
@@ -101,7 +101,7 @@ class SpanOrNone(layers.AlbertLayer):
 
     reads = "sequence_output"
 
-    def __init__(self, config: AlbertConfig, rng, sizes: Sizes, **kwargs):
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, **kwargs)
         self.sizes = sizes
         size = config.hidden_size

@@ -1,6 +1,6 @@
-"""The losses of tasks; see `losses`."""
+"""Losses of the task heads; see `losses`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -9,72 +9,71 @@ from albert_tf.model.losses import Objective, Tensors
 from albert_tf.records import features
 
 ANSWER_CLASS = "answer_class"
+_SPAN_LABELS = {
+    "start_logits": features.START_POSITIONS,
+    "end_logits": features.END_POSITIONS,
+}
+# A function (name, outputs, batch, example weights [B]) -> sums.
+Sums = Callable[[str, Tensors, Tensors, tf.Tensor], dict[str, tf.Tensor]]
 
 
-def of_head(head: str) -> Objective:
+def task_objective(head: str) -> Objective:
     """The objective of a head of `task_heads.HEADS`, a mean over examples.
 
     Classes and choices are trained by cross entropy, values by squared error. An answer's start and
-    end have half the weight each; `span_correct` counts the windows where both are right. SQuAD
+    end have half the weight each; `span_correct` counts the windows where both are correct. SQuAD
     2.0's `answer_class` has half the weight of the span, which is [CLS] where there is no answer.
     """
     return _OBJECTIVES[head]
 
 
-def _objective(
-    name: str, sums_of: Callable[..., Mapping[str, tf.Tensor]], *more: str, hits: bool = True
-) -> Objective:
+def _objective(sums: Sums, name: str, *more: str, has_accuracy: bool = True) -> Objective:
     names = (name, *more)
-
-    def counts(batch: Tensors) -> dict[str, tf.Tensor]:
-        return dict.fromkeys(names, tf.reduce_sum(losses.is_real(batch)))
-
-    def sums(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
-        return dict(sums_of(name, outputs, batch, losses.is_real(batch)))
-
-    return Objective(names, counts, sums, hits)
+    return Objective(
+        names,
+        lambda batch: dict.fromkeys(names, tf.reduce_sum(losses.example_weights(batch))),
+        lambda outputs, batch: sums(name, outputs, batch, losses.example_weights(batch)),
+        has_accuracy,
+    )
 
 
-def _of_classes(name, outputs, batch, real):
-    return losses.classification(name, outputs["logits"], batch[features.LABEL_IDS][:, 0], real)
+def _class_sums(name, outputs, batch, weights):
+    labels = batch[features.LABEL_IDS][:, 0]
+    return losses.classification_sums(name, outputs["logits"], labels, weights)
 
 
-def _of_values(name, outputs, batch, real):
+def _regression_sums(name, outputs, batch, weights):
     errors = outputs["logits"][:, 0] - batch[features.LABEL_IDS][:, 0]
-    return {f"{name}_loss": tf.reduce_sum(tf.square(errors) * real)}
+    return {f"{name}_loss": tf.reduce_sum(tf.square(errors) * weights)}
 
 
-def _of_spans(name, outputs, batch, real):
-    total, right = tf.zeros_like(real), tf.ones_like(real)
-    for end, labels in _ENDS.items():
-        logits, label = outputs[end], batch[labels][:, 0]
-        total += 0.5 * ops.cross_entropy(logits, label)
-        hits = tf.equal(tf.argmax(logits, -1, output_type=label.dtype), label)
-        right *= tf.cast(hits, tf.float32)
+def _span_sums(name, outputs, batch, weights):
+    entropy, correct = tf.zeros_like(weights), tf.ones_like(weights)
+    for end, positions in _SPAN_LABELS.items():
+        logits, labels = outputs[end], batch[positions][:, 0]
+        entropy += 0.5 * ops.cross_entropy(logits, labels)
+        correct *= losses.is_correct(logits, labels)
     return {
-        f"{name}_loss": tf.reduce_sum(total * real),
-        f"{name}_correct": tf.reduce_sum(right * real),
+        f"{name}_loss": tf.reduce_sum(entropy * weights),
+        f"{name}_correct": tf.reduce_sum(correct * weights),
     }
 
 
-_ENDS = {"start_logits": features.START_POSITIONS, "end_logits": features.END_POSITIONS}
-
-
-def _of_spans_or_none(name, outputs, batch, real):
+def _span_or_none_sums(name, outputs, batch, weights):
     logits, labels = outputs["cls_logits"], tf.cast(batch[features.IS_IMPOSSIBLE][:, 0], tf.float32)
     entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
-    hits = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
+    correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
     return {
-        **_of_spans(name, outputs, batch, real),
-        f"{ANSWER_CLASS}_loss": 0.5 * tf.reduce_sum(entropy * real),
-        f"{ANSWER_CLASS}_correct": tf.reduce_sum(hits * real),
+        **_span_sums(name, outputs, batch, weights),
+        f"{ANSWER_CLASS}_loss": 0.5 * tf.reduce_sum(entropy * weights),
+        f"{ANSWER_CLASS}_correct": tf.reduce_sum(correct * weights),
     }
 
 
 _OBJECTIVES = {
-    "classification": _objective("classification", _of_classes),
-    "regression": _objective("regression", _of_values, hits=False),
-    "multiple_choice": _objective("multiple_choice", _of_classes),
-    "span": _objective("span", _of_spans),
-    "span_or_none": _objective("span", _of_spans_or_none, ANSWER_CLASS),
+    "classification": _objective(_class_sums, "classification"),
+    "regression": _objective(_regression_sums, "regression", has_accuracy=False),
+    "multiple_choice": _objective(_class_sums, "multiple_choice"),
+    "span": _objective(_span_sums, "span"),
+    "span_or_none": _objective(_span_or_none_sums, "span", ANSWER_CLASS),
 }

@@ -32,7 +32,7 @@ class AlbertForTask(keras.Model):
         self,
         config: AlbertConfig,
         head: str,
-        sizes: task_heads.Sizes,
+        sizes: task_heads.HeadSizes,
         *,
         seed: int = 0,
         rematerialize: bool = False,

@@ -1,30 +1,89 @@
-"""Whether pieces of a graph are compiled by XLA, each by itself."""
+"""Compiles and differentiates single ops, and controls when XLA may compute a value."""
 
 import contextlib
 import contextvars
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-_is_off = contextvars.ContextVar("_is_off", default=False)
+
+class TraceOptions(NamedTuple):
+    """How the functions of `ops` are traced.
+
+    Attributes:
+        compile_pieces: XLA compiles some ops, each by itself. Turn it off for a graph that others
+            may run without XLA, or that is compiled as a whole for another device.
+        custom_gradients: ops have gradients of their own. Turn it off for a graph that is only
+            served: the file would store gradients that nobody computes, and each stands between a
+            product and the op that TensorFlow would merge into it.
+    """
+
+    compile_pieces: bool = True
+    custom_gradients: bool = True
+
+
+_DEFAULTS = TraceOptions()
+_options = contextvars.ContextVar("_options", default=_DEFAULTS)
 
 
 @contextlib.contextmanager
-def off() -> Iterator[None]:
-    """What is traced inside is the same without XLA: not all have it who use the graph."""
-    token = _is_off.set(True)
+def trace_options(**changes: bool) -> Iterator[None]:
+    """Changes `TraceOptions` for what is traced inside.
+
+    These belong to whoever traces a graph (export, plan), not to the model: the same one is trained
+    and served. As arguments they would pass through every layer down to the ops.
+    """
+    token = _options.set(_options.get()._replace(**changes))
     try:
         yield
     finally:
-        _is_off.reset(token)
+        _options.reset(token)
 
 
-def is_off() -> bool:
-    return _is_off.get() or _is_for_tpus()
+def has_custom_gradients() -> bool:
+    return _options.get().custom_gradients
+
+
+def compiles_pieces() -> bool:
+    """Whether ops are compiled by themselves; never for TPUs, which compile the whole step."""
+    on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+    return _options.get().compile_pieces and not on_tpu and not _is_for_tpus()
 
 
 @functools.cache
 def _is_for_tpus() -> bool:
     """Whether this is the TensorFlow for TPUs, on whatever machine: its XLA has no CPUs."""
     return bool(tf.config.list_physical_devices("TPU_SYSTEM"))
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled by itself if the options allow it."""
+    in_one_loop = tf.function(function, jit_compile=True)
+    return lambda *args: (in_one_loop if compiles_pieces() else function)(*args)
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`tf.custom_gradient` if the options allow it."""
+    differentiable = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return differentiable(*args) if has_custom_gradients() else function(*args)[0]
+
+    return call
+
+
+def depend_on(x: tf.Tensor, dependency: tf.Tensor) -> tf.Tensor:
+    """x with an artificial data dependency, so that XLA can neither hoist nor share it.
+
+    The compiler must not know that it adds 0: only NaN differs from itself.
+
+    Args:
+        x: any shape, integers or a floating type.
+        dependency: any shape of a known rank, a floating type; x is known only after it.
+    """
+    first = dependency[(slice(1),) * dependency.shape.rank]  # no entry if there is none
+    first = tf.reduce_sum(tf.cast(first, tf.float32))
+    return x + tf.cast(tf.where(tf.equal(first, first), 0.0, first), x.dtype)

@@ -1,13 +1,13 @@
-"""Optimizers and their learning rate, by name."""
+"""Makes optimizers by name, and their learning-rate schedule."""
 
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import require_choice
 from albert_tf.optim.lamb import AdamW, Lamb
-from albert_tf.train_config import FinetuneConfig, PretrainConfig
+from albert_tf.train_config import TrainConfig
 
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamW}
 
@@ -49,37 +49,21 @@ class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
-def make(
-    name: str,
-    *,
-    learning_rate: float,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    poly_power: float = 1.0,
-    weight_decay_rate: float = 0.01,
-    bias_correction: bool = False,
-) -> Lamb:
-    """An optimizer of `OPTIMIZERS` with the published schedule. Clipping is the caller's.
+def make_optimizer(config: TrainConfig) -> Lamb:
+    """The config's optimizer with the published schedule. Clipping is the caller's.
 
     Raises:
-        UserError: unknown name; lists the known ones.
+        UserError: unknown optimizer; lists the known ones.
     """
-    if name not in OPTIMIZERS:
-        raise UserError(f"optimizer: {name!r} is not one of {', '.join(OPTIMIZERS)}.")
-    schedule = WarmupPolynomial(learning_rate, num_train_steps, num_warmup_steps, poly_power)
-    return OPTIMIZERS[name](
-        schedule, weight_decay_rate=weight_decay_rate, bias_correction=bias_correction
+    require_choice("optimizer", config.optimizer, tuple(OPTIMIZERS))
+    schedule = WarmupPolynomial(
+        config.learning_rate,
+        config.num_train_steps,
+        config.num_warmup_steps,
+        config.poly_power,
     )
-
-
-def from_config(config: PretrainConfig | FinetuneConfig) -> Lamb:
-    """See `make`."""
-    return make(
-        config.optimizer,
-        learning_rate=config.learning_rate,
-        num_train_steps=config.num_train_steps,
-        num_warmup_steps=config.num_warmup_steps,
-        poly_power=config.poly_power,
+    return OPTIMIZERS[config.optimizer](
+        schedule,
         weight_decay_rate=config.weight_decay_rate,
         bias_correction=config.bias_correction,
     )

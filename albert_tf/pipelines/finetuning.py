@@ -81,7 +81,7 @@ def run(
         settings,
         strategy,
         lambda: _make_network(settings, train.task),
-        task_losses.of_head(_head(settings, train.task)),
+        task_losses.task_objective(_head(settings, train.task)),
         inference.spec(train.task, settings.max_seq_length),
     )
     try:
@@ -203,7 +203,7 @@ def _head(settings: FinetuneConfig, task: Task) -> str:
 
 
 def _make_network(settings: FinetuneConfig, task: Task) -> tuple[AlbertForTask, list]:
-    sizes = task_heads.Sizes(len(task.labels), settings.start_n_top, settings.end_n_top)
+    sizes = task_heads.HeadSizes(len(task.labels), settings.start_n_top, settings.end_n_top)
     network = AlbertForTask(
         settings.albert,
         _head(settings, task),

@@ -86,7 +86,7 @@ def build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> train_s
         settings,
         strategy,
         lambda: _make_network(settings),
-        losses.pretraining(settings.sentence_task),
+        losses.pretraining_objective(settings.sentence_task),
         _features(settings),
     )
 

@@ -75,7 +75,7 @@ def _evaluate(
     expected = sum(manifest.num_examples(paths))
     spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
     batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
-    objective = losses.pretraining(data["sentence_task"])
+    objective = losses.pretraining_objective(data["sentence_task"])
     try:
         evaluate = train_step.make_evaluate(strategy, network, objective, num_branches=1)
         results = evaluate(batches)

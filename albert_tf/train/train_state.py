@@ -60,7 +60,7 @@ def build(
     devices.share_cores(branches)
     with strategy.scope():
         network, weights = make_network()
-        optimizer = optimizers.from_config(settings)
+        optimizer = optimizers.make_optimizer(settings)
         optimizer.build(weights)
         position = tf.Variable(
             0,

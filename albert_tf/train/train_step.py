@@ -118,7 +118,7 @@ def make_run_updates(
         return update(batch, context.replica_id_in_sync_group, reduce)
 
     compiled = tf.function(of_replica, jit_compile=True) if jit_compile else of_replica
-    added = objective.totals
+    added = objective.total_names
 
     @tf.function
     def run_updates(iterator, num_updates):

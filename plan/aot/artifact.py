@@ -82,7 +82,7 @@ def describe(settings: PretrainConfig, lowered: lowering.Lowered) -> dict[str, A
     return {
         "per_replica_batch": settings.train_batch_size,
         "model_flops": costs.flops(settings, settings.train_batch_size).model,
-        "counts": list(losses.pretraining(settings.sentence_task).names),
+        "counts": list(losses.pretraining_objective(settings.sentence_task).names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
         "outputs": [dataclasses.asdict(x) for x in lowered.outputs],

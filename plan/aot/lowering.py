@@ -55,7 +55,7 @@ def lower(settings: PretrainConfig, *, per_replica_batch: int, num_replicas: int
         num_replicas: how many sum their gradients; 1 has no all-reduce.
     """
     settings = dataclasses.replace(settings, train_batch_size=per_replica_batch)
-    with tf.device("CPU:0"), xla.off():
+    with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
         parts = pretraining.build(settings, tf.distribute.get_strategy())
         specs = [
             tf.TensorSpec([per_replica_batch, *kind.shape], _narrowed(kind.dtype), name)

@@ -68,12 +68,16 @@ EXPECTED = {
 @every_head
 @pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 0.0, 1.0)])
 def test_sums_and_counts(head, real):
-    objective, batch, found = task_losses.of_head(head), tiny_tasks.batch(head), outputs(head)
+    objective, batch, found = (
+        task_losses.task_objective(head),
+        tiny_tasks.batch(head),
+        outputs(head),
+    )
     if 0.0 in real:
         batch["is_real_example"] = tf.constant(real)
     counts, sums = objective.counts(batch), objective.sums(found, batch)
     assert objective.names == tuple(counts) == NAMES[head]
-    assert {*counts, *sums} == set(objective.totals)
+    assert {*counts, *sums} == set(objective.total_names)
     assert {value.numpy() for value in counts.values()} == {sum(real)}
     expected = EXPECTED[head](head, found, batch)
     assert sums.keys() == expected.keys()
@@ -89,7 +93,7 @@ def test_hits_are_hits():
     found = {"start_logits": starts, "end_logits": tf.roll(ends, [0, 1], [0, 1])}
     found["end_logits"] = tf.concat([ends[:2], found["end_logits"][2:]], 0)
     found["cls_logits"] = tf.constant([-1.0, 1.0, 1.0])
-    sums = task_losses.of_head("span_or_none").sums(found, batch)
+    sums = task_losses.task_objective("span_or_none").sums(found, batch)
     assert sums["span_correct"].numpy() == sums["answer_class_correct"].numpy() == 2
 
 

@@ -1,7 +1,10 @@
+"""Trace options, and values that depend on others."""
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model import xla
+from albert_tf.model import ops, xla
 
 
 @pytest.fixture(autouse=True)
@@ -10,14 +13,57 @@ def nothing_remembered():
     xla._is_for_tpus.cache_clear()
 
 
-def test_it_is_off_inside_alone():
-    assert not xla.is_off()
-    with xla.off():
-        assert xla.is_off()
-    assert not xla.is_off()
+def test_options_change_inside_a_context_alone():
+    assert xla.compiles_pieces()
+    assert xla.has_custom_gradients()
+    with xla.trace_options(compile_pieces=False):
+        assert not xla.compiles_pieces()
+        assert xla.has_custom_gradients()
+        with xla.trace_options(custom_gradients=False):
+            assert not xla.compiles_pieces()
+            assert not xla.has_custom_gradients()
+    assert xla.compiles_pieces()
+    assert xla.has_custom_gradients()
 
 
 def test_the_tensorflow_for_tpus_cannot_compile_for_a_cpu(monkeypatch):
     xla._is_for_tpus.cache_clear()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    assert xla.is_off()
+    assert not xla.compiles_pieces()
+
+
+@pytest.mark.parametrize("dependency", [1.5, [[-2.0, 3.0]], [], [[]], float("inf")])
+@pytest.mark.parametrize("x", [[3, -4], [2**62 + 1, -5], [0.1, 1e30]])
+def test_a_dependency_changes_no_value(dependency, x):
+    for dtype in (tf.float32, tf.bfloat16):
+        for run in (xla.depend_on, tf.function(xla.depend_on, jit_compile=True)):
+            y = run(tf.constant(x), tf.constant(dependency, dtype))
+            np.testing.assert_array_equal(y, tf.constant(x))
+
+
+def test_a_compiler_does_not_see_that_a_dependency_adds_nothing():
+    """NaN shows that the value was read, compiled too."""
+    y = tf.function(xla.depend_on, jit_compile=True)(tf.ones([2]), tf.constant([np.nan]))
+    assert np.isnan(y).all()
+
+
+def test_a_mask_depends_on_its_input_and_is_drawn_as_the_machine_likes():
+    @tf.function(autograph=False)
+    def drop(x, seed):
+        return ops.dropout(x, 0.5, seed, site=1)
+
+    specs = tf.TensorSpec([3, 4], tf.float32), tf.TensorSpec([2], tf.int32)
+    graph = drop.get_concrete_function(*specs).graph
+    [draws] = [x for x in graph.get_operations() if x.type == "StatelessRandomUniformV2"]
+    assert tf.get_static_value(draws.inputs[3]) == tf.random.Algorithm.AUTO_SELECT.value
+    x, seed = graph.inputs
+    assert {x.op, seed.op} <= ancestors(draws.inputs[1].op)
+
+
+def ancestors(operation):
+    reached, waiting = set(), [operation]
+    while waiting:
+        new = {x.op for x in waiting.pop().inputs} - reached
+        reached |= new
+        waiting += new
+    return reached

@@ -145,7 +145,7 @@ def train(settings, examples):
     variables = {**weights_by_name(parts.network), **parts.optimizer.slots()}
     run_updates = train_state.make_run_updates(parts)
     batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
-    names = losses.pretraining("sop").names
+    names = losses.pretraining_objective("sop").names
     before = {name: variable.numpy() for name, variable in variables.items()}
     found = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
     return before, {name: variable.numpy() for name, variable in variables.items()}, found

@@ -35,7 +35,7 @@ def train(
         strategy,
         network,
         optimizer,
-        losses.pretraining(task),
+        losses.pretraining_objective(task),
         pretraining.trained_weights(network, task),
         seed=1,
         max_grad_norm=0.1,
@@ -136,7 +136,7 @@ def test_each_branch_has_dropout_of_its_own(dropout):
             ONE(),
             network,
             optimizer,
-            losses.pretraining("sop"),
+            losses.pretraining_objective("sop"),
             network.trainable_weights,
             seed=1,
             max_grad_norm=1.0,
@@ -163,7 +163,7 @@ def test_a_tiny_model_learns_64_examples_by_heart():
     strategy = ONE()
     albert = tiny_run.albert(hidden_size=32, embedding_size=24)
     network, optimizer = tiny_run.network(strategy, albert, num_train_steps=400)
-    objective = losses.pretraining("sop")
+    objective = losses.pretraining_objective("sop")
     run_updates = train_step.make_run_updates(
         strategy,
         network,
@@ -188,7 +188,7 @@ def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
     strategy = make_strategy()
     network, _ = tiny_run.network(strategy, tiny_run.albert())
     evaluate = train_step.make_evaluate(
-        strategy, network, losses.pretraining("sop"), num_branches=num_branches
+        strategy, network, losses.pretraining_objective("sop"), num_branches=num_branches
     )
     seven = tiny_run.examples(7)
     copies = {name: np.concatenate([v, v[:1]]) for name, v in seven.items()}
