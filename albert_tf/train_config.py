@@ -155,13 +155,27 @@ class PretrainConfig(TrainConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneConfig(TrainConfig):
+class Lengths:
+    """Lengths in tokens that the records of a task depend on (see `records.token_lengths`).
+
+    Attributes:
+        max_seq_length: S.
+        max_qa_length: multiple choice: a longer question with an option loses its beginning.
+        doc_stride: questions about a text: tokens from one window to the next.
+        max_query_length: questions about a text: a longer question loses its end.
+    """
+
+    max_seq_length: int = 128
+    max_qa_length: int = 128
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TrainConfig, Lengths):
     """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's.
 
     Attributes:
-        max_qa_length: multiple choice: most tokens of a question with an option.
-        doc_stride: questions about a text: tokens from one window to the next.
-        max_query_length: questions about a text: most tokens of a question.
         null_answer: questions that may have no answer: `answer_class` is the published head;
             `null_score` compares the answer with [CLS] as BERT does.
         start_n_top, end_n_top: published head: number of starts, and of ends of each start.
@@ -173,10 +187,7 @@ class FinetuneConfig(TrainConfig):
         patience: evaluations in a row without a better score after which training stops; 0 never.
     """
 
-    max_seq_length: int = 128
-    max_qa_length: int = 128
-    doc_stride: int = 128
-    max_query_length: int = 64
+    max_seq_length: int = Lengths.max_seq_length
     null_answer: str = "answer_class"
     start_n_top: int = 5
     end_n_top: int = 5

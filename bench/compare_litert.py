@@ -18,6 +18,7 @@ from absl import app, flags, logging
 from ai_edge_litert.interpreter import Interpreter
 
 from albert_tf.records import features, task_table
+from albert_tf.train_config import Lengths
 from data_prep.task_data import glue, sequence_features
 from export import export_source, litert
 from export.export_source import Source
@@ -36,7 +37,7 @@ def read(source: Source) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The ids of the dev data, and its labels."""
     task = task_table.TASKS[TASK.value]
     found = glue.read(glue.find(task, "dev", DATA_DIR.value), task, "dev").examples
-    lengths = sequence_features.Lengths(max_seq_length=source.options.settings.max_seq_length)
+    lengths = Lengths(max_seq_length=source.options.settings.max_seq_length)
     assert source.tokenizer
     batch = sequence_features.arrays(found, source.tokenizer, task, lengths, collections.Counter())
     labels = [task.labels.index(str(example.label)) for example in found]

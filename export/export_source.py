@@ -108,7 +108,7 @@ def read(
     if may_be_none:
         choices.setdefault("null_threshold", _best_threshold(prefix))
     if choices.get("text", True):
-        token_lengths.check(kind, token_lengths.of(kind, settings))
+        token_lengths.check(settings, kind)
     options = Options(
         kind=kind,
         settings=settings,

@@ -1,6 +1,5 @@
 """Texts to the records of classification, regression and multiple choice."""
 
-import dataclasses
 import json
 import os
 from collections import Counter
@@ -13,34 +12,11 @@ import tensorflow as tf
 from albert_tf.records import features, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
 from data_prep.pretraining_data import documents, record_writer
 from data_prep.task_data.examples import Example, Label
 
 _BATCH = 256  # examples to encode and to serialise at once
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lengths:
-    """Lengths in tokens. Each kind of task takes those that mean something to it, `of` its kind.
-
-    Attributes:
-        max_seq_length: S, all kinds.
-        max_qa_length: of multiple choice: an ending longer than this loses its beginning.
-        doc_stride: of spans: from window to window.
-        max_query_length: of spans: a question longer than this loses its end.
-    """
-
-    max_seq_length: int = 512
-    max_qa_length: int = 128
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def __post_init__(self) -> None:
-        token_lengths.check_least(dataclasses.asdict(self))
-
-    def of(self, kind: str) -> dict[str, int]:
-        """Those that the records of a kind of task depend on, by name."""
-        return token_lengths.of(kind, self)
 
 
 class Written(NamedTuple):
@@ -75,14 +51,14 @@ def write(
     counts = Counter(truncated=0)
     if task.kind == task_table.MULTIPLE_CHOICE:
         counts["truncated_endings"] = 0
-    token_lengths.check(task.kind, lengths.of(task.kind))
+    token_lengths.check(lengths, task.kind)
     serialized = _serialize(examples, tokenizer, task, lengths, counts)
     record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialized)
     with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
         for example in examples:
             line = {"id": example.id, "label": example.label}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return Written(len(examples), lengths.of(task.kind), counts)
+    return Written(len(examples), token_lengths.select(lengths, task.kind), counts)
 
 
 def _serialize(

@@ -14,6 +14,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import qa_windows, task_dataset, task_table, token_lengths
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
 from data_prep.pretraining_data import record_writer
 from data_prep.task_data import span_features
 from data_prep.task_data.span_features import Answer, Question
@@ -86,7 +87,7 @@ def write(
         "doc_stride": doc_stride,
         "max_query_length": max_query_length,
     }
-    token_lengths.check(task_table.SPAN, settings)
+    token_lengths.check(Lengths(**settings), task_table.SPAN)
     if is_training:
         _check_labels(questions)
     encoded = span_features.encode(questions, tokenizer, max_query_length)

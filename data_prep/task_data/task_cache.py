@@ -22,11 +22,11 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import manifest, task_dataset, task_table
+from albert_tf.records import manifest, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
 from data_prep.task_data import own_tables, race
-from data_prep.task_data.sequence_features import Lengths
 from data_prep.task_data.task_families import FAMILIES, Source
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
@@ -129,7 +129,7 @@ def _identity(
         "split": split,
         "columns": dataclasses.asdict(source.columns),
         "vocabulary": tokenizer.sha256,
-        "lengths": lengths.of(task.kind),
+        "lengths": token_lengths.select(lengths, task.kind),
         "files": [
             # Ids of RACE have the level and the name of the file; no others depend on its place.
             [race.level_of(path) if task.name == "race" else "", os.path.basename(path), sha256]

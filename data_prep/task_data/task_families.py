@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
 from data_prep.task_data import glue, own_tables, race, sequence_features, squad
 from data_prep.task_data.own_tables import Columns
-from data_prep.task_data.sequence_features import Lengths, Written
+from data_prep.task_data.sequence_features import Written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,11 @@ _SQUAD = Family(
     read=lambda paths, task, split, columns: (squad.read(paths[0], kind=task.kind), 0),
     write=lambda examples, tokenizer, folder, task, split, lengths: Written(
         *squad.write(
-            examples, tokenizer, folder, is_training=split == "train", **lengths.of(task.kind)
+            examples,
+            tokenizer,
+            folder,
+            is_training=split == "train",
+            **token_lengths.select(lengths, task.kind),
         )
     ),
 )

@@ -12,9 +12,9 @@ from tiny_tables import CHOICES, PAIR, QUESTION, ROWS, TASK, S, examples
 
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table
+from albert_tf.train_config import Lengths
 from data_prep.task_data import sequence_features, task_cache
 from data_prep.task_data.own_tables import Columns
-from data_prep.task_data.sequence_features import Lengths
 from data_prep.task_data.task_families import Source
 
 vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
@@ -104,7 +104,7 @@ def test_nothing_is_left_of_a_failure(write, prepare, tmp_path, monkeypatch):
 
     path = write(ROWS)
     with monkeypatch.context() as context:
-        context.setattr(sequence_features.records, "serialize", fail)
+        context.setattr(sequence_features.record_writer, "serialize", fail)
         with pytest.raises(OSError, match="disk full"):
             prepare(path)
     assert os.listdir(tmp_path / "cache") == []
