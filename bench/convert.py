@@ -25,21 +25,21 @@ PROGRAM = Path(__file__).parent.parent / "bin/convert_checkpoint"
 ROUND = ("albert_tf", "google", "hugging_face", "albert_tf", "hugging_face", "google", "albert_tf")
 
 
-def random_checkpoint() -> model_checkpoint.ModelCheckpoint:
+def make_checkpoint() -> model_checkpoint.ModelCheckpoint:
     rng = np.random.default_rng(0)
-    found = config.PRESETS[PRESET.value]
+    preset = config.PRESETS[PRESET.value]
     weights = {
         name: rng.standard_normal(shape, np.float32)
-        for name, shape in weight_names.shapes(found).items()
+        for name, shape in weight_names.shapes(preset).items()
     }
-    return model_checkpoint.ModelCheckpoint(source=PRESET.value, config=found, weights=weights)
+    return model_checkpoint.ModelCheckpoint(source=PRESET.value, config=preset, weights=weights)
 
 
 def convert(source: str, target: str, to_format: str) -> tuple[float, float, float]:
     """Seconds, CPU seconds and gigabytes of the program."""
     start = time.perf_counter()
-    arguments = [f"--from={source}", f"--to={target}", f"--to_format={to_format}"]
-    process = subprocess.Popen([sys.executable, PROGRAM, *arguments], stdout=subprocess.DEVNULL)
+    arguments = [f"--from={source}", f"--to={target}", f"--to_format={to_format}", "--verbosity=-1"]
+    process = subprocess.Popen([sys.executable, PROGRAM, *arguments])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{to_format}: the program failed")
@@ -47,15 +47,11 @@ def convert(source: str, target: str, to_format: str) -> tuple[float, float, flo
     return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, gigabytes
 
 
-def write(found: model_checkpoint.ModelCheckpoint, folder: str) -> str:
-    os.makedirs(folder)
-    formats.writable(ROUND[0])(found, folder)
-    return folder
-
-
 def main(_):
     with tempfile.TemporaryDirectory() as folder:
-        source = write(random_checkpoint(), f"{folder}/0")
+        source = f"{folder}/0"
+        os.makedirs(source)
+        formats.get_writer(ROUND[0])(make_checkpoint(), source)
         for i, (before, after) in enumerate(itertools.pairwise(ROUND), start=1):
             target = f"{folder}/{i}"
             seconds, cpu_seconds, gigabytes = convert(source, target, after)
@@ -65,8 +61,8 @@ def main(_):
                 flush=True,
             )
             source = target
-        expected, found = (formats.read(f"{folder}/{i}").weights for i in (0, len(ROUND) - 1))
-        if not all(np.array_equal(expected[name], found[name]) for name in expected):
+        first, last = (formats.read(f"{folder}/{i}").weights for i in (0, len(ROUND) - 1))
+        if not all(np.array_equal(first[name], last[name]) for name in first):
             sys.exit("the weights have changed")
 
 

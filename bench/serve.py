@@ -35,7 +35,6 @@ LENGTH = 128
 
 def make_source() -> export_source.Source:
     config = PRESETS["albert_base_v2"]
-    names = {name: (name,) for name in model_checkpoint.VOCABULARY_FILES}
     found = model_checkpoint.ModelCheckpoint(
         source="random",
         config=config,
@@ -43,9 +42,7 @@ def make_source() -> export_source.Source:
             k: v.numpy()
             for k, v in weight_names.weights_by_name(albert_model.Albert(config)).items()
         },
-        vocabulary=model_checkpoint.read_vocabulary(VOCABULARY.value, names)
-        if VOCABULARY.value
-        else {},
+        vocabulary=model_checkpoint.read_vocabulary(VOCABULARY.value) if VOCABULARY.value else {},
     )
     options = model_kinds.Options(
         kind="sentence_embedding",

@@ -160,11 +160,13 @@ def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
     kind = KINDS[options.kind]
     shapes = weight_names.parts(what.config)
     wanted = {name: shape for part in kind.parts for name, shape in shapes[part].items()}
-    found = {name: shape for name, shape in model_checkpoint.shapes(what).items() if name in wanted}
-    names = matching.compare(found, wanted)
-    if names.missing or names.misshapen:
+    found = {
+        name: shape for name, shape in model_checkpoint.list_shapes(what).items() if name in wanted
+    }
+    names = matching.compare_shapes(found, wanted)
+    if names.missing or names.mismatched:
         raise UserError(
-            f"{what.source} has no {[*names.missing, *names.misshapen][0]}, which a model that "
+            f"{what.source} has no {[*names.missing, *names.mismatched][0]}, which a model that "
             f"{kind.what} needs. Take a checkpoint that was trained for that, or another --kind."
         )
     options = dataclasses.replace(options, labels=_labels(what, options))
@@ -180,7 +182,7 @@ def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
         network=network,
         loaded=frozenset(loaded),
         vocabulary=what.vocabulary,
-        tokenizer=model_checkpoint.tokenizer(what),
+        tokenizer=model_checkpoint.load_tokenizer(what),
     )
 
 

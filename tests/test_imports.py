@@ -17,8 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/model": {"albert_tf", "albert_tf/records"},
     "albert_tf/optim": {"albert_tf"},
     "albert_tf/checkpoints": {
-        *("albert_tf", "albert_tf/model", "albert_tf/optim", "albert_tf/records"),
-        "albert_tf/tokenizers",
+        *("albert_tf", "albert_tf/model", "albert_tf/records", "albert_tf/tokenizers"),
     },
     "albert_tf/train": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/optim"),

@@ -1,4 +1,4 @@
-"""The formats of checkpoints: how each is recognised, read and written."""
+"""Reads, writes and converts checkpoints of every known format."""
 
 import dataclasses
 import os
@@ -6,89 +6,92 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
+from albert_tf import files
 from albert_tf.checkpoints import (
     archives,
     google_tf1,
     hugging_face,
-    hugging_face_vocabulary,
+    matching,
     model_checkpoint,
     native,
+    tf_checkpoint,
     tfhub_tf2,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.model import weight_names
 
 
 class Format(NamedTuple):
-    """A format.
+    """One format of checkpoints.
 
     Attributes:
-        what: it is, for messages.
-        place: a path that the user gave -> what `read` takes.
-        read: the folder or the prefix -> contents.
-        write: contents, an empty folder -> None; None if the format is only read.
-        lacks: names of the weights that it has no place for.
-        loses: what else it has no place for, for people, a sentence each.
+        description: for messages.
+        locate: the user's path -> the folder or the prefix that `read` takes.
+        read: reads a checkpoint.
+        write: writes a checkpoint into an empty folder; None if the format is only read.
+        list_unsupported: names of the weights for which the format has no place.
     """
 
-    what: str
-    place: Callable[[str], str]
+    description: str
+    locate: Callable[[str], str]
     read: Callable[[str], ModelCheckpoint]
     write: Callable[[ModelCheckpoint, str], None] | None = None
-    lacks: Callable[[ModelCheckpoint], list[str]] = lambda what: []
-    loses: Callable[[ModelCheckpoint], list[str]] = lambda what: []
+    list_unsupported: Callable[[ModelCheckpoint], list[str]] = lambda checkpoint: []
 
 
-def _folder(path: str) -> str:
+def _locate_folder(path: str) -> str:
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
 
-def _prefix(path: str) -> str:
+def _locate_prefix(path: str) -> str:
     """The prefix of a checkpoint from itself, one of its files, or a folder that has one."""
     best = os.path.join(path, google_tf1.PREFIX)
     if tf.io.gfile.exists(f"{best}.index"):
         return best
-    found = native.prefixes(path)
-    return found[0] if len(found) == 1 else native.find(path)
+    prefixes = native.list_prefixes(path)
+    return prefixes[0] if len(prefixes) == 1 else native.find_prefix(path)
 
 
 FORMATS: dict[str, Format] = {
-    "albert_tf": Format("a checkpoint of this project", _prefix, native.read, native.write),
-    "google": Format("one of the published TF1 code", _prefix, google_tf1.read, google_tf1.write),
+    "albert_tf": Format("a checkpoint of this project", _locate_prefix, native.read, native.write),
+    "google": Format(
+        "one of the published TF1 code", _locate_prefix, google_tf1.read, google_tf1.write
+    ),
     "hugging_face": Format(
         "a folder of transformers",
-        _folder,
+        _locate_folder,
         hugging_face.read,
         hugging_face.write,
-        hugging_face.lacks,
-        hugging_face_vocabulary.loses,
+        hugging_face.list_unsupported,
     ),
-    "tf1_hub": Format("a TF Hub module for TensorFlow 1", _folder, google_tf1.read_hub),
-    "saved_model": Format("a TF Hub module for TensorFlow 2", _folder, tfhub_tf2.read),
+    "tf1_hub": Format("a TF Hub module for TensorFlow 1", _locate_folder, google_tf1.read_hub),
+    "saved_model": Format("a TF Hub module for TensorFlow 2", _locate_folder, tfhub_tf2.read),
 }
 
 
-def detect(path: str) -> str:
+def detect_format(path: str) -> str:
     """The name of a checkpoint's format, from its files.
 
     Raises:
         UserError: there is nothing, or nothing known; or a checkpoint is damaged.
     """
-    folder = _folder(path)
+    folder = _locate_folder(path)
     names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
-    whole = folder == path or os.path.basename(path) in names
-    if whole and "saved_model.pb" in names:
-        prefix = os.path.join(folder, google_tf1.HUB_VARIABLES)
-        return "saved_model" if tfhub_tf2.OBJECT_GRAPH in native.keys(prefix) else "tf1_hub"
-    if whole and names & {hugging_face.SAFETENSORS, hugging_face.PICKLE}:
+    is_whole_folder = folder == path or os.path.basename(path) in names
+    if is_whole_folder and "saved_model.pb" in names:
+        keys = tf_checkpoint.list_keys(os.path.join(folder, google_tf1.HUB_VARIABLES))
+        return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
+    if is_whole_folder and names & {hugging_face.SAFETENSORS, hugging_face.PICKLE}:
         return "hugging_face"
     if not names:
         raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
     if not any(name.endswith(".index") for name in names):
-        known = "; ".join(format.what for format in FORMATS.values())
+        known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
-    keys = native.keys(_prefix(path))
+    keys = tf_checkpoint.list_keys(_locate_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
     if tfhub_tf2.OBJECT_GRAPH in keys:
@@ -99,24 +102,16 @@ def detect(path: str) -> str:
     return "google"
 
 
-def get(name: str) -> Format:
-    """The format of that name.
-
-    Raises:
-        UserError: there is none; lists them.
-    """
+def get_format(name: str) -> Format:
+    """Raises `UserError`, which lists the known names, for an unknown one."""
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}. Known: {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 
-def writable(name: str) -> Callable[[ModelCheckpoint, str], None]:
-    """What writes the format of that name.
-
-    Raises:
-        UserError: there is none, or it is only read; lists those that are written.
-    """
-    if (write := get(name).write) is None:
+def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
+    """Raises `UserError`, which lists the formats that are written, for another one."""
+    if (write := get_format(name).write) is None:
         known = ", ".join(name for name, format in FORMATS.items() if format.write)
         raise UserError(f"{name} can be read, but not written. Write one of {known}.")
     return write
@@ -127,12 +122,62 @@ def read(path: str, name: str | None = None) -> ModelCheckpoint:
 
     Args:
         path: to it.
-        name: of the format; by default it is found out.
+        name: of the format; by default it is detected.
 
     Raises:
-        UserError: nothing there, no format that is known, damaged, or its parts do not agree.
+        UserError: nothing there, an unknown format, a damaged file, or parts that do not agree.
     """
     with archives.open_archive(path) as opened:
-        format = get(name or detect(opened))
-        what = format.read(format.place(opened))
-    return model_checkpoint.check(dataclasses.replace(what, source=path))
+        format = get_format(name or detect_format(opened))
+        checkpoint = format.read(format.locate(opened))
+    checkpoint = dataclasses.replace(checkpoint, source=path)
+    model_checkpoint.check_vocabulary_size(checkpoint)
+    return checkpoint
+
+
+def convert(
+    source: str,
+    target: str,
+    *,
+    from_format: str | None = None,
+    to_format: str = "albert_tf",
+    allow_partial: str | None = None,
+) -> None:
+    """Reads `source` strictly and writes the folder `target`: whole, or not at all.
+
+    Args:
+        source: any path that `read` takes.
+        target: a folder that does not exist yet.
+        from_format: a key of `FORMATS`; by default it is detected.
+        to_format: a format that is written.
+        allow_partial: a regular expression; weights whose whole name it matches may be missing, or
+            are left out.
+
+    Raises:
+        UserError: `source` cannot be read, or does not match its config; `target` exists, or its
+            format has no place for a weight.
+    """
+    write = get_writer(to_format)
+    allowed = matching.compile_pattern(allow_partial)  # before minutes of reading
+    if tf.io.gfile.exists(target):
+        raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
+    with files.cleaning_up():
+        checkpoint = read(source, from_format)
+        model_checkpoint.log_summary(checkpoint)
+        shapes = model_checkpoint.list_shapes(checkpoint)
+        expected = weight_names.wanted(checkpoint.config, shapes.keys())
+        matches = matching.match_strictly(shapes, expected, source, allow_partial)
+        checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
+        unsupported = get_format(to_format).list_unsupported(checkpoint)
+        for name in unsupported:
+            logging.info(f"no place in {to_format}: {name}")
+        if refused := [name for name in unsupported if not allowed.fullmatch(name)]:
+            raise UserError(
+                f"{to_format} has no place for {len(refused)} weights ({refused[0]}). "
+                "Leave them out with --allow_partial=REGEX."
+            )
+        names = [name for name in checkpoint.weights if name not in unsupported]
+        checkpoint = model_checkpoint.select_weights(checkpoint, names)
+        with files.replacing_folder(target) as temporary:
+            write(checkpoint, temporary)
+    logging.info(f"written to {target}: {len(checkpoint.weights)} weights ({to_format})")

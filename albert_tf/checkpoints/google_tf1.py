@@ -1,6 +1,6 @@
-"""Google's checkpoints of TensorFlow 1: name-based, with `albert_config.json` beside them.
+"""Reads and writes Google's TensorFlow 1 checkpoints: by name, `albert_config.json` beside them.
 
-Also what is in a TF Hub module of TensorFlow 1 (`variables/variables`, `assets/`): the same names.
+Also reads TF Hub modules of TensorFlow 1 (`variables/variables`, `assets/`): the same names.
 Source: google-research/albert, `modeling.py` and `export_to_tfhub.py`.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import tensorflow as tf
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import model_checkpoint, native
+from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
@@ -20,20 +20,20 @@ from albert_tf.tokenizers import tokenization
 CONFIG = "albert_config.json"
 PREFIX = "model.ckpt-best"
 HUB_VARIABLES = "variables/variables"
-# Our name -> theirs, the first of which is the one that is written.
-VOCABULARY = {
+# See `model_checkpoint.VOCABULARY_NAMES`.
+VOCABULARY_NAMES = {
     tokenization.MODEL: ("30k-clean.model", "spiece.model"),
     tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
     tokenization.CONFIG: (tokenization.CONFIG,),
     tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
 }
-SKIPPED = {
+_SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
-# Keys of published files that say nothing: those of Google's, of BERT's poolers.
+# Keys of published files without effect: those of Google's, of BERT's poolers.
 _IGNORED_KEYS = re.compile("directionality|pooler_.*")
-# `run_pretraining` of the published code asks for the first of these.
+# `run_pretraining` of the published code requires the first of these.
 _DEAD_VALUES = {
     "net_structure_type": 0,
     "gap_size": 0,
@@ -44,41 +44,34 @@ _DEAD_VALUES = {
 _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|beta))")
 
 
-def read(prefix: str) -> ModelCheckpoint:
-    """A checkpoint by its prefix.
+def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
+    """Reads a checkpoint by its prefix; config and vocabulary from `assets`, by default its folder.
 
     Raises:
-        UserError: no config beside it, or damaged.
+        UserError: there is no config, or a file is damaged.
     """
-    return _read(prefix, os.path.dirname(prefix))
-
-
-def read_hub(folder: str) -> ModelCheckpoint:
-    """A TF Hub module of TensorFlow 1, by its folder.
-
-    Raises:
-        UserError: no config in it (early modules have none), or damaged.
-    """
-    return _read(os.path.join(folder, HUB_VARIABLES), os.path.join(folder, "assets"))
-
-
-def _read(prefix: str, assets: str) -> ModelCheckpoint:
-    found = read_config(os.path.join(assets, CONFIG), prefix)
-    names, skipped = translate(native.keys(prefix))
+    assets = os.path.dirname(prefix) if assets is None else assets
+    config = read_config(os.path.join(assets, CONFIG), prefix)
+    names, skipped = translate_keys(tf_checkpoint.list_keys(prefix))
     return ModelCheckpoint(
         source=prefix,
-        config=found,
-        weights=native.read_tensors(prefix, names),
-        vocabulary=model_checkpoint.read_vocabulary(assets, VOCABULARY),
+        config=config,
+        weights=tf_checkpoint.read_tensors(prefix, names),
+        vocabulary=model_checkpoint.read_vocabulary(assets, VOCABULARY_NAMES),
         skipped=skipped,
     )
 
 
+def read_hub(folder: str) -> ModelCheckpoint:
+    """Reads a TF Hub module of TensorFlow 1; as `read`. Early modules have no config."""
+    return read(os.path.join(folder, HUB_VARIABLES), os.path.join(folder, "assets"))
+
+
 def read_config(path: str, source: str) -> AlbertConfig:
-    """The `albert_config.json` that belongs to the checkpoint `source`.
+    """Reads the `albert_config.json` of the checkpoint `source`.
 
     Raises:
-        UserError: there is none, or it is not that of an ALBERT that this project has.
+        UserError: there is none, or its model is not an ALBERT that this project has.
     """
     if not tf.io.gfile.exists(path):
         raise UserError(
@@ -90,62 +83,58 @@ def read_config(path: str, source: str) -> AlbertConfig:
         raise UserError(f"{path} does not hold a JSON object. Use the model's own {CONFIG}.")
     if values.pop("ln_type", "postln") != "postln":
         raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
-    kept = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
-    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
+    known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
+    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | known, path)
 
 
-def translate(keys: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """{key: published name} of the weights, and {key: why} of what is skipped.
+def translate_keys(keys: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """{key: published name} of the weights, and {key: reason} of what is skipped.
 
-    Strips the `module/` of what was fine-tuned from a hub module, and gives LayerNorms their names
-    back where somebody has replaced `tf.contrib` (GA#241).
+    Strips the `module/` of models that were fine-tuned from a hub module, and restores the names of
+    LayerNorms where somebody has replaced `tf.contrib` (GA#241).
     """
     names, skipped = {}, {}
     for key in keys:
-        why = next((why for rule, why in SKIPPED.items() if re.fullmatch(rule, key)), None)
-        if why:
-            skipped[key] = why
+        rule = next((rule for rule in _SKIPPED if re.fullmatch(rule, key)), None)
+        if rule:
+            skipped[key] = _SKIPPED[rule]
         else:
             names[key] = key.removeprefix("module/")
-    aliases = _norm_names(names.values())
+    aliases = _restore_norms(names.values())
     return {key: aliases.get(name, name) for key, name in names.items()}, skipped
 
 
-def _norm_names(names: Collection[str]) -> dict[str, str]:
-    """Published names for `.../layer_normalization_7/gamma`: in each scope in order of number."""
+def _restore_norms(names: Collection[str]) -> dict[str, str]:
+    """Published names of `.../layer_normalization_7/gamma`: numbered in order within each scope."""
     numbers: dict[str, set[int]] = {}
     matches = {name: m for name in names if (m := _RENAMED_NORM.fullmatch(name))}
     for match in matches.values():
         numbers.setdefault(match[1], set()).add(int(match[2] or 0))
-    found = {}
+    aliases = {}
     for name, match in matches.items():
-        place = sorted(numbers[match[1]]).index(int(match[2] or 0))
-        found[name] = f"{match[1]}LayerNorm{f'_{place}' if place else ''}{match[3]}"
-    return {old: new for old, new in found.items() if new not in names}
+        rank = sorted(numbers[match[1]]).index(int(match[2] or 0))
+        aliases[name] = f"{match[1]}LayerNorm{f'_{rank}' if rank else ''}{match[3]}"
+    return {old: new for old, new in aliases.items() if new not in names}
 
 
-def write(what: ModelCheckpoint, folder: str) -> None:
+def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-best`, `albert_config.json` and the vocabulary into `folder`.
 
     Raises:
         UserError: the published code has no such model.
     """
-    check_groups(what)
-    names = list(what.weights)
+    steps, groups = checkpoint.config.num_hidden_layers, checkpoint.config.num_hidden_groups
+    # In floating point, as the published code does it.
+    group_of_step = [int(step / steps * groups) for step in range(steps)]
+    model_checkpoint.check_groups(checkpoint, group_of_step)
+    names = list(checkpoint.weights)
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, PREFIX),
         tensor_names=names,
         shape_and_slices=[""] * len(names),
-        tensors=[what.weights[name] for name in names],
+        tensors=[checkpoint.weights[name] for name in names],
     )
-    values = config_io.to_dict(what.config)
+    values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
     files.write_json(os.path.join(folder, CONFIG), values | _DEAD_VALUES)
-    model_checkpoint.write_vocabulary(what.vocabulary, folder, VOCABULARY)
-
-
-def check_groups(what: ModelCheckpoint) -> None:
-    """Raises `UserError` if the published code would run the groups in another order."""
-    steps, groups = what.config.num_hidden_layers, what.config.num_hidden_groups
-    # In floating point, as they do it.
-    model_checkpoint.check_groups(what, [int(step / steps * groups) for step in range(steps)])
+    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, VOCABULARY_NAMES)

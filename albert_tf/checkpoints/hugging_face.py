@@ -1,36 +1,38 @@
-"""Folders of Hugging Face's `transformers`: ``config.json`, `model.safetensors`, `spiece.model`.
+"""Reads and writes folders of `transformers`: `config.json`, `model.safetensors`, `spiece.model`.
 
-Their linear layers are transposed; they have the mapping between embedding and hidden size even if
-the two are equal, where the published code has none. Source: transformers, `models/albert`.
+Their linear layers are transposed; they map embeddings to the hidden size even if the two sizes are
+equal, where the published code has no mapping. Source: transformers, `models/albert`.
 """
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
-    hugging_face_names,
     hugging_face_vocabulary,
     model_checkpoint,
+    tf_checkpoint,
     torch_pickle,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
+from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, PRETRAINED, SQUAD1
 
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 EPSILON = 1e-12
 
-# Both GELUs are read as the tanh approximation: "gelu" is what v1's files say, wrongly (HF#2395).
-ACTIVATIONS_IN = {
+# Both GELUs are read as the tanh approximation: v1's files say "gelu", wrongly (HF#2395).
+_ACTIVATIONS_IN = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
     "gelu": "gelu",
@@ -38,8 +40,12 @@ ACTIVATIONS_IN = {
     "tanh": "tanh",
     "linear": "linear",
 }
-ACTIVATIONS_OUT = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh", "linear": "linear"}
-
+# Settings of the config that an ALBERT cannot change.
+_FIXED = {
+    "layer_norm_eps": EPSILON,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+}
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
     "BF16": tf.bfloat16.as_numpy_dtype,
@@ -51,80 +57,127 @@ _TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-_BUFFERS = {"albert.embeddings.position_ids": "a buffer"}
-# A class whose `classifier` is another head: one that looks at each token.
+_BUFFER = "albert.embeddings.position_ids"
+# A class whose `classifier` is another head, for single tokens.
 _TOKENS = "AlbertForTokenClassification"
+_CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
+# Classes by the parts of their models; a head that is trained last comes first.
+_CLASSES: dict[str, Set[str]] = {
+    "AlbertForQuestionAnswering": {ENCODER, SQUAD1},
+    "AlbertForSequenceClassification": {ENCODER, POOLER, CLASSIFIER},
+    "AlbertForPreTraining": PRETRAINED,
+    "AlbertForMaskedLM": {ENCODER, MASKED_LM},
+    "AlbertModel": {ENCODER, POOLER},
+}
+
+# Layers: published name -> theirs. A dense kernel is transposed.
+_DENSE = {
+    weight_names.MAPPING: "albert.encoder.embedding_hidden_mapping_in",
+    "bert/pooler/dense": "albert.pooler",
+    "cls/predictions/transform/dense": "predictions.dense",
+}
+_NORMS = {
+    "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
+    "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
+}
+_BLOCK = "albert.encoder.albert_layer_groups.{}.albert_layers.{}."
+_BLOCK_DENSE = {
+    "attention_1/self/query": "attention.query",
+    "attention_1/self/key": "attention.key",
+    "attention_1/self/value": "attention.value",
+    "attention_1/output/dense": "attention.dense",
+    "ffn_1/intermediate/dense": "ffn",
+    "ffn_1/intermediate/output/dense": "ffn_output",
+}
+_BLOCK_NORMS = {"LayerNorm": "attention.LayerNorm", "LayerNorm_1": "full_layer_layer_norm"}
+_TABLES = {
+    weight_names.WORDS: "albert.embeddings.word_embeddings.weight",
+    "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
+    "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
+    "cls/predictions/output_bias": "predictions.bias",
+    "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
+    "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+}
+
+
+def map_names(config: AlbertConfig) -> dict[str, str]:
+    """{published name: theirs} for a model of that config, with all heads that both sides have."""
+    dense, norms = dict(_DENSE), dict(_NORMS)
+    for group in range(config.num_hidden_groups):
+        for inner in range(config.inner_group_num):
+            ours, theirs = weight_names.BLOCK.format(group, inner), _BLOCK.format(group, inner)
+            dense |= {ours + a: theirs + b for a, b in _BLOCK_DENSE.items()}
+            norms |= {ours + a: theirs + b for a, b in _BLOCK_NORMS.items()}
+    return {
+        **_TABLES,
+        **{f"{a}/kernel": f"{b}.weight" for a, b in dense.items()},
+        **{f"{a}/bias": f"{b}.bias" for a, b in dense.items()},
+        **{f"{a}/gamma": f"{b}.weight" for a, b in norms.items()},
+        **{f"{a}/beta": f"{b}.bias" for a, b in norms.items()},
+    }
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """A folder of `transformers`.
+    """Reads a folder of `transformers`.
 
     Raises:
-        UserError: no weights, damaged, or not an ALBERT that this project has.
+        UserError: it has no weights, is damaged, or holds no ALBERT that this project has.
     """
-    values = _read_config(os.path.join(folder, CONFIG))
-    found = _to_config(values, os.path.join(folder, CONFIG))
+    config_path = os.path.join(folder, CONFIG)
+    values = files.read_json(config_path, "Hugging Face folder")
+    config = _to_config(values, config_path)
     path, arrays = _read_arrays(folder)
     if any(name.startswith("embeddings.") for name in arrays):  # a bare AlbertModel
         arrays = {f"albert.{name}": array for name, array in arrays.items()}
-    skipped = _skipped(arrays, path)
-    ours = {theirs: name for name, theirs in hugging_face_names.from_published(found).items()}
+    skipped = _find_copies(arrays, path)
+    names = {theirs: ours for ours, theirs in map_names(config).items()}
     if _TOKENS in str(values.get("architectures")):
-        ours = {name: other for name, other in ours.items() if not name.startswith("classifier.")}
+        names = {name: ours for name, ours in names.items() if not name.startswith("classifier.")}
     weights = {
-        ours.get(name, name): model_checkpoint.float32(name, array, path)
+        names.get(name, name): tf_checkpoint.to_float32(name, array, path)
         for name, array in arrays.items()
         if name not in skipped
     }
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
-    if found.embedding_size == found.hidden_size:
+    if config.embedding_size == config.hidden_size:
         skipped |= _drop_mapping(weights, path)
     return ModelCheckpoint(
         source=path,
-        config=found,
+        config=config,
         weights=weights,
         vocabulary=hugging_face_vocabulary.read(folder),
         skipped=skipped,
-        notes=(*_notes(values), *hugging_face_vocabulary.notes(folder)),
     )
 
 
-def _read_config(path: str) -> dict[str, Any]:
-    values = files.read_json(path, "Hugging Face folder")
+def _to_config(values: Any, path: str) -> AlbertConfig:
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind != "albert":
         raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Take an ALBERT's folder.")
-    for key, expected in {
-        "layer_norm_eps": EPSILON,
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": True,
-    }.items():
+    for key, expected in _FIXED.items():
         if values.get(key, expected) != expected:
             raise UserError(
                 f"{path}: {key} is {values[key]!r}; ALBERTs here have {expected!r}. "
                 "Such a model cannot be converted."
             )
-    return values
-
-
-def _to_config(values: Mapping[str, Any], path: str) -> AlbertConfig:
-    act = values.get("hidden_act", "gelu_new")
-    if not isinstance(act, str) or act not in ACTIVATIONS_IN:
-        known = ", ".join(ACTIVATIONS_IN)
-        raise UserError(f"{path}: hidden_act {act!r} is not one of {known}. Correct the config.")
-    known_keys = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
-    kept = {key: value for key, value in values.items() if key in known_keys}
-    merged = model_checkpoint.PUBLISHED_DEFAULTS | kept | {"hidden_act": ACTIVATIONS_IN[act]}
-    return config_io.from_dict(AlbertConfig, merged, path)
-
-
-def _notes(values: Mapping[str, Any]) -> Iterator[str]:
-    if values.get("hidden_act") == "gelu":
-        yield "warning: hidden_act 'gelu' is read as its tanh approximation, 'gelu_new'."
+    activation = values.get("hidden_act", "gelu_new")
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS_IN:
+        known = ", ".join(_ACTIVATIONS_IN)
+        raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
+    if activation == "gelu":
+        logging.warning("hidden_act 'gelu' is read as its tanh approximation, 'gelu_new'.")
     labels = values.get("id2label")
-    named = list(labels.values()) if isinstance(labels, Mapping) else []
-    if named != [f"LABEL_{i}" for i in range(len(named))]:
-        yield f"the names of classes are not kept: {', '.join(map(str, named))}."
+    names = list(labels.values()) if isinstance(labels, dict) else []
+    if names != [f"LABEL_{i}" for i in range(len(names))]:
+        logging.info(f"the names of classes are not kept: {', '.join(map(str, names))}.")
+    fields = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
+    kept = {key: value for key, value in values.items() if key in fields}
+    kept["hidden_act"] = _ACTIVATIONS_IN[activation]
+    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
 def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
@@ -135,24 +188,22 @@ def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def _read_safetensors(path: str) -> dict[str, np.ndarray]:
-    # Not the library's numpy reader: it has no bfloat16, which TensorFlow brings.
+    # Not the library's NumPy reader: it has no bfloat16, which TensorFlow brings.
     try:
-        found = safetensors.deserialize(files.read_bytes(path, "weights"))
-        return {name: _array(name, value, path) for name, value in found}
+        tensors = safetensors.deserialize(files.read_bytes(path, "weights"))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: a damaged file ({error}). Download it again.") from None
+    arrays = {}
+    for name, tensor in tensors:
+        if (dtype := tensor["dtype"]) not in _TYPES:
+            raise UserError(f"{path}: {name} is {dtype}, not F32. Use the original checkpoint.")
+        arrays[name] = np.frombuffer(tensor["data"], _TYPES[dtype]).reshape(tensor["shape"])
+    return arrays
 
 
-def _array(name: str, value: Mapping[str, Any], path: str) -> np.ndarray:
-    if value["dtype"] not in _TYPES:
-        raise UserError(
-            f"{path}: {name} is {value['dtype']}, not F32. Use the original checkpoint."
-        )
-    return np.frombuffer(value["data"], _TYPES[value["dtype"]]).reshape(value["shape"])
-
-
-def _skipped(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
-    skipped = {name: why for name, why in _BUFFERS.items() if name in arrays}
+def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
+    """{name: reason} of arrays that are no weights of their own."""
+    copies = {_BUFFER: "a buffer"} if _BUFFER in arrays else {}
     for name, other in _TIED.items():
         if name in arrays:
             if other not in arrays or not np.array_equal(arrays[name], arrays[other]):
@@ -160,12 +211,12 @@ def _skipped(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
                     f"{path}: {name} is not equal to {other}, as it is in an ALBERT. "
                     "Such a model cannot be converted."
                 )
-            skipped[name] = f"equal to {other}"
-    return skipped
+            copies[name] = f"equal to {other}"
+    return copies
 
 
 def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
-    """Drops a mapping that changes nothing; with equal sizes there is none here."""
+    """Drops a mapping that is the identity; with equal sizes the published code has none."""
     kernel, bias = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
     if not (kernel in weights and bias in weights):
         return {}
@@ -179,83 +230,81 @@ def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
     return dict.fromkeys((kernel, bias), "changes nothing")
 
 
-def lacks(what: ModelCheckpoint) -> list[str]:
-    """Names of weights that the class of `transformers` has no place for.
+def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
+    """Names of weights for which the class of `transformers` has no place.
 
-    For instance the head for SQuAD 2.0; or the pooler, where questions are answered.
+    For instance the head for SQuAD 2.0; or the pooler beside a head for SQuAD 1.1.
 
     Raises:
         UserError: every class would lack weights, and make some up.
     """
-    _, own = _class_of(what)
-    return sorted(what.weights.keys() - own)
+    _, names = _choose_class(checkpoint)
+    return sorted(checkpoint.weights.keys() - names)
 
 
-def _class_of(what: ModelCheckpoint) -> tuple[str, Set[str]]:
-    found = hugging_face_names.class_of(what.config, what.weights.keys())
-    if found is None:
-        raise UserError(
-            f"{what.source}: no class of transformers has these {len(what.weights)} weights and no "
-            "more; it would make the others up. Convert the whole checkpoint, or to another format."
-        )
-    kind, own = found
-    if kind == "AlbertForSequenceClassification" and len(what.weights["output_bias"]) == 1:
-        kind = "AlbertForMultipleChoice"  # the same weights, for RACE
-    return kind, own
+def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
+    """The first class of which the checkpoint has all weights, and their published names."""
+    parts = weight_names.parts(checkpoint.config)
+    for name, its_parts in _CLASSES.items():
+        weights = {weight for part in its_parts for weight in parts[part]}
+        if weights <= checkpoint.weights.keys():
+            has_one_output = name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1
+            return "AlbertForMultipleChoice" if has_one_output else name, weights  # RACE
+    raise UserError(
+        f"{checkpoint.source}: no class of transformers has these {len(checkpoint.weights)} "
+        "weights and no more; it would make the others up. Convert the whole checkpoint, or to "
+        "another format."
+    )
 
 
-def write(what: ModelCheckpoint, folder: str) -> None:
-    """Writes ``config.json`, `model.safetensors` and the vocabulary into `folder`.
+def write(checkpoint: ModelCheckpoint, folder: str) -> None:
+    """Writes `config.json`, `model.safetensors` and the vocabulary into `folder`.
 
-    Weights that it `lacks` are left out.
+    Leaves out the weights of `list_unsupported`.
 
     Raises:
         UserError: `transformers` has no such model.
     """
-    steps, groups = what.config.num_hidden_layers, what.config.num_hidden_groups
-    # In floating point, as they do it.
-    model_checkpoint.check_groups(what, [int(step / (steps / groups)) for step in range(steps)])
-    kind, own = _class_of(what)
-    files.write_json(os.path.join(folder, CONFIG), _config(what, kind))
-    # The mapping that changes nothing, where ours has none.
-    weights = {**_identity(what.config), **{name: what.weights[name] for name in own}}
+    config = checkpoint.config
+    steps, groups = config.num_hidden_layers, config.num_hidden_groups
+    # In floating point, as `transformers` does it.
+    group_of_step = [int(step / (steps / groups)) for step in range(steps)]
+    model_checkpoint.check_groups(checkpoint, group_of_step)
+    class_name, names = _choose_class(checkpoint)
+    files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
+    weights = {name: checkpoint.weights[name] for name in names}
+    if config.embedding_size == config.hidden_size:  # a mapping that changes nothing
+        size = config.hidden_size
+        weights[f"{weight_names.MAPPING}/kernel"] = np.eye(size, dtype=np.float32)
+        weights[f"{weight_names.MAPPING}/bias"] = np.zeros(size, np.float32)
     # What is transposed must be laid out anew: the library writes memory as it lies.
     tensors = {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
-        for name, theirs in hugging_face_names.from_published(what.config).items()
+        for name, theirs in map_names(config).items()
         if name in weights
     }
-    # To a file of this machine first: the library's bytes would be one more copy in memory.
+    # To a local file first: the library's bytes would be one more copy in memory.
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
-    hugging_face_vocabulary.write(what, folder)
+    hugging_face_vocabulary.write(checkpoint, folder)
 
 
-def _identity(found: AlbertConfig) -> dict[str, np.ndarray]:
-    size = found.hidden_size
-    if found.embedding_size != size:
-        return {}
-    return {
-        f"{weight_names.MAPPING}/kernel": np.eye(size, dtype=np.float32),
-        f"{weight_names.MAPPING}/bias": np.zeros(size, np.float32),
-    }
-
-
-def _config(what: ModelCheckpoint, kind: str) -> dict[str, Any]:
-    values = config_io.to_dict(what.config)
+def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
+    """The content of `config.json`."""
+    values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
-    tokenizer = model_checkpoint.tokenizer(what)
+    if values["hidden_act"] == "gelu":
+        values["hidden_act"] = "gelu_new"
+    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     # Without a vocabulary the ids of the published models.
     pad, cls, sep = (
         (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) if tokenizer else (0, 2, 3)
     )
-    found = {
-        **values,
-        "architectures": [kind],
+    values |= {
+        "architectures": [class_name],
         "model_type": "albert",
-        "hidden_act": ACTIVATIONS_OUT[what.config.hidden_act],
         "layer_norm_eps": EPSILON,
         "pad_token_id": pad,
         "bos_token_id": cls,
@@ -263,8 +312,8 @@ def _config(what: ModelCheckpoint, kind: str) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
-    if kind in ("AlbertForSequenceClassification", "AlbertForMultipleChoice"):
-        labels = range(len(what.weights["output_bias"]))
-        found["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
-        found["label2id"] = {f"LABEL_{i}": i for i in labels}
-    return found
+    if class_name in _CLASSIFIERS:
+        labels = range(len(checkpoint.weights["output_bias"]))
+        values["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
+        values["label2id"] = {f"LABEL_{i}": i for i in labels}
+    return values

@@ -1,10 +1,11 @@
-"""The vocabulary of a folder of `transformers`: our files, but their settings of the cleaning."""
+"""Reads and writes the vocabulary of a `transformers` folder, whose switches it translates."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
@@ -15,8 +16,7 @@ from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
-FILES = {name: (name,) for name in model_checkpoint.VOCABULARY_FILES}
-# Their switches, and what those are that a file does not name.
+# The switches of `transformers` and their defaults.
 _SWITCHES = {
     "do_lower_case": True,
     "keep_accents": False,
@@ -26,77 +26,68 @@ _SWITCHES = {
 
 
 def read(folder: str) -> dict[str, bytes]:
-    """A folder's vocabulary, with a `cleaning.json` of our own if theirs is not our default.
+    """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
 
     Raises:
-        UserError: their settings make no sense.
+        UserError: a switch has a wrong value.
     """
-    found = model_checkpoint.read_vocabulary(folder, FILES)
+    vocabulary = model_checkpoint.read_vocabulary(folder)
+    pieces = [name for name in model_checkpoint.PIECES if name in vocabulary]
+    if not pieces and tf.io.gfile.exists(os.path.join(folder, FAST)):
+        logging.info(
+            f"{FAST} is not read; for a vocabulary, put {tokenization.MODEL} or "
+            f"{tokenization.WORDPIECE} of the model beside it."
+        )
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    if tokenization.CONFIG in found or not tf.io.gfile.exists(path):
-        return found
+    if tokenization.CONFIG in vocabulary or not tf.io.gfile.exists(path):
+        return vocabulary
     switches = _read_switches(path)
-    for name, to_settings in _SETTINGS_IN.items():
-        if name in found and (settings := to_settings(switches)) != type(settings)():
-            found[tokenization.CONFIG] = files.to_json(config_io.to_dict(settings))
-    return found
-
-
-def notes(folder: str) -> tuple[str, ...]:
-    """A note if the vocabulary of a folder is there, but in no form that is read."""
-    names = set(tf.io.gfile.listdir(folder))
-    if FAST not in names or names.intersection(model_checkpoint.PIECES):
-        return ()
-    return (
-        f"note: {FAST} is not read; for a vocabulary, put {tokenization.MODEL} or "
-        f"{tokenization.WORDPIECE} of the model beside it.",
-    )
+    for name in pieces:
+        if (config := _to_config(name, switches)) != type(config)():
+            vocabulary[tokenization.CONFIG] = files.to_json(config_io.to_dict(config))
+    return vocabulary
 
 
 def _read_switches(path: str) -> dict[str, Any]:
     values = files.read_json(path, "vocabulary")
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
-    found = {name: values.get(name, default) for name, default in _SWITCHES.items()}
-    for name, value in found.items():
+    switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
+    for name, value in switches.items():
         if not isinstance(value, bool) and value is not _SWITCHES[name]:
             raise UserError(f"{path}: {name} must be true or false, not {value!r}.")
-    return found
+    return switches
 
 
-def write(what: ModelCheckpoint, folder: str) -> None:
-    """Writes the vocabulary of a checkpoint, if it has one, and how `transformers` is to use it."""
-    model_checkpoint.write_vocabulary(what.vocabulary, folder, FILES)
-    if (tokenizer := model_checkpoint.tokenizer(what)) is not None:
-        path = os.path.join(folder, TOKENIZER_CONFIG)
-        files.write_json(path, _tokenizer_config(tokenizer.settings))
+def write(checkpoint: ModelCheckpoint, folder: str) -> None:
+    """Writes the vocabulary of a checkpoint, if it has one, and how `transformers` is to use it.
+
+    Logs each setting of the normalization that `transformers` lacks.
+    """
+    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
+    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+    if tokenizer is None:
+        return
+    switches = _to_switches(tokenizer.settings)
+    files.write_json(os.path.join(folder, TOKENIZER_CONFIG), switches)
+    name = next(name for name in model_checkpoint.PIECES if name in checkpoint.vocabulary)
+    theirs = config_io.to_dict(_to_config(name, _SWITCHES | switches))
+    for field, value in config_io.to_dict(tokenizer.settings).items():
+        if theirs[field] != value:
+            logging.info(
+                f"transformers has no {field} {value!r} and tokenizes some texts otherwise; "
+                f"{tokenization.CONFIG} keeps it for this project"
+            )
 
 
-def loses(what: ModelCheckpoint) -> list[str]:
-    """Settings of the cleaning that `transformers` does not have, a sentence for each."""
-    if (tokenizer := model_checkpoint.tokenizer(what)) is None:
-        return []
-    ours = config_io.to_dict(tokenizer.settings)
-    to_settings = next(make for name, make in _SETTINGS_IN.items() if name in what.vocabulary)
-    theirs = config_io.to_dict(to_settings(_SWITCHES | _tokenizer_config(tokenizer.settings)))
-    return [
-        f"note: transformers has no {name} {ours[name]!r} and cuts some texts otherwise; "
-        f"{tokenization.CONFIG} keeps it for this project"
-        for name in ours
-        if theirs[name] != ours[name]
-    ]
-
-
-def _sentencepiece_settings(switches: Mapping[str, Any]) -> TokenizerConfig:
-    return TokenizerConfig(
-        lower_case=switches["do_lower_case"],
-        keep_accents=switches["keep_accents"],
-        # They normalise in order to drop accents, and for nothing else.
-        unicode_form="none" if switches["keep_accents"] else "NFKD",
-    )
-
-
-def _wordpiece_settings(switches: Mapping[str, Any]) -> WordPieceConfig:
+def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:
+    if name == tokenization.MODEL:
+        return TokenizerConfig(
+            lower_case=switches["do_lower_case"],
+            keep_accents=switches["keep_accents"],
+            # `transformers` normalizes only in order to drop accents.
+            unicode_form="none" if switches["keep_accents"] else "NFKD",
+        )
     strips = switches["strip_accents"]
     return WordPieceConfig(
         lower_case=switches["do_lower_case"],
@@ -105,22 +96,16 @@ def _wordpiece_settings(switches: Mapping[str, Any]) -> WordPieceConfig:
     )
 
 
-_SETTINGS_IN: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    tokenization.MODEL: _sentencepiece_settings,
-    tokenization.WORDPIECE: _wordpiece_settings,
-}
-
-
-def _tokenizer_config(settings: TokenizerConfig | WordPieceConfig) -> dict[str, Any]:
-    if isinstance(settings, TokenizerConfig):
+def _to_switches(config: TokenizerConfig | WordPieceConfig) -> dict[str, Any]:
+    if isinstance(config, TokenizerConfig):
         return {
             "tokenizer_class": "AlbertTokenizer",
-            "do_lower_case": settings.lower_case,
-            "keep_accents": settings.keep_accents,
+            "do_lower_case": config.lower_case,
+            "keep_accents": config.keep_accents,
         }
     return {
         "tokenizer_class": "BertTokenizer",
-        "do_lower_case": settings.lower_case,
-        "strip_accents": None if settings.keep_accents is None else not settings.keep_accents,
-        "tokenize_chinese_chars": settings.split_chinese,
+        "do_lower_case": config.lower_case,
+        "strip_accents": None if config.keep_accents is None else not config.keep_accents,
+        "tokenize_chinese_chars": config.split_chinese,
     }

@@ -1,96 +1,103 @@
-"""Strict loading: what a checkpoint holds against what is wanted; nothing differs unexplained.
+"""Matches and assigns weights strictly: every difference is listed, and an error unless allowed.
 
-The same for converting, for `--init_checkpoint` and for fine-tuning.
+Converting, `--init_checkpoint` and fine-tuning share it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import keras
+import numpy as np
+from absl import logging
+
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.model import weight_names
 
 Shape = Sequence[int]
 
 
-class Comparison(NamedTuple):
-    """Names of weights, sorted; a name is in one of the lists.
+class Matches(NamedTuple):
+    """Names of weights, sorted; each is in one of the collections.
 
     Attributes:
-        loaded: in both, of one shape.
-        missing: wanted, but not in the checkpoint.
-        unexpected: in the checkpoint, but not wanted.
-        misshapen: in both, of two shapes.
-        shapes: for the misshapen, "[found] instead of [wanted]".
+        loaded: in the checkpoint and in the model, with one shape.
+        missing: in the model alone.
+        unexpected: in the checkpoint alone.
+        mismatched: in both, with different shapes: {name: "[9] instead of [8]"}.
     """
 
     loaded: Sequence[str]
     missing: Sequence[str]
     unexpected: Sequence[str]
-    misshapen: Sequence[str]
-    shapes: Mapping[str, str]
+    mismatched: Mapping[str, str]
 
 
-def check(
-    found: Mapping[str, Shape],
-    wanted: Mapping[str, Shape],
-    where: str,
-    *,
+def match_strictly(
+    shapes: Mapping[str, Shape],
+    expected: Mapping[str, Shape],
+    source: str,
     allow_partial: str | None,
-    say: Callable[[str], None],
-) -> Comparison:
-    """Compares, says what came of it, and raises `UserError` where `require` does."""
-    names = compare(found, wanted)
-    for line in lines(names):
-        say(line)
-    require(names, where, allow_partial)
-    return names
+    *,
+    log_level: int = logging.INFO,
+) -> Matches:
+    """Compares shapes, logs the lists, and raises `UserError` where `check_matches` does."""
+    matches = compare_shapes(shapes, expected)
+    log_matches(matches, log_level)
+    check_matches(matches, source, allow_partial)
+    return matches
 
 
-def compare(found: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> Comparison:
-    """Sorts names by what becomes of them. In a wanted shape, -1 stands for any size."""
-    both = sorted(found.keys() & wanted.keys())
-    misshapen = {
-        name: f"{list(found[name])} instead of {list(wanted[name])}"
+def compare_shapes(shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> Matches:
+    """Matches the weights of a checkpoint with a model's; an expected size -1 is any size."""
+    both = sorted(shapes.keys() & expected.keys())
+    mismatched = {
+        name: f"{list(shapes[name])} instead of {list(expected[name])}"
         for name in both
-        if not _fits(found[name], wanted[name])
+        if len(shapes[name]) != len(expected[name])
+        or any(b not in (a, -1) for a, b in zip(shapes[name], expected[name], strict=True))
     }
-    return Comparison(
-        loaded=[name for name in both if name not in misshapen],
-        missing=sorted(wanted.keys() - found.keys()),
-        unexpected=sorted(found.keys() - wanted.keys()),
-        misshapen=list(misshapen),
-        shapes=misshapen,
+    return Matches(
+        loaded=[name for name in both if name not in mismatched],
+        missing=sorted(expected.keys() - shapes.keys()),
+        unexpected=sorted(shapes.keys() - expected.keys()),
+        mismatched=mismatched,
     )
 
 
-def _fits(found: Shape, wanted: Shape) -> bool:
-    return len(found) == len(wanted) and all(
-        b in (a, -1) for a, b in zip(found, wanted, strict=True)
-    )
+def log_matches(matches: Matches, level: int = logging.INFO) -> None:
+    """Logs the lengths of the four lists, then each name in its own line."""
+    lists = matches._asdict()
+    logging.log(level, ", ".join(f"{kind} {len(names)}" for kind, names in lists.items()))
+    for kind, names in lists.items():
+        for name in names:
+            logging.log(level, f"{kind}: {name} {matches.mismatched.get(name, '')}".strip())
 
 
-def require(names: Comparison, where: str, allow_partial: str | None = None) -> None:
-    """Raises `UserError` unless all that differs is matched, as a whole, by `allow_partial`.
+def check_matches(matches: Matches, source: str, allow_partial: str | None = None) -> None:
+    """Raises `UserError` for a difference whose whole name `allow_partial` does not match.
 
-    Also if nothing is loaded: that has never been meant.
+    Also if no weight is loaded, which nobody intends.
     """
-    allowed = pattern(allow_partial)
-    wrong = []
-    for kind in ("missing", "unexpected", "misshapen"):
-        rows = [name for name in getattr(names, kind) if not allowed.fullmatch(name)]
-        if rows:
-            wrong.append(f"{len(rows)} {kind}: {rows[0]} {names.shapes.get(rows[0], '')}".strip())
-    if wrong:
+    allowed = compile_pattern(allow_partial)
+    differences = []
+    for kind in ("missing", "unexpected", "mismatched"):
+        names = [name for name in getattr(matches, kind) if not allowed.fullmatch(name)]
+        if names:
+            shapes = matches.mismatched.get(names[0], "")
+            differences.append(f"{len(names)} {kind}: {names[0]} {shapes}".strip())
+    if differences:
         raise UserError(
-            f"{where} does not fit the model ({'; '.join(wrong)}). Use the config beside the "
-            "checkpoint, or name what may differ with --allow_partial=REGEX."
+            f"{source} does not fit the model ({'; '.join(differences)}). Use the config beside "
+            "the checkpoint, or name what may differ with --allow_partial=REGEX."
         )
-    if not names.loaded:
-        raise UserError(f"{where} has no weight that fits the model: nothing would be loaded.")
+    if not matches.loaded:
+        raise UserError(f"{source} has no weight that fits the model: nothing would be loaded.")
 
 
-def pattern(allow_partial: str | None) -> re.Pattern[str]:
-    """The pattern of names that may differ; without one, no name may.
+def compile_pattern(allow_partial: str | None) -> re.Pattern[str]:
+    """Compiles the pattern of names that may differ; None matches no name.
 
     Raises:
         UserError: it is not a regular expression.
@@ -103,11 +110,84 @@ def pattern(allow_partial: str | None) -> re.Pattern[str]:
         ) from None
 
 
-def lines(names: Comparison) -> list[str]:
-    """The four lists for people: their lengths, then every name in a line of its own."""
-    kinds = ("loaded", "missing", "unexpected", "misshapen")
-    told = [", ".join(f"{kind} {len(getattr(names, kind))}" for kind in kinds)]
-    for kind in kinds:
-        rows = getattr(names, kind)
-        told += [f"{kind}: {name} {names.shapes.get(name, '')}".strip() for name in rows]
-    return told
+def assign_weights(
+    weights: Mapping[str, np.ndarray],
+    network: keras.Model,
+    source: str,
+    *,
+    allow_partial: str | None = None,
+    log_level: int = logging.INFO,
+) -> Matches:
+    """Sets all the network's weights, or none.
+
+    Args:
+        weights: by published name.
+        network: the model.
+        source: names the checkpoint, for messages.
+        allow_partial: a regular expression; a weight whose whole name it matches may be missing,
+            unexpected or of another shape, and keeps its value.
+        log_level: of the lists of names, which precede an error, too.
+
+    Raises:
+        UserError: another weight differs, or nothing would be loaded.
+    """
+    variables = weight_names.weights_by_name(network)
+    matches = match_strictly(
+        {name: array.shape for name, array in weights.items()},
+        {name: tuple(variable.shape) for name, variable in variables.items()},
+        source,
+        allow_partial,
+        log_level=log_level,
+    )
+    for name in matches.loaded:
+        variables[name].assign(weights[name])
+    return matches
+
+
+def assign_task_weights(
+    checkpoint: ModelCheckpoint,
+    network: keras.Model,
+    *,
+    with_head: bool,
+    allow_partial: str | None = None,
+    log_level: int = logging.INFO,
+) -> None:
+    """Sets the encoder's weights of an `AlbertForTask`, and its head's with `with_head`.
+
+    Other heads of the checkpoint are left out. A head that reads single tokens needs no pooler,
+    which may then be missing. All else is as strict as in `assign_weights`.
+
+    Raises:
+        UserError: a weight differs, or the checkpoint lacks the head.
+    """
+    head = {weight.path: tuple(weight.shape) for weight in network.head.trainable_weights}
+    if with_head:
+        _check_head(checkpoint, head)
+    weights = dict(checkpoint.weights)
+    for part, names in weight_names.parts(checkpoint.config).items():
+        is_kept = with_head and head.keys() & names.keys()
+        if part in (weight_names.ENCODER, weight_names.POOLER) or is_kept:
+            continue
+        if left_out := [weights.pop(name) for name in names if name in weights]:
+            logging.log(log_level, f"left out: the head {part}, {len(left_out)} weights")
+    if not with_head:
+        logging.log(log_level, f"new: the head of the task, {', '.join(sorted(head))}")
+    pooler = {weight.path for weight in network.albert.pooler.trainable_weights}
+    if network.head.reads != "pooled_output" and not pooler & weights.keys():
+        others = [f"(?:{allow_partial})"] if allow_partial else []
+        allow_partial = "|".join([*sorted(pooler), *others])
+    model = network if with_head else network.albert
+    assign_weights(
+        weights, model, checkpoint.source, allow_partial=allow_partial, log_level=log_level
+    )
+
+
+def _check_head(checkpoint: ModelCheckpoint, head: Mapping[str, Shape]) -> None:
+    for name, shape in sorted(head.items()):
+        actual = checkpoint.weights[name].shape if name in checkpoint.weights else None
+        if actual != shape:
+            has = f"{name} {list(actual)}" if actual else f"no {name}"
+            raise UserError(
+                f"{checkpoint.source} has {has}, but the head of the task needs {list(shape)}. "
+                "Use a checkpoint of that task; to start from this one, leave out --init_head."
+            )

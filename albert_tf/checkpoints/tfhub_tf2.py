@@ -1,8 +1,8 @@
-"""The SavedModels of TensorFlow 2 on TF Hub (`albert_en_base` and its like), read without running.
+"""Reads TF Hub's SavedModels of TensorFlow 2 (`albert_en_base` and its like) without running them.
 
-Names of variables are those of tensorflow/models, `official/nlp`: they are in the checkpoint's own
-table of objects. Heads have an axis of their own. No config comes with them: sizes and heads are
-read from shapes, the number of layers from the signature of their function, and the activation is
+Variables have the names of tensorflow/models, `official/nlp`, in the checkpoint's own object graph.
+Attention heads have an axis of their own. No config comes with a module: sizes and heads follow
+from shapes, the number of layers from the signature of the module's function, and the activation is
 the published one.
 """
 
@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import google_tf1, model_checkpoint, native
+from albert_tf.checkpoints import google_tf1, model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
@@ -40,57 +41,59 @@ _LAYERS = {
     "cls/predictions/transform/dense": "cls/predictions/transform/dense",
     "cls/predictions/transform/LayerNorm": "cls/predictions/transform/LayerNorm",
 }
-_TABLES = {
+# {name of a variable: published name}
+NAMES = {
     "word_embeddings/embeddings": weight_names.WORDS,
     "position_embedding/embeddings": "bert/embeddings/position_embeddings",
     "type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
     "cls/predictions/output_bias/bias": "cls/predictions/output_bias",
-}
-_NAMES = _TABLES | {
-    f"{theirs}/{part}": f"{ours}/{part}"
-    for theirs, ours in _LAYERS.items()
-    for part in ("kernel", "bias", "gamma", "beta")
+    **{
+        f"{theirs}/{part}": f"{ours}/{part}"
+        for theirs, ours in _LAYERS.items()
+        for part in ("kernel", "bias", "gamma", "beta")
+    },
 }
 # Attributes that are variables, but no weights.
 _LOWER_CASE = "do_lower_case"
-_SKIPPED = {_LOWER_CASE: "says how to clean text", "save_counter": "counts checkpoints"}
+_SKIPPED = {_LOWER_CASE: "says how to normalize text", "save_counter": "counts checkpoints"}
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """A SavedModel by its folder.
+    """Reads a SavedModel by its folder.
 
     Raises:
-        UserError: damaged, or neither it nor an `albert_config.json` in it tells the layers.
+        UserError: it is damaged, or neither it nor an `albert_config.json` in it has the number of
+            layers.
     """
     prefix = os.path.join(folder, google_tf1.HUB_VARIABLES)
-    found_names = _names_by_key(prefix)
-    skipped = {key: name for key, name in found_names.items() if name in _SKIPPED}
-    names = {key: _NAMES.get(n, n) for key, n in found_names.items() if key not in skipped}
+    variables = map_variables(prefix)
+    skipped = {key: name for key, name in variables.items() if name in _SKIPPED}
+    names = {key: NAMES.get(n, n) for key, n in variables.items() if key not in skipped}
     vocabulary = model_checkpoint.read_vocabulary(
-        os.path.join(folder, "assets"), google_tf1.VOCABULARY
+        os.path.join(folder, "assets"), google_tf1.VOCABULARY_NAMES
     )
     for key, name in skipped.items():
-        if vocabulary and name == _LOWER_CASE and not native.read_scalar(prefix, key):
+        if vocabulary and name == _LOWER_CASE and not tf_checkpoint.read_scalar(prefix, key):
             vocabulary.setdefault(tokenization.CONFIG, files.to_json({"lower_case": False}))
-    arrays = native.read_tensors(prefix, names)
-    found = _config(folder, arrays)
+    arrays = tf_checkpoint.read_tensors(prefix, names)
+    config = _read_config(folder, arrays)
+    logging.info("hidden_act is taken to be 'gelu', dropout 0: the module does not say.")
     return ModelCheckpoint(
         source=folder,
-        config=found,
-        weights={name: _without_heads(array, name) for name, array in arrays.items()},
+        config=config,
+        weights={name: _merge_heads(array, name) for name, array in arrays.items()},
         vocabulary=vocabulary,
         skipped={name: _SKIPPED[name] for name in skipped.values()},
-        notes=("hidden_act is taken to be 'gelu', dropout 0: the module does not say.",),
     )
 
 
-def _names_by_key(prefix: str) -> dict[str, str]:
-    """{key in the checkpoint: the variable's name}; a scope around a head is dropped.
+def map_variables(prefix: str) -> dict[str, str]:
+    """{key in the checkpoint: the variable's name}, without a scope around a head.
 
-    What is no weight bears the name of the attribute: as a variable it has none of its own.
+    An attribute that is no weight has no variable name; the name of the attribute stands for it.
     """
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
-    graph.ParseFromString(native.read_scalar(prefix, OBJECT_GRAPH))
+    graph.ParseFromString(tf_checkpoint.read_scalar(prefix, OBJECT_GRAPH))
     children = (child for node in graph.nodes for child in node.children)
     others = {child.node_id: child.local_name for child in children if child.local_name in _SKIPPED}
     return {
@@ -102,19 +105,19 @@ def _names_by_key(prefix: str) -> dict[str, str]:
     }
 
 
-def _without_heads(array: np.ndarray, name: str) -> np.ndarray:
+def _merge_heads(array: np.ndarray, name: str) -> np.ndarray:
     """[D, N, H] and [N, H] -> [D, D] and [D]; of the output [N, H, D] -> [D, D]."""
     if "attention_1/self" in name:
         return array.reshape(*array.shape[: array.ndim - 2], -1)
     return array.reshape(-1, array.shape[-1]) if array.ndim == 3 else array
 
 
-def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
-    beside = os.path.join(folder, "assets", google_tf1.CONFIG)
+def _read_config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
+    path = os.path.join(folder, "assets", google_tf1.CONFIG)
     try:
         vocab_size, embedding_size = arrays[weight_names.WORDS].shape
         hidden_size, heads, _ = arrays[f"{_BLOCK}attention_1/self/query/kernel"].shape
-        known = {
+        sizes = {
             "vocab_size": vocab_size,
             "embedding_size": embedding_size,
             "hidden_size": hidden_size,
@@ -125,26 +128,25 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
         }
     except (KeyError, ValueError):
         raise UserError(f"{folder} is a SavedModel, but not of an ALBERT encoder.") from None
-    if not tf.io.gfile.exists(beside):
-        known["num_hidden_layers"] = _num_layers(folder, beside)
-        return config_io.from_dict(AlbertConfig, known, folder)
-    found = google_tf1.read_config(beside, folder)
-    for field, value in known.items():
-        if getattr(found, field) != value:
+    if not tf.io.gfile.exists(path):
+        sizes["num_hidden_layers"] = _read_num_layers(folder, path)
+        return config_io.from_dict(AlbertConfig, sizes, folder)
+    config = google_tf1.read_config(path, folder)
+    for field, size in sizes.items():
+        if getattr(config, field) != size:
             raise UserError(
-                f"{beside}: {field} {getattr(found, field)}, but the variables say {value}. "
+                f"{path}: {field} {getattr(config, field)}, but the variables say {size}. "
                 "Use the config that belongs to the module."
             )
-    return found
+    return config
 
 
-def _num_layers(folder: str, beside: str) -> int:
+def _read_num_layers(folder: str, config_path: str) -> int:
     """The length of the list `encoder_outputs` that the module's function returns."""
     model = saved_model_pb2.SavedModel()
     path = os.path.join(folder, "saved_model.pb")
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            model.ParseFromString(file.read())
+        model.ParseFromString(files.read_bytes(path, "SavedModel"))
     except DecodeError:
         raise UserError(f"{path} is damaged. Download it again.") from None
     for graph in model.meta_graphs:
@@ -153,5 +155,5 @@ def _num_layers(folder: str, beside: str) -> int:
             if "encoder_outputs" in fields:
                 return len(fields["encoder_outputs"].list_value.values)
     raise UserError(
-        f"{folder} does not say how many layers it has. Put {google_tf1.CONFIG} at {beside}."
+        f"{folder} does not say how many layers it has. Put {google_tf1.CONFIG} at {config_path}."
     )

@@ -1,4 +1,4 @@
-"""Weights in PyTorch's own files, without running what a pickle would run."""
+"""Reads weights from PyTorch's files, without running the code that a pickle may hold."""
 
 import io
 from typing import Any
@@ -23,29 +23,29 @@ def read(path: str) -> dict[str, np.ndarray]:
         ) from None
     content = io.BytesIO(files.read_bytes(path, "weights"))
     try:
-        found = torch.load(content, map_location="cpu", weights_only=True)
+        tensors = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle fails in as many ways as there are bytes
         raise UserError(
-            f"{path}: damaged, or a pickle that holds more than weights ({_reason(error)}). "
+            f"{path}: damaged, or a pickle that holds more than weights ({_get_reason(error)}). "
             "Do not trust it; take model.safetensors."
         ) from None
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and torch.is_tensor(value) for name, value in found.items()
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and torch.is_tensor(value) for name, value in tensors.items()
     ):
         raise UserError(f"{path} holds something else than {{name: tensor}}. Take another file.")
-    return {name: _array(name, tensor, path) for name, tensor in found.items()}
+    return {name: _to_array(name, tensor, path) for name, tensor in tensors.items()}
 
 
-def _array(name: str, tensor: Any, path: str) -> np.ndarray:
-    """As numpy; bfloat16, which it lacks, as float32: nothing is lost."""
+def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
+    """As NumPy; bfloat16, which NumPy lacks, as float32 without loss."""
     tensor = tensor.detach()
     try:
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
     except (TypeError, RuntimeError) as error:  # sparse, quantised, of 8 bits, without values
         raise UserError(
-            f"{path}: {name} is no plain array ({_reason(error)}). Use the original checkpoint."
+            f"{path}: {name} is no plain array ({_get_reason(error)}). Use the original checkpoint."
         ) from None
 
 
-def _reason(error: Exception) -> str:
+def _get_reason(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
-from albert_tf.checkpoints import model_checkpoint, task_weights
+from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_heads, task_losses
@@ -54,7 +55,7 @@ def run(
         vocabulary: folder of the vocabulary of the records.
         initial: weights to start from, if `workdir` has no checkpoint yet.
         init_head: take the head of `initial` too.
-        allow_partial: see `native.assign`; for `initial`.
+        allow_partial: see `matching.assign_weights`; for `initial`.
 
     Raises:
         UserError: folders, config, vocabulary, `initial` and `workdir` do not go together, or the
@@ -94,8 +95,8 @@ def run(
             best_by=train.task.best_by,
             patience=settings.patience,
             read_initial=None if initial is None else lambda: initial,
-            assign=lambda what, say: task_weights.assign(
-                what, parts.network, with_head=init_head, allow_partial=allow_partial, say=say
+            assign=lambda checkpoint: matching.assign_task_weights(
+                checkpoint, parts.network, with_head=init_head, allow_partial=allow_partial
             ),
             evaluate_initial=init_head,
         )
@@ -137,7 +138,7 @@ def predict(
     """
     data = inference.read_folder(folder)
     _check_same_task(task, data)
-    found = model_checkpoint.tokenizer(what)
+    found = model_checkpoint.load_tokenizer(what)
     sha256 = found.sha256 if found else data.manifest["vocabulary"]["sha256"]
     _check_folder(settings, data, sha256, what.source)
     if scored:
@@ -148,7 +149,7 @@ def predict(
     devices.share_cores(branches)
     with strategy.scope():
         network, _ = _make_network(settings, task)
-    task_weights.assign(what, network, with_head=True)
+    matching.assign_task_weights(what, network, with_head=True, log_level=logging.DEBUG)
     made = inference.make_predict(settings, strategy, network, data, num_branches=branches)()
     scores = predictions.score(data.task, data.examples, made) if scored else {}
     if devices.is_chief(strategy):
@@ -161,7 +162,7 @@ def predict(
 def ask(trained: Trained, batch: Mapping[str, np.ndarray]) -> list[predictions.Prediction]:
     """What a fine-tuned model says of a batch of `features.finetuning`, without any files."""
     network, _ = _make_network(trained.settings, trained.task)
-    task_weights.assign(trained.contents, network, with_head=True)
+    matching.assign_task_weights(trained.contents, network, with_head=True, log_level=logging.DEBUG)
     outputs = network({name: tf.constant(array, tf.int32) for name, array in batch.items()})
     rows = range(len(next(iter(batch.values()))))
     folder = Folder("", {}, trained.task, [{"id": str(row)} for row in rows])

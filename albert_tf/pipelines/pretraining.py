@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import formats, native
+from albert_tf.checkpoints import formats, matching
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline
 from albert_tf.train import multi_worker, run_dir, train_state, train_step
@@ -39,7 +39,7 @@ def run(
         workdir: the run's folder.
         init_checkpoint: weights to start from, if `workdir` has no checkpoint yet, in any of the
             `formats`. They are evaluated before the first update.
-        allow_partial: see `native.assign`; for `init_checkpoint`.
+        allow_partial: see `matching.assign_weights`; for `init_checkpoint`.
 
     Raises:
         UserError: files, manifest, config and `workdir` do not go together, or the loss is not
@@ -71,8 +71,8 @@ def run(
             read_initial=functools.partial(formats.read, init_checkpoint)
             if init_checkpoint
             else None,
-            assign=lambda what, say: native.assign(
-                what.weights, parts.network, what.source, allow_partial=allow_partial, say=say
+            assign=lambda checkpoint: matching.assign_weights(
+                checkpoint.weights, parts.network, checkpoint.source, allow_partial=allow_partial
             ),
             evaluate_initial=True,
         )

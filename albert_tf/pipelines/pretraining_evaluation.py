@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import matching, native
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline, manifest
@@ -26,8 +27,8 @@ def load(
     """
     settings = run_dir.read_config(workdir, PretrainConfig)
     network = albert_model.AlbertForPretraining(settings.albert, dtype=settings.dtype)
-    prefix = native.find(checkpoint or workdir)
-    native.restore_weights(prefix, network)
+    prefix = native.find_prefix(checkpoint or workdir)
+    matching.assign_weights(native.read_weights(prefix), network, prefix, log_level=logging.DEBUG)
     return settings, network, prefix
 
 

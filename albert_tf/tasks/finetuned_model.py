@@ -126,7 +126,7 @@ def best(path: str) -> str:
     if not tf.io.gfile.exists(os.path.join(path, run_dir.CONFIG)):
         return path
     for folder in (os.path.join(path, training_loop.BEST), path):
-        if prefix := native.newest(folder):
+        if prefix := native.find_newest(folder):
             return prefix
     return path
 
@@ -169,15 +169,14 @@ def vocabulary(initial: ModelCheckpoint | None, path: str | None, cache_dir: str
         if initial is not None:
             run_dir.check_vocabulary_of(initial, path)
         return path
-    found = model_checkpoint.tokenizer(initial) if initial else None
+    found = model_checkpoint.load_tokenizer(initial) if initial else None
     if initial is None or found is None:
         raise UserError("there is no vocabulary beside the checkpoint: name it with --vocabulary.")
     folder = os.path.join(cache_dir, f"vocabulary-{found.sha256[:16]}")
     if not tf.io.gfile.exists(folder):
         temporary = f"{folder}.{uuid.uuid4().hex}.tmp"
         tf.io.gfile.makedirs(temporary)
-        names = {name: (name,) for name in model_checkpoint.VOCABULARY_FILES}
-        model_checkpoint.write_vocabulary(initial.vocabulary, temporary, names)
+        model_checkpoint.write_vocabulary(initial.vocabulary, temporary)
         tf.io.gfile.rename(temporary, folder)
     return folder
 
@@ -188,7 +187,7 @@ def tokenizer(what: ModelCheckpoint, path: str | None) -> tokenization.Tokenizer
     Raises:
         UserError: there is none.
     """
-    found = tokenization.load(path) if path else model_checkpoint.tokenizer(what)
+    found = tokenization.load(path) if path else model_checkpoint.load_tokenizer(what)
     if found is None:
         raise UserError(f"{what.source} has no vocabulary beside it: name it with --vocabulary.")
     return found

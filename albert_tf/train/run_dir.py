@@ -153,7 +153,7 @@ def _check_same_kind(workdir: str, identity: Identity) -> None:
 
 def check_vocabulary_of(what: ModelCheckpoint, records_vocabulary: str) -> None:
     """Raises `UserError` if a checkpoint has a vocabulary other than that of the records."""
-    found = model_checkpoint.tokenizer(what)
+    found = model_checkpoint.load_tokenizer(what)
     if found is not None and found.sha256 != tokenization.load(records_vocabulary).sha256:
         raise UserError(
             f"those of {what.source} and of the records ({records_vocabulary}) are different "

@@ -16,7 +16,6 @@ from albert_tf.records import features, input_pipeline
 from albert_tf.train import devices, run_dir, train_step, training_loop
 from albert_tf.train.run_dir import Settings
 
-Say = Callable[[str], None]
 # A network, and its weights that a gradient reaches.
 Network = tuple[keras.Model, list[keras.Variable]]
 
@@ -100,7 +99,7 @@ def train(
     best_by: str,
     patience: int = 0,
     read_initial: Callable[[], ModelCheckpoint] | None = None,
-    assign: Callable[[ModelCheckpoint, Say], object],
+    assign: Callable[[ModelCheckpoint], object],
     evaluate_initial: bool,
 ) -> bool:
     """Trains to the last step, or goes on where `workdir` stopped; see `training_loop.run`.
@@ -122,7 +121,8 @@ def train(
         tf.errors.DataLossError: a record file is damaged.
     """
     settings, strategy = parts.settings, parts.strategy
-    checkpoint = native.make(parts.network, parts.optimizer, parts.position)
+    devices.quiet_other_workers(strategy)
+    checkpoint = native.make_checkpoint(parts.network, parts.optimizer, parts.position)
     resumed = native.resume(checkpoint, workdir)
     initial = read_initial() if read_initial and resumed is None else None
     if initial is not None:
@@ -134,7 +134,7 @@ def train(
         train_paths,
         workdir=workdir,
         checkpoint=checkpoint,
-        manager=native.manager(checkpoint, workdir, settings.keep_checkpoint_max),
+        manager=native.make_manager(checkpoint, workdir, settings.keep_checkpoint_max),
         evaluate=evaluate,
         evaluate_first=evaluate_initial and initial is not None,
         best_by=best_by,
@@ -206,17 +206,10 @@ def _import(
     what: ModelCheckpoint,
     parts: Parts,
     identity: run_dir.Identity,
-    assign: Callable[[ModelCheckpoint, Say], object],
+    assign: Callable[[ModelCheckpoint], object],
 ) -> None:
-    """Takes the weights of a checkpoint of any format, and says what there is to tell of it."""
-    is_chief = devices.is_chief(parts.strategy)
-
-    def say(line: str) -> None:
-        if is_chief:
-            print(line, flush=True)
-
-    for line in model_checkpoint.report(what):
-        say(line)
+    """Takes the weights of a checkpoint of any format, and logs its summary."""
+    model_checkpoint.log_summary(what)
     run_dir.check_vocabulary_of(what, identity.records_vocabulary)
     run_dir.check_model_of(what, parts.settings.albert)
-    assign(what, say)
+    assign(what)

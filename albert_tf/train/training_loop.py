@@ -266,5 +266,5 @@ def _keep_best(loop: Loop, step: int, found: Metrics) -> None:
         best = files.read_json(path, BEST)
         if best["step"] != step and best[loop.best_by] >= found[loop.best_by]:
             return
-    native.manager(loop.checkpoint, folder, 1).save(checkpoint_number=step)
+    native.make_manager(loop.checkpoint, folder, 1).save(checkpoint_number=step)
     files.write_json(path, {"step": step, **found})

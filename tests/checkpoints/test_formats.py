@@ -18,14 +18,14 @@ def made():
 
 def write(folder, made, name):
     folder.mkdir()
-    formats.writable(name)(made, str(folder))
+    formats.get_writer(name)(made, str(folder))
     return folder
 
 
 @pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
 def test_what_is_written_is_recognised(tmp_path, made, name):
     folder = write(tmp_path / name, made, name)
-    assert formats.detect(str(folder)) == name
+    assert formats.detect_format(str(folder)) == name
     tiny_checkpoints.assert_same(formats.read(str(folder)), made)
     tiny_checkpoints.assert_same(formats.read(str(folder), name), made)
 
@@ -43,7 +43,7 @@ def test_what_is_written_is_recognised(tmp_path, made, name):
 )
 def test_a_file_or_a_prefix_names_a_checkpoint_too(tmp_path, made, name, file):
     path = write(tmp_path / name, made, name) / file
-    assert formats.detect(str(path)) == name
+    assert formats.detect_format(str(path)) == name
     tiny_checkpoints.assert_same(formats.read(str(path)), made)
 
 
@@ -54,16 +54,16 @@ def test_of_several_checkpoints_the_best_or_the_newest(tmp_path, made):
             shutil.copy(
                 tmp_path / f"model.ckpt-best.{ending}", tmp_path / f"model.ckpt-{step}.{ending}"
             )
-    assert formats.FORMATS["google"].place(str(tmp_path)) == f"{tmp_path}/model.ckpt-best"
+    assert formats.FORMATS["google"].locate(str(tmp_path)) == f"{tmp_path}/model.ckpt-best"
     (tmp_path / "model.ckpt-best.index").unlink()
-    assert formats.FORMATS["google"].place(str(tmp_path)) == f"{tmp_path}/model.ckpt-10"
+    assert formats.FORMATS["google"].locate(str(tmp_path)) == f"{tmp_path}/model.ckpt-10"
 
 
 def test_a_prefix_counts_more_than_what_lies_beside_it(tmp_path, made):
     google_tf1.write(made, str(tmp_path))
     hugging_face.write(made, str(tmp_path))
-    assert formats.detect(str(tmp_path)) == "hugging_face"
-    assert formats.detect(f"{tmp_path}/model.ckpt-best") == "google"
+    assert formats.detect_format(str(tmp_path)) == "hugging_face"
+    assert formats.detect_format(f"{tmp_path}/model.ckpt-best") == "google"
     tiny_checkpoints.assert_same(formats.read(str(tmp_path), "google"), made)
 
 
@@ -127,4 +127,4 @@ def test_unknown_formats_and_those_that_are_only_read(tmp_path):
     with pytest.raises(UserError, match=f"unknown format 'onnx'. Known: {known}, tf1_hub, saved_m"):
         formats.read(str(tmp_path), "onnx")
     with pytest.raises(UserError, match=f"can be read, but not written. Write one of {known}"):
-        formats.writable("tf1_hub")
+        formats.get_writer("tf1_hub")

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, google_tf1, model_checkpoint
+from albert_tf.checkpoints import formats, google_tf1
 from albert_tf.errors import UserError
 
 
@@ -82,13 +82,13 @@ def test_renamed_layer_norms_get_their_names_back():
         f"{block}layer_normalization_2/beta": f"{block}LayerNorm_1/beta",
         "module/bert/pooler/dense/bias": "bert/pooler/dense/bias",
     }
-    names, skipped = google_tf1.translate(expected)
+    names, skipped = google_tf1.translate_keys(expected)
     assert names == expected
     assert skipped == {}
 
 
 def test_a_layer_norm_too_many_is_unexpected():
-    names, _ = google_tf1.translate([f"x/layer_norm_{i}/beta" for i in (2, 10, 3)])
+    names, _ = google_tf1.translate_keys([f"x/layer_norm_{i}/beta" for i in (2, 10, 3)])
     assert list(names.values()) == ["x/LayerNorm/beta", "x/LayerNorm_2/beta", "x/LayerNorm_1/beta"]
 
 
@@ -186,20 +186,6 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     (tmp_path / "vocab_chinese.txt").write_text("\n".join(pieces) + "\n")
     with pytest.raises(UserError, match="the vocabulary has 103 pieces, the model 62"):
         formats.read(str(tmp_path))
-
-
-def test_the_dropout_of_v1_is_told_of(tmp_path):
-    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    published(tmp_path, {**rates})
-    assert formats.read(str(tmp_path)).notes == ()  # no published size
-    for preset, told in {"albert_large_v1": True, "albert_large_v2": False}.items():
-        made = model_checkpoint.ModelCheckpoint(
-            source="x", config=model_checkpoint.PRESETS[preset], weights={}
-        )
-        notes = model_checkpoint.check(made).notes
-        assert [note.startswith("warning: a config like albert_large_v2") for note in notes] == (
-            [True] if told else []
-        )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, hugging_face, hugging_face_names, model_checkpoint
+from albert_tf.checkpoints import formats, hugging_face, model_checkpoint
 from albert_tf.errors import UserError
 
 WORDS = "albert.embeddings.word_embeddings.weight"
@@ -116,7 +116,7 @@ def test_only_what_the_class_has_is_written(tmp_path):
     pretrained = {name for name in made.weights if name.startswith(("cls/pred", "cls/seq"))}
     assert {"qa_outputs.weight", "qa_outputs.bias"} <= tensors.keys()
     assert len(tensors) == 25
-    lacks = hugging_face.lacks(made)
+    lacks = hugging_face.list_unsupported(made)
     assert set(lacks) == pretrained | {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 
 
@@ -127,12 +127,13 @@ def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
     assert found - made.weights.keys() == {"classifier.weight", "classifier.bias"}
 
 
-def test_names_of_classes_are_told_of(tmp_path):
+def test_lost_names_of_classes_are_noted(tmp_path, capsys):
     written(tmp_path, model="classifier")
-    assert formats.read(str(tmp_path)).notes == ()
+    formats.read(str(tmp_path))
+    assert capsys.readouterr().err == ""
     change_config(tmp_path, id2label={"0": "no", "1": "yes"})
-    notes = formats.read(str(tmp_path)).notes
-    assert notes == ("the names of classes are not kept: no, yes.",)
+    formats.read(str(tmp_path))
+    assert capsys.readouterr().err == "the names of classes are not kept: no, yes.\n"
 
 
 def test_the_vocabulary_goes_along(tmp_path):
@@ -144,7 +145,7 @@ def test_the_vocabulary_goes_along(tmp_path):
     tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), made)
     tokenizer["keep_accents"] = True
     (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    found = model_checkpoint.tokenizer(formats.read(str(tmp_path / "out")))
+    found = model_checkpoint.load_tokenizer(formats.read(str(tmp_path / "out")))
     assert found.settings.keep_accents
 
 
@@ -192,7 +193,7 @@ def test_halves_are_read_exactly(tmp_path, dtype):
     halves = {name: array.astype(dtype) for name, array in tensors.items()}
     save(tmp_path, halves)
     found = formats.read(str(tmp_path)).weights
-    for ours, theirs in hugging_face_names.from_published(tiny_run.albert()).items():
+    for ours, theirs in hugging_face.map_names(tiny_run.albert()).items():
         if ours in found and not ours.endswith("kernel"):
             np.testing.assert_array_equal(found[ours], halves[theirs].astype(np.float32))
 
@@ -236,12 +237,13 @@ def test_other_models_are_refused(tmp_path, changes, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_wrong_gelu_of_v1_is_told_of(tmp_path):
+def test_the_wrong_gelu_of_v1_is_warned_of(tmp_path, capsys):
     written(tmp_path)
     change_config(tmp_path, hidden_act="gelu")
     found = formats.read(str(tmp_path))
     assert found.config.hidden_act == "gelu"
-    assert found.notes[0].startswith("warning: hidden_act 'gelu' is read as its tanh approximation")
+    warning = "warning: hidden_act 'gelu' is read as its tanh approximation"
+    assert capsys.readouterr().err.startswith(warning)
 
 
 def test_no_config_and_no_weights(tmp_path):
@@ -257,7 +259,7 @@ def test_no_config_and_no_weights(tmp_path):
 
 def test_what_it_has_no_place_for(tmp_path):
     heads = {"start_logits/dense/kernel": (8, 1), "answer_class/dense_1/kernel": (8, 1)}
-    assert hugging_face.lacks(tiny_checkpoints.make(more=heads)) == sorted(heads)
+    assert hugging_face.list_unsupported(tiny_checkpoints.make(more=heads)) == sorted(heads)
     with pytest.raises(UserError, match="14 groups in 18 layers are rounded otherwise"):
         made = tiny_checkpoints.make(num_hidden_layers=18, num_hidden_groups=14)
         hugging_face.write(made, str(tmp_path))

@@ -6,7 +6,7 @@ import pytest
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, hugging_face, hugging_face_vocabulary, model_checkpoint
+from albert_tf.checkpoints import hugging_face_vocabulary, model_checkpoint
 from albert_tf.errors import UserError
 
 WORDPIECES = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -40,24 +40,29 @@ def holding(vocabulary):
 
 
 @pytest.mark.parametrize(("kind", "settings", "lost"), CASES)
-def test_what_transformers_lacks_is_told_and_the_rest_is_kept(
-    tmp_path, pieces, kind, settings, lost
+def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
+    tmp_path, capsys, pieces, kind, settings, lost
 ):
     made = holding({kind: pieces[kind], "cleaning.json": json.dumps(settings).encode()})
-    told = formats.get("hugging_face").loses(made)
-    assert [line.split(" and ")[0] for line in told] == [
-        f"note: transformers has no {setting}" for setting in lost
-    ]
     hugging_face_vocabulary.write(made, str(tmp_path))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" and ")[0] for line in lines] == [
+        f"transformers has no {setting}" for setting in lost
+    ]
     assert hugging_face_vocabulary.read(str(tmp_path)) == made.vocabulary
     (tmp_path / "cleaning.json").unlink()  # what is left is what transformers reads
     found = holding(hugging_face_vocabulary.read(str(tmp_path)))
-    same = model_checkpoint.tokenizer(found).settings == model_checkpoint.tokenizer(made).settings
+    same = (
+        model_checkpoint.load_tokenizer(found).settings
+        == model_checkpoint.load_tokenizer(made).settings
+    )
     assert same == (not lost)
 
 
-def test_without_a_vocabulary_nothing_is_lost():
-    assert formats.get("hugging_face").loses(holding({})) == []
+def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):
+    hugging_face_vocabulary.write(holding({}), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -76,11 +81,14 @@ def test_settings_that_make_no_sense(tmp_path, pieces, values, message):
         hugging_face_vocabulary.read(str(tmp_path))
 
 
-def test_a_vocabulary_that_is_not_read_is_told_of(tmp_path, pieces):
-    hugging_face.write(tiny_checkpoints.make(), str(tmp_path))
-    assert hugging_face_vocabulary.notes(str(tmp_path)) == ()
+def test_a_vocabulary_that_is_not_read_is_noted(tmp_path, capsys, pieces):
+    def log_notes():
+        hugging_face_vocabulary.read(str(tmp_path))
+        return capsys.readouterr().err
+
+    assert log_notes() == ""
     (tmp_path / "tokenizer.json").write_text("{}")
-    (note,) = hugging_face_vocabulary.notes(str(tmp_path))
-    assert note.startswith("note: tokenizer.json is not read; for a vocabulary, put spiece.model")
+    expected = "tokenizer.json is not read; for a vocabulary, put spiece.model"
+    assert log_notes().startswith(expected)
     (tmp_path / SPIECE).write_bytes(pieces[SPIECE])
-    assert hugging_face_vocabulary.notes(str(tmp_path)) == ()
+    assert log_notes() == ""

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import matching, native
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 
@@ -23,8 +23,12 @@ def saved(folder, step=7, **overrides):
         slot.assign(tf.fill(slot.shape, 0.5 + number))
     optimizer.iterations.assign(step)
     position.assign(step + 2)
-    checkpoint = native.make(network, optimizer, position)
-    return network, native.manager(checkpoint, folder, 2).save(checkpoint_number=step)
+    checkpoint = native.make_checkpoint(network, optimizer, position)
+    return network, native.make_manager(checkpoint, folder, 2).save(checkpoint_number=step)
+
+
+def restore(path, network):
+    return matching.assign_weights(native.read_weights(path), network, path)
 
 
 def test_a_run_is_resumed_whole(tmp_path):
@@ -34,7 +38,7 @@ def test_a_run_is_resumed_whole(tmp_path):
     after, optimizer, position = build()
     for weight in after.trainable_weights:
         weight.assign(weight * 0 + 3)
-    assert native.resume(native.make(after, optimizer, position), folder) == prefix
+    assert native.resume(native.make_checkpoint(after, optimizer, position), folder) == prefix
     for name, weight in weight_names.weights_by_name(before).items():
         np.testing.assert_array_equal(weight, weight_names.weights_by_name(after)[name])
     for number, slot in enumerate(optimizer.slots().values()):
@@ -43,7 +47,7 @@ def test_a_run_is_resumed_whole(tmp_path):
 
 
 def test_nothing_to_resume(tmp_path):
-    assert native.resume(native.make(*build()), str(tmp_path)) is None
+    assert native.resume(native.make_checkpoint(*build()), str(tmp_path)) is None
 
 
 def test_the_newest_is_found_by_its_files(tmp_path):
@@ -51,19 +55,19 @@ def test_the_newest_is_found_by_its_files(tmp_path):
     saved(folder, step=9)
     _, tenth = saved(folder, step=10)
     (tmp_path / "checkpoint").unlink()
-    assert native.newest(folder) == native.find(folder) == tenth
+    assert native.find_newest(folder) == native.find_prefix(folder) == tenth
     for path in tmp_path.glob("model.ckpt-10.*"):
         path.unlink()
-    assert native.resume(native.make(*build()), folder) == f"{folder}/model.ckpt-9"
+    assert native.resume(native.make_checkpoint(*build()), folder) == f"{folder}/model.ckpt-9"
 
 
 def test_a_folder_that_tensorflow_does_not_open_is_told_at_once(tmp_path):
     folder = f"{tmp_path}/run[1]"
     _, prefix = saved(folder)
-    assert native.newest(folder) == prefix
+    assert native.find_newest(folder) == prefix
     for directory in (folder, f"{tmp_path}/new[1]"):
         with pytest.raises(UserError, match=r"opens no checkpoint whose path has a \["):
-            native.resume(native.make(*build()), directory)
+            native.resume(native.make_checkpoint(*build()), directory)
 
 
 def test_the_keys_are_the_published_names(tmp_path):
@@ -77,7 +81,7 @@ def test_weights_alone_are_restored_from_a_prefix_or_a_file(tmp_path, ending):
     before, prefix = saved(str(tmp_path))
     after, _, _ = build()
     after.trainable_weights[0].assign(after.trainable_weights[0] + 1)
-    names = native.restore_weights(prefix + ending, after)
+    names = restore(prefix + ending, after)
     assert len(names.loaded) == 32
     np.testing.assert_array_equal(before.trainable_weights[0], after.trainable_weights[0])
 
@@ -86,8 +90,8 @@ def test_a_model_of_another_shape_is_refused_and_left_alone(tmp_path):
     saved(str(tmp_path), intermediate_size=12)
     network, _, _ = build()
     before = [w.numpy() for w in network.trainable_weights]
-    with pytest.raises(UserError, match=r"misshapen: .*\[12\] instead of \[10\]"):
-        native.restore_weights(str(tmp_path), network)
+    with pytest.raises(UserError, match=r"mismatched: .*\[12\] instead of \[10\]"):
+        restore(str(tmp_path), network)
     for weight, value in zip(network.trainable_weights, before, strict=True):
         np.testing.assert_array_equal(weight, value)
 
@@ -95,17 +99,17 @@ def test_a_model_of_another_shape_is_refused_and_left_alone(tmp_path):
 def test_missing_and_unexpected_weights_are_refused(tmp_path):
     saved(str(tmp_path), num_hidden_layers=2, num_hidden_groups=2)
     with pytest.raises(UserError, match=r"16 unexpected: .*group_1"):
-        native.restore_weights(str(tmp_path), build()[0])
+        restore(str(tmp_path), build()[0])
     saved(str(tmp_path), step=8, num_hidden_layers=2)
     with pytest.raises(UserError, match=r"16 missing: .*group_1"):
-        native.restore_weights(str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0])
+        restore(str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0])
 
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
-        native.find(str(tmp_path))
+        native.find_prefix(str(tmp_path))
     with pytest.raises(UserError, match="holds no checkpoint"):
-        native.find(f"{tmp_path}/model.ckpt-3")
+        native.find_prefix(f"{tmp_path}/model.ckpt-3")
     foreign = tf.train.Checkpoint(v=tf.Variable(1.0)).write(f"{tmp_path}/foreign")
     with pytest.raises(UserError, match="not written by this project"):
         native.read_weights(foreign)
@@ -115,4 +119,4 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(UserError, match="damaged checkpoint"):
         native.read_weights(prefix)
     with pytest.raises(UserError, match="cannot resume"):
-        native.resume(native.make(*build()), str(tmp_path))
+        native.resume(native.make_checkpoint(*build()), str(tmp_path))

@@ -25,7 +25,7 @@ def vocabulary(tmp_path_factory):
 
 def write(folder, kind, vocabulary=None):
     folder.mkdir(parents=True, exist_ok=True)
-    formats.writable("albert_tf")(tiny_exports.contents(kind, vocabulary), str(folder))
+    formats.get_writer("albert_tf")(tiny_exports.contents(kind, vocabulary), str(folder))
     return str(folder)
 
 
@@ -83,7 +83,7 @@ def test_settings_can_be_overridden(tmp_path, vocabulary):
 
 def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary, null_answer="null_score")
-    formats.writable("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
+    formats.get_writer("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
     (tmp_path / "run" / "best" / "albert_config.json").unlink()
     found = export_source.read(path)
     assert found.options.kind == "span"
@@ -130,7 +130,7 @@ def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
 def test_any_format_is_read(tmp_path):
     path = tmp_path / "theirs"
     path.mkdir()
-    formats.writable("google")(tiny_checkpoints.make(), str(path))
+    formats.get_writer("google")(tiny_checkpoints.make(), str(path))
     assert export_source.read(str(path), "encoder").has("pooler")
 
 

@@ -35,7 +35,7 @@ assert all(x is not None for x in tape.gradient(loss, encoder.trainable_variable
 def write_checkpoint(folder, vocabulary=None, **options):
     made = tiny_checkpoints.make(vocabulary, **options)
     folder.mkdir()
-    formats.writable("albert_tf")(made, str(folder))
+    formats.get_writer("albert_tf")(made, str(folder))
     return str(folder)
 
 

@@ -66,7 +66,7 @@ def test_folders_of_other_tasks_with_the_same_labels(vocabulary, tmp_path):
     made = dataclasses.replace(made, weights=made.weights | heads)
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    formats.writable("google")(made, str(theirs))
+    formats.get_writer("google")(made, str(theirs))
     mnli, three = task_table.get("mnli"), {"split": "dev", "labels": task_table.get("mnli").labels}
     sizes = {"max_seq_length": 14, "dtype": "float32"}
     paths = {

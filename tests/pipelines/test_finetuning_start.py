@@ -23,11 +23,11 @@ def initial(vocabulary, **changes):
 def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
     start = initial(vocabulary)
     run(options=start, learning_rate=0.0, num_train_steps=1, num_warmup_steps=0)
-    said = capsys.readouterr().out.splitlines()
+    said = "".join(capsys.readouterr()).splitlines()
     assert "left out: the head masked_lm, 5 weights" in said
     assert "left out: the head sentence_order, 2 weights" in said
     assert "new: the head of the task, output_bias, output_weights" in said
-    assert "loaded 25, missing 0, unexpected 0, misshapen 0" in said
+    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in said
     assert not any("step 0" in line for line in said)
     found = native.read_weights(f"{tmp_path}/run")
     for name in found.keys() & start["initial"].weights.keys():
@@ -46,7 +46,7 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     found = native.read_weights(f"{tmp_path}/with")
     np.testing.assert_array_equal(found["output_weights"], what.weights["output_weights"])
     run(name="without", options={"initial": what}, **still)
-    assert "left out: the head classifier, 2 weights" in capsys.readouterr().out
+    assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
     found = native.read_weights(f"{tmp_path}/without")
     assert np.abs(found["output_weights"] - what.weights["output_weights"]).max() > 1e-3
     with pytest.raises(UserError, match=r"has output_bias \[3\], but .* needs \[1\]\. .*init_head"):
@@ -61,7 +61,7 @@ def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
         num_train_steps=1,
         num_warmup_steps=0,
     )
-    assert "loaded 23, missing 2, unexpected 0, misshapen 0" in capsys.readouterr().out
+    assert "loaded 23, missing 2, unexpected 0, mismatched 0" in capsys.readouterr().err
     with pytest.raises(UserError, match="2 missing: bert/pooler/dense/bias"):
         run(name="other", options=initial(vocabulary, model="masked_lm"))
 
@@ -70,7 +70,7 @@ def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
     ("changes", "message"),
     [
         ({"num_attention_heads": 4}, "was trained with num_attention_heads=4, the config has 2"),
-        ({"intermediate_size": 12}, r"misshapen: .* \[12\] instead of \[10\]"),
+        ({"intermediate_size": 12}, r"mismatched: .* \[12\] instead of \[10\]"),
         ({"inner_group_num": 2}, "16 unexpected: bert/encoder/transformer/group_0/inner_group_1"),
         ({"more": {"some/weight": (2,)}}, "1 unexpected: some/weight"),
     ],
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_pat
             source="", config=made.config, vocabulary=made.vocabulary, weights=made.weights | rows
         )
     (tmp_path / "theirs").mkdir()
-    formats.writable("google")(made, str(tmp_path / "theirs"))
+    formats.get_writer("google")(made, str(tmp_path / "theirs"))
     folder = folders[kind][1]
     task = predictions.task_of(manifest.read(folder)["settings"])
     sizes = {"max_seq_length": 14, "doc_stride": 5, "max_query_length": 2, "eval_batch_size": 4}

@@ -123,7 +123,7 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     write_data(tmp_path)
     made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", max_position_embeddings=128)
     (tmp_path / "albert_base").mkdir()
-    formats.writable("google")(made, "albert_base")
+    formats.get_writer("google")(made, "albert_base")
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
     monkeypatch.setattr(submissions, "GLUE_FILES", small)
     (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))

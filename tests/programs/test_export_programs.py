@@ -20,7 +20,7 @@ vocabulary = test_export_source.vocabulary
 @pytest.fixture
 def checkpoint(tmp_path):
     (tmp_path / "checkpoint").mkdir()
-    formats.writable("albert_tf")(tiny_checkpoints.make(), str(tmp_path / "checkpoint"))
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(), str(tmp_path / "checkpoint"))
     return f"{tmp_path}/checkpoint"
 
 

@@ -22,8 +22,8 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
 def test_a_task_of_ones_own(run, tmp_path, capsys):
     write_own(tmp_path)
     assert not run(*OWN, f"--data_dir={tmp_path}", "--mode=train,eval,predict")
-    said = capsys.readouterr().out
-    assert "loaded 25, missing 0, unexpected 0, misshapen 0" in said
+    said = "".join(capsys.readouterr())
+    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in said
     assert "own dev | accuracy " in said
     best = read(tmp_path / "run/best/metrics.json")
     prefix = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
@@ -131,7 +131,7 @@ def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path
     heads = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
     (tmp_path / "theirs").mkdir()
     made = dataclasses.replace(made, weights=made.weights | heads)
-    formats.writable("google")(made, str(tmp_path / "theirs"))
+    formats.get_writer("google")(made, str(tmp_path / "theirs"))
     dev = f"--dev_file={tmp_path}/glue/MNLI/dev_mismatched.tsv"
     theirs = f"--checkpoint={tmp_path}/theirs"
     for number, more in enumerate(((), (f"--data_dir={tmp_path}/glue",))):

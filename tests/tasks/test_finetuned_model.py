@@ -32,7 +32,7 @@ def trained(tmp_path):
     folder = tmp_path / "run"
     for path, number in ((folder, 1), (folder / "best", 2)):
         path.mkdir()
-        formats.writable("albert_tf")(made(number), str(path))
+        formats.get_writer("albert_tf")(made(number), str(path))
         os.remove(path / "albert_config.json")
     albert = dataclasses.asdict(made(0).config)
     tiny_checkpoints.write_config(folder, made(0).config, "config.json", albert=albert)
