@@ -71,8 +71,24 @@ class AlbertConfig:
         require(size % heads == 0, message)
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
-        depth = layers * self.inner_group_num  # a damaged number would take for ever
+        depth = self.num_blocks  # a damaged number would take for ever
         require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that a sequence passes through."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    def group_of_step(self, kind: str) -> tuple[int, ...]:
+        """The set of weights of each step's `attention` or `ffn` (paper, sections 3.1 and 4.5)."""
+        steps = self.num_hidden_layers
+        groups = self.num_hidden_groups if self.cross_layer_sharing in ("all", kind) else steps
+        # Whole numbers: the published int(step / steps * groups) is off by one for some sizes.
+        return tuple(step * groups // steps for step in range(steps))
+
+    def num_groups(self, kind: str) -> int:
+        """How many sets of weights the `attention` or `ffn` of the steps have."""
+        return self.group_of_step(kind)[-1] + 1
 
 
 def _albert(hidden: int, layers: int, heads: int, dropout: float, **more: Any) -> AlbertConfig:

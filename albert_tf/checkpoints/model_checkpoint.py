@@ -58,11 +58,11 @@ def check_groups(checkpoint: ModelCheckpoint, group_of_step: Sequence[int]) -> N
             f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
             "project's alone. Only models with 'all' can be written in other formats."
         )
-    steps, groups = config.num_hidden_layers, config.num_hidden_groups
-    if list(group_of_step) != [step * groups // steps for step in range(steps)]:
+    if tuple(group_of_step) != config.group_of_step("attention"):
         raise UserError(
-            f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
-            "programs of that format, which would run another model. Keep it in this project's."
+            f"{checkpoint.source}: {config.num_hidden_groups} groups in {len(group_of_step)} layers "
+            "are rounded otherwise by the programs of that format, which would run another model. "
+            "Keep it in this project's."
         )
 
 

@@ -1,19 +1,40 @@
-"""The stack of ALBERT's layers: which of them share their weights, and what a step runs.
+"""The stack of ALBERT's layers: runs steps that share weights, one by one or in a loop.
 
 Letters of the shapes: see `layers`.
 """
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import ops, rematerialization
-from albert_tf.model.layers import AlbertLayer, Dense, FeedForward, SelfAttention, scope
+from albert_tf.model import layers, ops, rematerialization
+from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
-# How many of a block's weights are those of attention: what `SelfAttention.read` returns.
-_OF_ATTENTION = 6
+
+class BlockWeights(NamedTuple):
+    """The weights of one use of a block."""
+
+    attention: layers.AttentionWeights
+    ffn: layers.FeedForwardWeights
+
+
+class Block(NamedTuple):
+    """Attention and feed-forward, as a function of x, seed and weights."""
+
+    attention: SelfAttention
+    ffn: FeedForward
+
+    def read(self) -> BlockWeights:
+        return BlockWeights(self.attention.read(), self.ffn.read())
+
+    def run(self, x, seed, weights, *, number, attention_bias, rows=None, training):
+        """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
+        options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
+        x = self.attention(x, attention_bias, weights.attention, rows=rows, **options)
+        return self.ffn(x, weights.ffn, **options)
 
 
 class SharedEncoder(AlbertLayer):
@@ -42,31 +63,24 @@ class SharedEncoder(AlbertLayer):
     ):
         super().__init__(config, rng, name="encoder", **kwargs)
         self.rematerialize, self.layer_loop = rematerialize, layer_loop
-        steps, groups = config.num_hidden_layers, config.num_hidden_groups
-        # Whole numbers: the published int(step / steps * groups) is off by one for some sizes.
-        in_groups = tuple(step * groups // steps for step in range(steps))
-        of_their_own = tuple(range(steps))
-        shares = config.cross_layer_sharing
-        self.attention_of_step = in_groups if shares in ("all", "attention") else of_their_own
-        self.ffn_of_step = in_groups if shares in ("all", "ffn") else of_their_own
-        assert not layer_loop or self.attention_of_step == self.ffn_of_step == (0,) * steps
-        with scope("encoder"):
+        assert not layer_loop or config.num_groups("attention") == config.num_groups("ffn") == 1
+        with layers.scope("encoder"):
             self.projection = None
             if config.embedding_size != config.hidden_size:
                 sizes = config.embedding_size, config.hidden_size
                 options = {"name": "embedding_hidden_mapping_in", **kwargs}
-                self.projection = Dense(*sizes, config, rng, **options)
-            self.attentions = self._sets(SelfAttention, max(self.attention_of_step) + 1, **kwargs)
-            self.ffns = self._sets(FeedForward, max(self.ffn_of_step) + 1, **kwargs)
+                self.projection = layers.Dense(*sizes, config, rng, **options)
+            self.attentions = self._make_groups(SelfAttention, "attention", **kwargs)
+            self.ffns = self._make_groups(FeedForward, "ffn", **kwargs)
 
-    def _sets(self, block: type[AlbertLayer], num_sets: int, **kwargs) -> list[list[AlbertLayer]]:
-        sets: list[list[AlbertLayer]] = []
-        for group in range(num_sets):
-            sets.append([])
+    def _make_groups(self, layer: type[AlbertLayer], kind: str, **kwargs) -> list[list]:
+        groups: list[list[AlbertLayer]] = []
+        for group in range(self.config.num_groups(kind)):
+            groups.append([])
             for inner in range(self.config.inner_group_num):
-                with scope(f"transformer/group_{group}/inner_group_{inner}"):
-                    sets[-1].append(block(self.config, self.rng, **kwargs))
-        return sets
+                with layers.scope(f"transformer/group_{group}/inner_group_{inner}"):
+                    groups[-1].append(layer(self.config, self.rng, **kwargs))
+        return groups
 
     def call(self, x, mask, training=False, seed=None, positions=None):
         """[T, E], [B, S] -> a list of [T, D], one for each block; in a `layer_loop` the last alone.
@@ -76,86 +90,71 @@ class SharedEncoder(AlbertLayer):
         if self.projection is not None:
             x = self.projection(x)
         # -10000 as published; softmax adds it in float32.
-        adder = -10000.0 * (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :]
+        attention_bias = -10000.0 * (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :]
         rows = None
         if positions is not None:
-            firsts = tf.shape(mask)[1] * tf.range(tf.shape(mask)[0])[:, tf.newaxis]
-            rows = tf.cast(positions, tf.int32) + firsts
+            first_rows = tf.shape(mask)[1] * tf.range(tf.shape(mask)[0])[:, tf.newaxis]
+            rows = tf.cast(positions, tf.int32) + first_rows
+        options = {"attention_bias": attention_bias, "training": training}
         if training and self.layer_loop:
-            return [self._looped(x, seed, adder, rows)]
-        return self._one_by_one(x, seed, adder, rows, training=training)
+            return [self._run_loop(x, seed, rows, **options)]
+        return self._run_blocks(x, seed, rows, **options)
 
-    def _one_by_one(self, x, seed, adder, rows, *, training):
-        attentions = self._in_turn(self.attentions, self.attention_of_step)
-        ffns = self._in_turn(self.ffns, self.ffn_of_step)
+    def _run_blocks(self, x, seed, rows, **options):
+        attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))
+        ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             block: rematerialization.Layer = functools.partial(
-                _block,
-                (attention, ffn),
-                adder=adder,
+                Block(attention, ffn).run,
                 number=number,
                 rows=rows if number == len(ffns) - 1 else None,
-                training=training,
+                **options,
             )
-            if self.rematerialize and training:
-                block = rematerialization.recomputed(block)
-            x = block(x, seed, (*a, *f))
+            if self.rematerialize and options["training"]:
+                block = rematerialization.rematerialize(block)
+            x = block(x, seed, BlockWeights(a, f))
             outputs.append(x)
         return outputs
 
-    def _in_turn(self, sets, set_of_step):
-        """The blocks in the order of their use, each with its weights for that use."""
-        weights = [
-            [iter(weights_for_uses(block, set_of_step.count(number))) for block in blocks]
-            for number, blocks in enumerate(sets)
-        ]
-        return [
-            (block, next(weights[number][inner]))
-            for number in set_of_step
-            for inner, block in enumerate(sets[number])
-        ]
-
-    def _looped(self, x, seed, adder, rows):
+    def _run_loop(self, x, seed, rows, **options):
         """All steps in one loop but the last, which with `rows` is unlike them."""
-        pairs = list(zip(self.attentions[0], self.ffns[0], strict=True))
-        weights = [w for pair in pairs for block in pair for w in block.read()]
-        size, last = len(weights) // len(pairs), self.config.num_hidden_layers - 1
+        blocks = [Block(*pair) for pair in zip(self.attentions[0], self.ffns[0], strict=True)]
 
-        def run(x, seed, weights, step, rows=None):
-            for inner, pair in enumerate(pairs):
-                x = _block(
-                    pair,
-                    x,
-                    seed,
-                    weights[inner * size : (inner + 1) * size],
-                    adder=adder,
-                    number=step * len(pairs) + inner,
-                    rows=rows if inner == len(pairs) - 1 else None,
-                    training=True,
-                )
+        def run_step(x, seed, weights, step, rows=None):
+            for inner, block in enumerate(blocks):
+                number = step * len(blocks) + inner
+                last_rows = rows if inner == len(blocks) - 1 else None
+                x = block.run(x, seed, weights[inner], number=number, rows=last_rows, **options)
             return x
 
-        run_last = functools.partial(run, step=last, rows=rows)
+        last = self.config.num_hidden_layers - 1
+        run_last = functools.partial(run_step, step=last, rows=rows)
+        weights = [block.read() for block in blocks]
         if last == 0:
-            return rematerialization.recomputed(run_last)(x, seed, weights)
-        return rematerialization.looped(run, last, run_last)(x, seed, weights)
+            return rematerialization.rematerialize(run_last)(x, seed, weights)
+        return rematerialization.loop(run_step, last, run_last)(x, seed, weights)
 
 
-def _block(blocks, x, seed, weights, *, adder, number, rows, training):
-    """Attention and feed-forward, the `number`th of all, as a function of x, seed and weights."""
-    attention, ffn = blocks
-    site = 1 + 3 * number  # 0 is that of the embeddings; a block has three
-    options = {"seed": seed, "training": training}
-    x = attention(x, adder, weights[:_OF_ATTENTION], rows=rows, site=site, **options)
-    return ffn(x, weights[_OF_ATTENTION:], site=site + 2, **options)
+def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:
+    """The layers in the order of their use, each with its weights for that use."""
+    weights = [
+        [iter(weights_for_uses(layer, group_of_step.count(number))) for layer in layers_of_group]
+        for number, layers_of_group in enumerate(groups)
+    ]
+    return [
+        (layer, next(weights[number][inner]))
+        for number in group_of_step
+        for inner, layer in enumerate(groups[number])
+    ]
 
 
-def weights_for_uses(block, uses: int) -> list[tuple[tf.Tensor, ...]]:
-    """What `block.read` returns, once for each use, the matrices in the computing type."""
-    dtype = tf.as_dtype(block.compute_dtype)
+def weights_for_uses(layer, uses: int) -> list[Any]:
+    """The weights that `layer.read` returns, once for each use, matrices in the computing type."""
+    dtype = tf.as_dtype(layer.compute_dtype)
+    weights = layer.read()
     copies = (
         ops.copies_for_uses(x, uses, dtype) if x.shape.rank == 2 else [x] * uses
-        for x in block.read()
+        for x in tf.nest.flatten(weights)
     )
-    return list(zip(*copies, strict=True))
+    return [tf.nest.pack_sequence_as(weights, flat) for flat in zip(*copies, strict=True)]

@@ -11,7 +11,7 @@ all the steps that share them: gradients are added up in float32, and a step can
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -58,10 +58,54 @@ class AlbertLayer(keras.layers.Layer):
         return self.add_weight(name=name, shape=shape, initializer=initializer, **kwargs)
 
 
-def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """[T, in], [in, out], [out] -> [T, out], in the type of x."""
-    product = tf.matmul(x, tf.cast(kernel, x.dtype))
-    return ops.add_bias(product, tf.cast(bias, x.dtype))
+class DenseWeights(NamedTuple):
+    kernel: tf.Tensor
+    bias: tf.Tensor
+
+
+class NormWeights(NamedTuple):
+    gamma: tf.Tensor
+    beta: tf.Tensor
+
+
+class AttentionWeights(NamedTuple):
+    query_key_value: DenseWeights  # side by side, for one product instead of three
+    output: DenseWeights
+    norm: NormWeights
+
+
+class FeedForwardWeights(NamedTuple):
+    intermediate: DenseWeights
+    output: DenseWeights
+    norm: NormWeights
+
+
+EMBEDDINGS_SITE = 0
+
+
+class BlockSites(NamedTuple):
+    """The numbers of the places in a block where dropout draws."""
+
+    attention_probs: int | tf.Tensor
+    attention_output: int | tf.Tensor
+    ffn_output: int | tf.Tensor
+
+
+def block_sites(number: int | tf.Tensor) -> BlockSites:
+    """The sites of the `number`th block, after that of the embeddings."""
+    first = EMBEDDINGS_SITE + 1 + len(BlockSites._fields) * number
+    return BlockSites(first, first + 1, first + 2)
+
+
+def head_site(config: AlbertConfig) -> int:
+    """The site of a task's head, after those of all blocks."""
+    return block_sites(config.num_blocks)[0]
+
+
+def affine(x: tf.Tensor, weights: DenseWeights) -> tf.Tensor:
+    """x [T, in] times the kernel [in, out], and the bias [out] -> [T, out], in the type of x."""
+    product = tf.matmul(x, tf.cast(weights.kernel, x.dtype))
+    return ops.add_bias(product, tf.cast(weights.bias, x.dtype))
 
 
 class Dense(AlbertLayer):
@@ -72,11 +116,11 @@ class Dense(AlbertLayer):
         self.kernel = self.weight("kernel", (size_in, size_out))
         self.bias = self.weight("bias", (size_out,), "zeros")
 
-    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.convert_to_tensor(self.kernel.value), tf.convert_to_tensor(self.bias.value)
+    def read(self) -> DenseWeights:
+        return DenseWeights(*map(tf.convert_to_tensor, (self.kernel.value, self.bias.value)))
 
     def call(self, x):  # [T, in] -> [T, out]
-        return affine(x, *self.read())
+        return affine(x, self.read())
 
 
 class LayerNorm(AlbertLayer):
@@ -87,15 +131,15 @@ class LayerNorm(AlbertLayer):
         self.gamma = self.weight("gamma", (size,), "ones")
         self.beta = self.weight("beta", (size,), "zeros")
 
-    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.convert_to_tensor(self.gamma.value), tf.convert_to_tensor(self.beta.value)
+    def read(self) -> NormWeights:
+        return NormWeights(*map(tf.convert_to_tensor, (self.gamma.value, self.beta.value)))
 
     def call(self, x, training=False):  # [T, D] -> [T, D]
         return ops.layer_norm(x, *self.read(), fused=training)
 
 
 class Embeddings(AlbertLayer):
-    """Word + segment + position, all of size E, then LayerNorm and dropout (site 0)."""
+    """Word + segment + position, all of size E, then LayerNorm and dropout."""
 
     def __init__(self, config: AlbertConfig, rng, **kwargs):
         super().__init__(config, rng, name="embeddings", **kwargs)
@@ -122,7 +166,7 @@ class Embeddings(AlbertLayer):
         x = tf.reshape(x, [batch, length, size]) + positions
         x = tf.cast(tf.reshape(x, [-1, size]), self.compute_dtype)
         x = self.layer_norm(x, training=training)
-        return ops.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
+        return ops.dropout(x, self.config.hidden_dropout_prob, seed, EMBEDDINGS_SITE)
 
 
 class SelfAttention(AlbertLayer):
@@ -140,46 +184,45 @@ class SelfAttention(AlbertLayer):
             self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
-    def read(self) -> tuple[tf.Tensor, ...]:
-        """The weights; query, key and value side by side, for one product instead of three."""
-        kernels_, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
-        return (
-            tf.concat(kernels_, 1),
-            tf.concat(biases, 0),
-            *self.output_dense.read(),
-            *self.layer_norm.read(),
+    def read(self) -> AttentionWeights:
+        kernels, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
+        return AttentionWeights(
+            DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0)),
+            self.output_dense.read(),
+            self.layer_norm.read(),
         )
 
-    def call(self, x, adder, weights, *, rows=None, seed, site, training):
+    def call(self, x, attention_bias, weights, *, rows=None, seed, sites, training):
         """[T, D], [B, 1, 1, S], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
-        qkv_kernel, qkv_bias, kernel, bias, gamma, beta = weights
-        shape, size = [tf.shape(adder)[0], tf.shape(adder)[3]], self.config.hidden_size
+        shape = [tf.shape(attention_bias)[0], tf.shape(attention_bias)[3]]
         if rows is None:
-            query_key_value = self.split_heads(affine(x, qkv_kernel, qkv_bias), shape, 3)
+            qkv = self.split_heads(affine(x, weights.query_key_value), shape, 3)
         else:
-            q_kernel, kv_kernel = tf.split(qkv_kernel, [size, 2 * size], 1)
-            q_bias, kv_bias = tf.split(qkv_bias, [size, 2 * size])
-            key_value = self.split_heads(affine(x, kv_kernel, kv_bias), shape, 2)
+            sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
+            kernels = tf.split(weights.query_key_value.kernel, sizes, 1)
+            biases = tf.split(weights.query_key_value.bias, sizes)
+            query, key_value = map(DenseWeights, kernels, biases)
+            key_value = self.split_heads(affine(x, key_value), shape, 2)
             x = ops.lookup(x, tf.reshape(rows, [-1]))
-            query = self.split_heads(affine(x, q_kernel, q_bias), tf.shape(rows), 1)
-            query_key_value = query + key_value
-        context = self.attend(query_key_value, adder, seed=seed, site=site, training=training)
-        y = affine(context, kernel, bias)
-        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, site + 1)
-        return ops.layer_norm(x + y, gamma, beta, fused=training)
+            qkv = self.split_heads(affine(x, query), tf.shape(rows), 1) + key_value
+        context = self.attend(qkv, attention_bias, seed=seed, sites=sites, training=training)
+        y = affine(context, weights.output)
+        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.attention_output)
+        return ops.layer_norm(x + y, *weights.norm, fused=training)
 
     def split_heads(self, x, shape, parts):  # [T, parts * D] -> parts * [B, N, S, H]
         heads = self.config.num_attention_heads
         x = tf.reshape(x, [shape[0], shape[1], parts, heads, self.config.hidden_size // heads])
         return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
 
-    def attend(self, query_key_value, adder, *, seed, site, training):
+    def attend(self, qkv, attention_bias, *, seed, sites, training):
         """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B * R, D]"""
-        query, key, value = query_key_value
+        query, key, value = qkv
         query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
         scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]
-        probs = ops.softmax(scores, adder, fused=training)
-        probs = ops.dropout(probs, self.config.attention_probs_dropout_prob, seed, site)
+        probs = ops.softmax(scores, attention_bias, fused=training)
+        rate = self.config.attention_probs_dropout_prob
+        probs = ops.dropout(probs, rate, seed, sites.attention_probs)
         context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, R, N, H]
         return tf.reshape(context, [-1, self.config.hidden_size])
 
@@ -196,12 +239,12 @@ class FeedForward(AlbertLayer):
                 self.output_dense = Dense(intermediate, hidden, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(hidden, config, rng, name="LayerNorm_1", **kwargs)
 
-    def read(self) -> tuple[tf.Tensor, ...]:
-        return (*self.intermediate.read(), *self.output_dense.read(), *self.layer_norm.read())
+    def read(self) -> FeedForwardWeights:
+        dense = self.intermediate.read(), self.output_dense.read()
+        return FeedForwardWeights(*dense, self.layer_norm.read())
 
-    def call(self, x, weights, *, seed, site, training):  # [T, D] -> [T, D]
-        kernel_in, bias_in, kernel_out, bias_out, gamma, beta = weights
-        y = ACTIVATIONS[self.config.hidden_act](affine(x, kernel_in, bias_in), fused=training)
-        y = affine(y, kernel_out, bias_out)
-        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, site)
-        return ops.layer_norm(x + y, gamma, beta, fused=training)
+    def call(self, x, weights, *, seed, sites, training):  # [T, D] -> [T, D]
+        y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.intermediate), fused=training)
+        y = affine(y, weights.output)
+        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.ffn_output)
+        return ops.layer_norm(x + y, *weights.norm, fused=training)

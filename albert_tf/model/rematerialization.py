@@ -1,40 +1,42 @@
-"""Layers that are computed again in the backward pass, instead of keeping what they computed.
+"""Rematerialization: computes layers again in the backward pass instead of keeping activations.
 
 Of each layer its input alone is kept. A layer is a function `(x, seed, weights) -> y` of nothing
 else: dropout's seed is an argument, so that both times the same masks are drawn, and the weights
-are arguments, so that each has its gradient.
+are arguments (a structure of `tf.nest`), so that each has its gradient.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.model import xla
 
-Weights = Sequence[tf.Tensor]
+Weights = Any  # nested tuples of tensors
 Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
-# The same with the number of the step, an int32 scalar.
+# A layer that also takes the number of the step, an int32 scalar.
 Step = Callable[[tf.Tensor, tf.Tensor | None, Weights, tf.Tensor], tf.Tensor]
 
 
-def recomputed(layer: Layer) -> Layer:
+def rematerialize(layer: Layer) -> Layer:
     """The same layer, which keeps nothing but its arguments for its gradient."""
 
     def call(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
         @tf.custom_gradient
-        def run(x: tf.Tensor, *weights: tf.Tensor) -> Any:
+        def run(x: tf.Tensor, *flat: tf.Tensor) -> Any:
+            packed = tf.nest.pack_sequence_as(weights, flat)
+
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-                return _again(layer, x, seed, weights, upstream)
+                return _late_gradients(layer, x, seed, packed, upstream)
 
-            return layer(x, seed, weights), gradient
+            return layer(x, seed, packed), gradient
 
-        return run(x, *weights)
+        return run(x, *tf.nest.flatten(weights))
 
     return call
 
 
-def looped(step: Step, num_steps: int, last: Layer) -> Layer:
+def loop(step: Step, num_steps: int, last: Layer) -> Layer:
     """`num_steps` steps and then `last`, all with the same weights, as one layer.
 
     The steps are a loop of the device, and their gradient is another one, which computes each step
@@ -44,71 +46,79 @@ def looped(step: Step, num_steps: int, last: Layer) -> Layer:
 
     def call(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
         @tf.custom_gradient
-        def run(x: tf.Tensor, *weights: tf.Tensor) -> Any:
-            copies = [tf.cast(w, x.dtype) if w.shape.rank == 2 else w for w in weights]
+        def run(x: tf.Tensor, *flat: tf.Tensor) -> Any:
+            copies = [tf.cast(w, x.dtype) if w.shape.rank == 2 else w for w in flat]
+            packed = tf.nest.pack_sequence_as(weights, copies)
 
-            def at(number: tf.Tensor) -> Layer:
+            def layer_of(number: tf.Tensor) -> Layer:
                 return lambda x, seed, weights: step(x, seed, weights, number)
 
-            y, inputs = _forward(at, num_steps, x, seed, copies)
+            y, inputs = _forward(layer_of, num_steps, x, seed, packed)
 
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-                found = _again(last, y, seed, copies, upstream)
-                return _backward(at, num_steps, inputs, seed, copies, found)
+                gradients = _late_gradients(last, y, seed, packed, upstream)
+                return _backward(layer_of, num_steps, inputs, seed, packed, gradients)
 
-            return last(y, seed, copies), gradient
+            return last(y, seed, packed), gradient
 
-        return run(x, *weights)
+        return run(x, *tf.nest.flatten(weights))
 
     return call
 
 
-def _forward(at, num_steps, x, seed, weights):
+def _forward(layer_of, num_steps, x, seed, weights):
     """The output of the loop and the inputs of its steps."""
     inputs = tf.TensorArray(x.dtype, num_steps, element_shape=x.shape, clear_after_read=False)
 
     def body(number, x, inputs):
-        y = tf.ensure_shape(at(number)(x, seed, weights), x.shape)
+        y = tf.ensure_shape(layer_of(number)(x, seed, weights), x.shape)
         return number + 1, y, inputs.write(number, x)
 
-    return _loop(body, num_steps, (0, x, inputs))[1:]
+    return _run_steps(body, num_steps, (0, x, inputs))[1:]
 
 
-def _backward(at, num_steps, inputs, seed, weights, found):
+def _backward(layer_of, num_steps, inputs, seed, weights, gradients):
     """The gradients of the first input and of the weights.
 
     Args:
-        found: those of the last output, and of the weights in what came after it.
+        layer_of: makes the layer from the number of its step.
+        num_steps: how many.
+        inputs: of the steps.
+        seed: of dropout.
+        weights: of every step.
+        gradients: of the last output, and of the weights in what comes after it.
     """
-    upstream, *found = found
+    upstream, *sums = gradients
 
     def body(number, upstream, sums):
-        x = inputs.read(num_steps - 1 - number)
-        layer = at(num_steps - 1 - number)
-        of_x, *found = _gradients(layer, x, seed, weights, upstream)
-        sums = [total + tf.cast(one, tf.float32) for total, one in zip(sums, found, strict=True)]
-        return number + 1, tf.ensure_shape(of_x, upstream.shape), sums
+        step = num_steps - 1 - number
+        x = inputs.read(step)
+        dx, *gradients = _gradients(layer_of(step), x, seed, weights, upstream)
+        pairs = zip(sums, gradients, strict=True)
+        sums = [total + tf.cast(gradient, tf.float32) for total, gradient in pairs]
+        return number + 1, tf.ensure_shape(dx, upstream.shape), sums
 
-    sums = [tf.cast(one, tf.float32) for one in found]
-    _, of_x, sums = _loop(body, num_steps, (0, upstream, sums))
-    return [of_x, *sums]
+    sums = [tf.cast(gradient, tf.float32) for gradient in sums]
+    _, dx, sums = _run_steps(body, num_steps, (0, upstream, sums))
+    return [dx, *sums]
 
 
-def _loop(body, num_steps, start):
+def _run_steps(body, num_steps, start):
     """One iteration at a time: what the next ones could draw in advance would have to be kept."""
     options = {"parallel_iterations": 1, "maximum_iterations": num_steps}
     return tf.while_loop(lambda number, *_: number < num_steps, body, start, **options)
 
 
-def _again(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
+def _late_gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
     """The gradients of a layer that is not computed again before `upstream` is known."""
-    later = None if seed is None else xla.depend_on(seed, upstream)
-    return _gradients(layer, xla.depend_on(x, upstream), later, weights, upstream)
+    seed = None if seed is None else xla.depend_on(seed, upstream)
+    return _gradients(layer, xla.depend_on(x, upstream), seed, weights, upstream)
 
 
 def _gradients(layer: Layer, x, seed, weights: Weights, upstream) -> list[tf.Tensor]:
-    """Computes the layer, and of it the gradients of x and of each of the weights."""
+    """Computes the layer, and its gradients of x and of each of the weights, flat."""
+    sources = [x, *tf.nest.flatten(weights)]
     with tf.GradientTape() as tape:
-        tape.watch([x, *weights])
+        tape.watch(sources)
         y = layer(x, seed, weights)
-    return tape.gradient(y, [x, *weights], output_gradients=upstream)
+    return tape.gradient(y, sources, output_gradients=upstream)

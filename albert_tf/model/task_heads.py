@@ -182,9 +182,7 @@ def _add_unscoped(**options: Any) -> keras.Variable:
 
 
 def _dropout(x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None) -> tf.Tensor:
-    # The encoder's sites: 0 is the embeddings', and a block has three.
-    site = 1 + 3 * config.num_hidden_layers * config.inner_group_num
-    return ops.dropout(x, config.classifier_dropout_prob, seed, site)
+    return ops.dropout(x, config.classifier_dropout_prob, seed, layers.head_site(config))
 
 
 def _num_tokens(x: tf.Tensor) -> int | tf.Tensor:  # [B, S, D] -> S, which may be known only later

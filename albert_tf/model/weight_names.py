@@ -46,16 +46,14 @@ def shapes(config: AlbertConfig) -> Shapes:
 
 
 def _encoder(config: AlbertConfig) -> Shapes:
-    found = _embeddings(config)
-    steps, groups = config.num_hidden_layers, config.num_hidden_groups
-    shares = config.cross_layer_sharing
+    shapes = _embeddings(config)
     for inner in range(config.inner_group_num):
-        for group in range(groups if shares in ("all", "attention") else steps):
-            found |= _attention(BLOCK.format(group, inner), config.hidden_size)
-        for group in range(groups if shares in ("all", "ffn") else steps):
+        for group in range(config.num_groups("attention")):
+            shapes |= _attention(BLOCK.format(group, inner), config.hidden_size)
+        for group in range(config.num_groups("ffn")):
             block = BLOCK.format(group, inner)
-            found |= _feed_forward(block, config.hidden_size, config.intermediate_size)
-    return found
+            shapes |= _feed_forward(block, config.hidden_size, config.intermediate_size)
+    return shapes
 
 
 def _embeddings(config: AlbertConfig) -> Shapes:

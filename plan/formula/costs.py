@@ -73,7 +73,7 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
     size, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
     rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
     mapping = (size + 1) * hidden if size != hidden else 0
-    attentions, ffns = sets(config)
+    attentions, ffns = num_weight_sets(config)
     return {
         EMBEDDINGS: (rows + 2) * size + mapping,
         ATTENTION: attentions * (4 * (hidden + 1) * hidden + 2 * hidden),
@@ -83,26 +83,16 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
     }
 
 
-def sets(config: AlbertConfig) -> tuple[int, int]:
+def num_weight_sets(config: AlbertConfig) -> tuple[int, int]:
     """How many attentions and feed-forward parts have weights of their own."""
-    shares = config.cross_layer_sharing
-    attentions, ffns = (
-        config.inner_group_num
-        * (config.num_hidden_groups if shares in ("all", kind) else config.num_hidden_layers)
-        for kind in ("attention", "ffn")
-    )
-    return attentions, ffns
+    inner = config.inner_group_num
+    return inner * config.num_groups("attention"), inner * config.num_groups("ffn")
 
 
 def trained_parameters(settings: PretrainConfig) -> int:
     """Those that have a gradient: without a sentence task its head and the pooler have none."""
     found = parameters(settings.albert)
     return sum(found.values()) - (found[SENTENCE] if settings.sentence_task == "none" else 0)
-
-
-def depth(config: AlbertConfig) -> int:
-    """Blocks that an example goes through."""
-    return config.num_hidden_layers * config.inner_group_num
 
 
 def products(settings: PretrainConfig, batch: int) -> list[Product]:
@@ -128,7 +118,7 @@ def products(settings: PretrainConfig, batch: int) -> list[Product]:
     rows = settings.max_predictions_per_seq + 1
     return [
         *outside,
-        *_block(settings, batch, length, depth(config) - 1),
+        *_block(settings, batch, length, config.num_blocks - 1),
         *_block(settings, batch, rows, 1),
     ]
 

@@ -78,7 +78,7 @@ def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, Any]]:
     """What is in use besides the state when the backward pass has come to each block."""
     width = costs.width(settings)
     config, size = settings.albert, settings.albert.embedding_size
-    full = costs.depth(config) - 1
+    full = config.num_blocks - 1
     block = _kept(settings, batch, settings.max_seq_length)
     again = costs.recomputes(settings)
     of_last = {} if again else {LAST: _total(_kept(settings, batch, _rows_of_last(settings)))}
@@ -176,6 +176,6 @@ def _matrices(settings: PretrainConfig) -> int:
 def _all_matrices(settings: PretrainConfig) -> int:
     """The same of all blocks; those that share their weights count once."""
     config = settings.albert
-    attentions, ffns = costs.sets(config)
+    attentions, ffns = costs.num_weight_sets(config)
     ffn = 2 * config.hidden_size * config.intermediate_size
     return attentions * 4 * config.hidden_size**2 + ffns * ffn

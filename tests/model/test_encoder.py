@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import encoder
+from albert_tf.model import encoder, layers
 from albert_tf.model.albert_model import Albert
 from albert_tf.model.weight_names import weights_by_name
 
@@ -63,21 +63,17 @@ def test_gradients_of_a_shared_layer_are_the_sum_over_its_applications():
         np.testing.assert_allclose(gradient, summed, rtol=1e-4, atol=1e-4)
 
 
-def test_groups_are_exact_for_every_depth(monkeypatch):
+def test_groups_are_exact_for_every_depth():
     """The published code's int(step / steps * groups) fails it at (steps, groups) = (22, 22)."""
-    numbers = []
-    monkeypatch.setattr(
-        encoder.SharedEncoder, "_sets", lambda self, block, number, **_: numbers.append(number)
-    )
     for steps in range(1, 49):
         for groups in range(1, steps + 1):
-            made = make(num_hidden_layers=steps, num_hidden_groups=groups)
+            config = tiny.config(num_hidden_layers=steps, num_hidden_groups=groups)
             expected = tuple(math.floor(Fraction(step, steps) * groups) for step in range(steps))
-            assert made.attention_of_step == made.ffn_of_step == expected
+            assert config.group_of_step("attention") == config.group_of_step("ffn") == expected
             sizes = {expected.count(group) for group in range(groups)}
             assert max(sizes) - min(sizes) <= 1  # and none is empty
             assert min(sizes) >= 1
-            assert numbers[-2:] == [groups, groups]
+            assert config.num_groups("attention") == config.num_groups("ffn") == groups
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn"])
@@ -95,8 +91,8 @@ def test_as_many_groups_as_layers_share_nothing(sharing):
 def test_groups_matter_only_to_what_is_shared():
     config = tiny.config(num_hidden_layers=4, num_hidden_groups=2, cross_layer_sharing="ffn")
     made = encoder.SharedEncoder(config, random.Random(1))
-    assert made.attention_of_step == (0, 1, 2, 3)
-    assert made.ffn_of_step == (0, 0, 1, 1)
+    assert config.group_of_step("attention") == (0, 1, 2, 3)
+    assert config.group_of_step("ffn") == (0, 0, 1, 1)
     assert (len(made.attentions), len(made.ffns)) == (4, 2)
 
 
@@ -104,13 +100,19 @@ def test_inner_groups_run_one_after_the_other():
     made = make(num_hidden_layers=2, inner_group_num=2)
     tiny.fill(made)
     x, expected = inputs(), []
-    adder = -10000.0 * (1.0 - tf.cast(MASK, tf.float32))[:, tf.newaxis, tf.newaxis, :]
-    options = {"seed": None, "site": 0, "training": False}
+    attention_bias = -10000.0 * (1.0 - tf.cast(MASK, tf.float32))[:, tf.newaxis, tf.newaxis, :]
+    options = {"seed": None, "sites": layers.block_sites(0), "training": False}
     for inner in (0, 1, 0, 1):
         attention, ffn = made.attentions[0][inner], made.ffns[0][inner]
-        x = ffn(attention(x, adder, attention.read(), **options), ffn.read(), **options)
+        x = ffn(attention(x, attention_bias, attention.read(), **options), ffn.read(), **options)
         expected.append(x)
     assert_close(made(inputs(), MASK), expected, 1e-6)
+
+
+def test_every_place_of_dropout_has_a_number_of_its_own():
+    config = tiny.config(num_hidden_layers=2, inner_group_num=3)
+    sites = [site for number in range(6) for site in layers.block_sites(number)]
+    assert [layers.EMBEDDINGS_SITE, *sites, layers.head_site(config)] == list(range(20))
 
 
 def test_no_mapping_between_equal_sizes():

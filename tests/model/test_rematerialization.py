@@ -30,10 +30,8 @@ def in_turn(x, seed, weights, wrap=lambda one: one):
 
 
 WAYS = {
-    "recomputed": lambda *inputs: in_turn(*inputs, wrap=rematerialization.recomputed),
-    "looped": rematerialization.looped(
-        layer, STEPS - 1, functools.partial(layer, number=STEPS - 1)
-    ),
+    "rematerialize": lambda *inputs: in_turn(*inputs, wrap=rematerialization.rematerialize),
+    "loop": rematerialization.loop(layer, STEPS - 1, functools.partial(layer, number=STEPS - 1)),
 }
 
 
@@ -89,8 +87,8 @@ def products(way):
 
 def test_the_compiler_does_not_undo_it():
     assert products(in_turn) == STEPS * 3  # one forward, two backward
-    assert products(WAYS["recomputed"]) == STEPS * 4
-    assert products(WAYS["looped"]) == 2 * 4  # of all steps but the last, and of the last
+    assert products(WAYS["rematerialize"]) == STEPS * 4
+    assert products(WAYS["loop"]) == 2 * 4  # of all steps but the last, and of the last
 
 
 def masks(way):
@@ -103,8 +101,8 @@ def masks(way):
 
 def test_masks_are_drawn_again():
     assert len(set(masks(in_turn))) == STEPS
-    assert len(set(masks(WAYS["recomputed"]))) == 2 * STEPS
-    assert len(masks(WAYS["looped"])) == 2 * 2
+    assert len(set(masks(WAYS["rematerialize"]))) == 2 * STEPS
+    assert len(masks(WAYS["loop"])) == 2 * 2
 
 
 def test_a_loop_adds_gradients_up_in_float32():
@@ -117,7 +115,7 @@ def test_a_loop_adds_gradients_up_in_float32():
     weight, x = tf.ones([2, 3]), tf.ones([2, 3], tf.bfloat16)
     with tf.GradientTape() as tape:
         tape.watch(weight)
-        y = rematerialization.looped(step, 299, functools.partial(step, number=299))(
+        y = rematerialization.loop(step, 299, functools.partial(step, number=299))(
             x, None, [weight]
         )
     gradient = tape.gradient(y, weight)
