@@ -59,10 +59,10 @@ def check_groups(checkpoint: ModelCheckpoint, group_of_step: Sequence[int]) -> N
             "project's alone. Only models with 'all' can be written in other formats."
         )
     if tuple(group_of_step) != config.group_of_step("attention"):
+        groups = f"{config.num_hidden_groups} groups in {len(group_of_step)} layers"
         raise UserError(
-            f"{checkpoint.source}: {config.num_hidden_groups} groups in {len(group_of_step)} layers "
-            "are rounded otherwise by the programs of that format, which would run another model. "
-            "Keep it in this project's."
+            f"{checkpoint.source}: {groups} are rounded otherwise by the programs of that format, "
+            "which would run another model. Keep it in this project's."
         )
 
 
