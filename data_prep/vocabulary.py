@@ -44,15 +44,14 @@ _MISFITS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How to train a vocabulary. Defaults are the published ones.
+class VocabularyConfig:
+    """Settings of a vocabulary. Defaults are the published ones.
 
     Attributes:
-        vocab_size: V, special pieces included.
-        character_coverage: share of the text's characters that get a piece.
-        max_sentences: train on a sample of so many lines, spread evenly; SentencePiece always draws
-            the same.
-        tokenizer: how text is cleaned, before training and ever after.
+        vocab_size: number of pieces, V, with the special ones
+        character_coverage: share of the text's characters that get a piece
+        max_sentences: train on at most this many lines, a sample that is always the same
+        tokenizer: normalization of text, in training and later
     """
 
     vocab_size: int = 30_000
@@ -70,7 +69,7 @@ class Settings:
             raise UserError("max_sentences must be more than 100.")
 
 
-def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) -> None:
+def train(settings: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
     """Makes a vocabulary folder with a report, or finds that it is there already.
 
     Args:
@@ -99,7 +98,7 @@ def train(settings: Settings, *, input_files: Sequence[str], output_dir: str) ->
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
-def train_model(lines: Iterator[str], settings: Settings) -> bytes:
+def train_model(lines: Iterator[str], settings: VocabularyConfig) -> bytes:
     """The serialised model for cleaned `lines`; SentencePiece keeps a random sample of them."""
     writer = io.BytesIO()
     try:
@@ -184,7 +183,7 @@ def _pieces_of_lines(lines: Iterator[str]) -> Iterator[str]:
             yield from textwrap.wrap(line, _MAX_LINE_CHARACTERS, break_on_hyphens=False)
 
 
-def _misfit(error: RuntimeError, settings: Settings) -> UserError:
+def _misfit(error: RuntimeError, settings: VocabularyConfig) -> UserError:
     for pattern, remedy in _MISFITS.items():
         if match := re.search(pattern, str(error)):
             return UserError(

@@ -26,16 +26,16 @@ _WORDS = re.compile(r"\S+")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How text is cleaned. Defaults are the published models'.
+    """Normalization of text. Defaults are those of the published models.
 
     Attributes:
-        lower_case: lower the letters.
-        keep_accents: keep combining characters (accents, but also the vowel signs of many scripts).
+        lower_case: lower all letters
+        keep_accents: keep combining characters: accents, and the vowel signs of many scripts
         unicode_form: NFKD, NFKC, NFD, NFC or none. Kept accents are always composed with their
-            letters; NFKC and NFC compose also without accents, which keeps Korean syllables whole.
-        compat: what becomes of a piece such as "40,": `google` cuts off the comma and puts a ▁
-            before the digits, as the published code did; `hf` puts none, as the Python tokenizer of
-            transformers 4 did; `hf_fast` leaves it whole, as its fast one and transformers 5 do.
+            letters; NFKC and NFC compose also without accents, which keeps Korean syllables whole
+        compat: tokens of a piece such as "40,". google: no comma, and a ▁ before the digits, as the
+            published code. hf: no ▁, as the Python tokenizer of transformers 4. hf_fast: the piece
+            as it is, as transformers 5
     """
 
     lower_case: bool = True

@@ -23,11 +23,11 @@ from data_prep.pretraining_data import (
 )
 from data_prep.pretraining_data.blocks import Block
 from data_prep.pretraining_data.progress import Identity
-from data_prep.pretraining_data.shard_writer import Job, Settings
+from data_prep.pretraining_data.shard_writer import DataConfig, Job
 
 
 def create(
-    settings: Settings,
+    settings: DataConfig,
     *,
     input_files: Sequence[str],
     vocabulary: str,
@@ -79,7 +79,7 @@ def create(
     print("\n".join([*statistics.lines(summary), f"{output_dir}: {len(shards)} shards."]))
 
 
-def _identity(settings: Settings, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
+def _identity(settings: DataConfig, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
     """What makes two runs the same."""
     return {
         "settings": dataclasses.asdict(settings),
@@ -88,7 +88,7 @@ def _identity(settings: Settings, tokenizer: Tokenizer, paths: Sequence[str]) ->
     }
 
 
-def _note_cap(settings: Settings) -> None:
+def _note_cap(settings: DataConfig) -> None:
     if settings.predictions_are_capped:
         print(
             f"Note: max_predictions_per_seq={settings.max_predictions_per_seq} masks at most "
@@ -107,7 +107,7 @@ def _check_examples(summary: Mapping[str, Any], output_dir: str) -> None:
             )
 
 
-def _read_blocks(paths: Sequence[str], settings: Settings) -> tuple[Iterator[Block], bool]:
+def _read_blocks(paths: Sequence[str], settings: DataConfig) -> tuple[Iterator[Block], bool]:
     """Returns the blocks and whether there are several.
 
     Reading ahead shows the mistakes in a small corpus before anything is written.
@@ -124,7 +124,7 @@ def _read_blocks(paths: Sequence[str], settings: Settings) -> tuple[Iterator[Blo
 
 
 def _jobs(
-    stream: Iterator[Block], settings: Settings, done: Container[str], bar: tqdm
+    stream: Iterator[Block], settings: DataConfig, done: Container[str], bar: tqdm
 ) -> Iterator[Job]:
     """Yields what is left to do; tells the bar of the rest."""
     suffix = ".tfrecord.gz" if settings.gzip else ".tfrecord"

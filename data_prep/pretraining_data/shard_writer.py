@@ -22,24 +22,24 @@ _BATCH = 256  # sentences to encode, or records to serialise, at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the records hold. Defaults are the published ones.
+class DataConfig:
+    """Settings of pre-training records. Defaults are the published ones.
 
     Attributes:
-        max_seq_length: S.
-        max_predictions_per_seq: P; the published 20 caps `masked_lm_prob` at S = 512.
-        masked_lm_prob: share of the tokens to predict.
-        ngram: longest n-gram of words that is masked as one.
-        short_seq_prob: share of the documents that become shorter sequences.
-        dupe_factor: passes over the documents, each with other pairs and masks.
-        sentence_task: `sop`, `nsp` or `none`.
-        one_segment: `split`, `skip` or `random`; see `segments.pairs`.
-        split_sentences: lines are paragraphs, to be split into sentences.
-        language: of which `split_sentences` takes the rules.
-        eval_fraction: share of the documents that are held out.
-        seed: of every choice but what is held out.
-        gzip: compress the shards.
-        shard_megabytes: of text that one shard is made of.
+        max_seq_length: tokens of an example, S
+        max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
+        masked_lm_prob: share of the tokens to mask
+        ngram: longest n-gram of words to mask
+        short_seq_prob: share of documents cut into shorter examples
+        dupe_factor: passes over the text, each with other pairs and masks
+        sentence_task: sop, nsp or none
+        one_segment: chunks of one sentence: split, skip or random (see `segments.pairs`)
+        split_sentences: lines are paragraphs: split them into sentences
+        language: language whose rules --split_sentences uses
+        eval_fraction: share of the documents to hold out
+        seed: seed of every random choice; which documents are held out does not depend on it
+        gzip: compress the records
+        shard_megabytes: megabytes of text in a shard
     """
 
     max_seq_length: int = 512
@@ -106,12 +106,12 @@ class Job(NamedTuple):
     shards: dict[int, str]
 
 
-def num_passes(settings: Settings, split: str) -> int:
+def num_passes(settings: DataConfig, split: str) -> int:
     return settings.dupe_factor if split == "train" else 1
 
 
 def make_shard_writer(
-    settings: Settings, vocabulary: str, output_dir: str
+    settings: DataConfig, vocabulary: str, output_dir: str
 ) -> Callable[[Job], Iterator[tuple[str, dict[str, int], float]]]:
     """Returns what a process does: a job -> (name, statistics, bytes of input) of each shard.
 
@@ -171,7 +171,7 @@ def _examples(
     encoded: Sequence[Encoded],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: DataConfig,
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order, and adds to `counts`."""
@@ -191,7 +191,7 @@ def _pairs(
     encoded: Sequence[Encoded],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: DataConfig,
     counts: Counter[str],
 ) -> list[segments.Pair]:
     max_num_tokens = settings.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
@@ -216,7 +216,7 @@ def _instances(
     pairs: Sequence[segments.Pair],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: DataConfig,
 ) -> list[record_writer.Instance]:
     masked = masking.mask(
         [record_writer.sequence(pair, tokenizer) for pair in pairs],

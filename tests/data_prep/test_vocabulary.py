@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 from data_prep import vocabulary
-from data_prep.vocabulary import Settings
+from data_prep.vocabulary import VocabularyConfig
 
 CORPUS = str(Path(__file__).parents[1] / "fixtures" / "corpus.txt")
 PROGRAM = Path(__file__).parents[2] / "bin" / "train_vocabulary"
@@ -22,7 +22,7 @@ PUBLISHED = [
 
 
 def train(directory, inputs=(CORPUS,), **settings):
-    settings = Settings(**{"vocab_size": 211, **settings})
+    settings = VocabularyConfig(**{"vocab_size": 211, **settings})
     vocabulary.train(settings, input_files=inputs, output_dir=str(directory))
     return tokenization.load(str(directory))
 
@@ -147,7 +147,7 @@ def test_size_that_does_not_fit_names_one_that_does(tmp_path, size, pattern):
 )
 def test_bad_settings(settings, message):
     with pytest.raises(UserError, match=message):
-        Settings(**settings)
+        VocabularyConfig(**settings)
 
 
 @pytest.mark.slow
