@@ -160,10 +160,7 @@ def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
     kind = KINDS[options.kind]
     shapes = weight_names.parts(what.config)
     wanted = {name: shape for part in kind.parts for name, shape in shapes[part].items()}
-    found = {
-        name: shape for name, shape in model_checkpoint.list_shapes(what).items() if name in wanted
-    }
-    names = matching.compare_shapes(found, wanted)
+    names = matching.compare_weights(what.weights, wanted)
     if names.missing or names.mismatched:
         raise UserError(
             f"{what.source} has no {[*names.missing, *names.mismatched][0]}, which a model that "

@@ -20,7 +20,7 @@ from albert_tf.checkpoints import (
     tfhub_tf2,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
 
 
@@ -42,11 +42,11 @@ class Format(NamedTuple):
     list_unsupported: Callable[[ModelCheckpoint], list[str]] = lambda checkpoint: []
 
 
-def _locate_folder(path: str) -> str:
+def _find_folder(path: str) -> str:
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
 
-def _locate_prefix(path: str) -> str:
+def _find_prefix(path: str) -> str:
     """The prefix of a checkpoint from itself, one of its files, or a folder that has one."""
     best = os.path.join(path, google_tf1.PREFIX)
     if tf.io.gfile.exists(f"{best}.index"):
@@ -56,29 +56,25 @@ def _locate_prefix(path: str) -> str:
 
 
 FORMATS: dict[str, Format] = {
-    "albert_tf": Format("a checkpoint of this project", _locate_prefix, native.read, native.write),
+    "albert_tf": Format("a checkpoint of this project", _find_prefix, native.read, native.write),
     "google": Format(
-        "one of the published TF1 code", _locate_prefix, google_tf1.read, google_tf1.write
+        "one of the published TF1 code", _find_prefix, google_tf1.read, google_tf1.write
     ),
     "hugging_face": Format(
         "a folder of transformers",
-        _locate_folder,
+        _find_folder,
         hugging_face.read,
         hugging_face.write,
         hugging_face.list_unsupported,
     ),
-    "tf1_hub": Format("a TF Hub module for TensorFlow 1", _locate_folder, google_tf1.read_hub),
-    "saved_model": Format("a TF Hub module for TensorFlow 2", _locate_folder, tfhub_tf2.read),
+    "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
+    "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
 }
 
 
 def detect_format(path: str) -> str:
-    """The name of a checkpoint's format, from its files.
-
-    Raises:
-        UserError: there is nothing, or nothing known; or a checkpoint is damaged.
-    """
-    folder = _locate_folder(path)
+    """The name of a checkpoint's format, from its files; `UserError` if none is known."""
+    folder = _find_folder(path)
     names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
     is_whole_folder = folder == path or os.path.basename(path) in names
     if is_whole_folder and "saved_model.pb" in names:
@@ -91,7 +87,7 @@ def detect_format(path: str) -> str:
     if not any(name.endswith(".index") for name in names):
         known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
-    keys = tf_checkpoint.list_keys(_locate_prefix(path))
+    keys = tf_checkpoint.list_keys(_find_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
     if tfhub_tf2.OBJECT_GRAPH in keys:
@@ -102,34 +98,25 @@ def detect_format(path: str) -> str:
     return "google"
 
 
-def get_format(name: str) -> Format:
-    """Raises `UserError`, which lists the known names, for an unknown one."""
-    if name not in FORMATS:
-        raise UserError(f"unknown format {name!r}. Known: {', '.join(FORMATS)}.")
-    return FORMATS[name]
-
-
 def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
     """Raises `UserError`, which lists the formats that are written, for another one."""
-    if (write := get_format(name).write) is None:
-        known = ", ".join(name for name, format in FORMATS.items() if format.write)
-        raise UserError(f"{name} can be read, but not written. Write one of {known}.")
-    return write
+    writers = {name: format.write for name, format in FORMATS.items() if format.write}
+    require_choice("to_format", name, list(writers))
+    return writers[name]
 
 
 def read(path: str, name: str | None = None) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    Args:
-        path: to it.
-        name: of the format; by default it is detected.
+    `name` is a key of `FORMATS`; by default the format is detected.
 
     Raises:
         UserError: nothing there, an unknown format, a damaged file, or parts that do not agree.
     """
     with archives.open_archive(path) as opened:
-        format = get_format(name or detect_format(opened))
-        checkpoint = format.read(format.locate(opened))
+        name = name or detect_format(opened)
+        require_choice("from_format", name, list(FORMATS))
+        checkpoint = FORMATS[name].read(FORMATS[name].locate(opened))
     checkpoint = dataclasses.replace(checkpoint, source=path)
     model_checkpoint.check_vocabulary_size(checkpoint)
     return checkpoint
@@ -164,11 +151,10 @@ def convert(
     with files.cleaning_up():
         checkpoint = read(source, from_format)
         model_checkpoint.log_summary(checkpoint)
-        shapes = model_checkpoint.list_shapes(checkpoint)
-        expected = weight_names.wanted(checkpoint.config, shapes.keys())
-        matches = matching.match_strictly(shapes, expected, source, allow_partial)
+        shapes = weight_names.wanted(checkpoint.config, checkpoint.weights.keys())
+        matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
-        unsupported = get_format(to_format).list_unsupported(checkpoint)
+        unsupported = FORMATS[to_format].list_unsupported(checkpoint)
         for name in unsupported:
             logging.info(f"no place in {to_format}: {name}")
         if refused := [name for name in unsupported if not allowed.fullmatch(name)]:

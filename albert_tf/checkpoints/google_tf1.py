@@ -47,8 +47,7 @@ _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|
 def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     """Reads a checkpoint by its prefix; config and vocabulary from `assets`, by default its folder.
 
-    Raises:
-        UserError: there is no config, or a file is damaged.
+    Raises `UserError` if there is no config, or a file is damaged.
     """
     assets = os.path.dirname(prefix) if assets is None else assets
     config = read_config(os.path.join(assets, CONFIG), prefix)
@@ -70,8 +69,7 @@ def read_hub(folder: str) -> ModelCheckpoint:
 def read_config(path: str, source: str) -> AlbertConfig:
     """Reads the `albert_config.json` of the checkpoint `source`.
 
-    Raises:
-        UserError: there is none, or its model is not an ALBERT that this project has.
+    Raises `UserError` if there is none, or its model is not an ALBERT that this project has.
     """
     if not tf.io.gfile.exists(path):
         raise UserError(
@@ -120,13 +118,10 @@ def _restore_norms(names: Collection[str]) -> dict[str, str]:
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-best`, `albert_config.json` and the vocabulary into `folder`.
 
-    Raises:
-        UserError: the published code has no such model.
+    Raises `UserError` if the published code has no such model.
     """
-    steps, groups = checkpoint.config.num_hidden_layers, checkpoint.config.num_hidden_groups
     # In floating point, as the published code does it.
-    group_of_step = [int(step / steps * groups) for step in range(steps)]
-    model_checkpoint.check_groups(checkpoint, group_of_step)
+    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / steps * n))
     names = list(checkpoint.weights)
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, PREFIX),

@@ -31,15 +31,9 @@ from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER,
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 EPSILON = 1e-12
 
-# Both GELUs are read as the tanh approximation: v1's files say "gelu", wrongly (HF#2395).
-_ACTIVATIONS_IN = {
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
+# Read as the tanh approximation, which we call "gelu": v1's files say "gelu", wrongly (HF#2395).
+_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
+_ACTIVATIONS = (*_GELUS, "relu", "tanh", "linear")
 # Settings of the config that an ALBERT cannot change.
 _FIXED = {
     "layer_norm_eps": EPSILON,
@@ -71,25 +65,24 @@ _CLASSES: dict[str, Set[str]] = {
 }
 
 # Layers: published name -> theirs. A dense kernel is transposed.
-_DENSE = {
+_LAYERS = {
     weight_names.MAPPING: "albert.encoder.embedding_hidden_mapping_in",
     "bert/pooler/dense": "albert.pooler",
     "cls/predictions/transform/dense": "predictions.dense",
-}
-_NORMS = {
     "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
     "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
 }
 _BLOCK = "albert.encoder.albert_layer_groups.{}.albert_layers.{}."
-_BLOCK_DENSE = {
+_BLOCK_LAYERS = {
     "attention_1/self/query": "attention.query",
     "attention_1/self/key": "attention.key",
     "attention_1/self/value": "attention.value",
     "attention_1/output/dense": "attention.dense",
     "ffn_1/intermediate/dense": "ffn",
     "ffn_1/intermediate/output/dense": "ffn_output",
+    "LayerNorm": "attention.LayerNorm",
+    "LayerNorm_1": "full_layer_layer_norm",
 }
-_BLOCK_NORMS = {"LayerNorm": "attention.LayerNorm", "LayerNorm_1": "full_layer_layer_norm"}
 _TABLES = {
     weight_names.WORDS: "albert.embeddings.word_embeddings.weight",
     "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
@@ -106,26 +99,21 @@ _TABLES = {
 
 def map_names(config: AlbertConfig) -> dict[str, str]:
     """{published name: theirs} for a model of that config, with all heads that both sides have."""
-    dense, norms = dict(_DENSE), dict(_NORMS)
+    layers, names = dict(_LAYERS), dict(_TABLES)
     for group in range(config.num_hidden_groups):
         for inner in range(config.inner_group_num):
             ours, theirs = weight_names.BLOCK.format(group, inner), _BLOCK.format(group, inner)
-            dense |= {ours + a: theirs + b for a, b in _BLOCK_DENSE.items()}
-            norms |= {ours + a: theirs + b for a, b in _BLOCK_NORMS.items()}
-    return {
-        **_TABLES,
-        **{f"{a}/kernel": f"{b}.weight" for a, b in dense.items()},
-        **{f"{a}/bias": f"{b}.bias" for a, b in dense.items()},
-        **{f"{a}/gamma": f"{b}.weight" for a, b in norms.items()},
-        **{f"{a}/beta": f"{b}.bias" for a, b in norms.items()},
-    }
+            layers |= {ours + a: theirs + b for a, b in _BLOCK_LAYERS.items()}
+    for ours, theirs in layers.items():
+        weight, bias = ("gamma", "beta") if "LayerNorm" in ours else ("kernel", "bias")
+        names |= {f"{ours}/{weight}": f"{theirs}.weight", f"{ours}/{bias}": f"{theirs}.bias"}
+    return names
 
 
 def read(folder: str) -> ModelCheckpoint:
     """Reads a folder of `transformers`.
 
-    Raises:
-        UserError: it has no weights, is damaged, or holds no ALBERT that this project has.
+    Raises `UserError` if it has no weights, is damaged, or holds no ALBERT that this project has.
     """
     config_path = os.path.join(folder, CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
@@ -165,8 +153,8 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
                 "Such a model cannot be converted."
             )
     activation = values.get("hidden_act", "gelu_new")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS_IN:
-        known = ", ".join(_ACTIVATIONS_IN)
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
         raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
     if activation == "gelu":
         logging.warning("hidden_act 'gelu' is read as its tanh approximation, 'gelu_new'.")
@@ -176,7 +164,7 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
         logging.info(f"the names of classes are not kept: {', '.join(map(str, names))}.")
     fields = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
     kept = {key: value for key, value in values.items() if key in fields}
-    kept["hidden_act"] = _ACTIVATIONS_IN[activation]
+    kept["hidden_act"] = "gelu" if activation in _GELUS else activation
     return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
@@ -233,10 +221,8 @@ def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
 def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
     """Names of weights for which the class of `transformers` has no place.
 
-    For instance the head for SQuAD 2.0; or the pooler beside a head for SQuAD 1.1.
-
-    Raises:
-        UserError: every class would lack weights, and make some up.
+    For instance the head for SQuAD 2.0; or the pooler beside a head for SQuAD 1.1. Raises
+    `UserError` if every class would lack weights, and make some up.
     """
     _, names = _choose_class(checkpoint)
     return sorted(checkpoint.weights.keys() - names)
@@ -260,16 +246,12 @@ def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes `config.json`, `model.safetensors` and the vocabulary into `folder`.
 
-    Leaves out the weights of `list_unsupported`.
-
-    Raises:
-        UserError: `transformers` has no such model.
+    Leaves out the weights of `list_unsupported`. Raises `UserError` if `transformers` has no such
+    model.
     """
     config = checkpoint.config
-    steps, groups = config.num_hidden_layers, config.num_hidden_groups
     # In floating point, as `transformers` does it.
-    group_of_step = [int(step / (steps / groups)) for step in range(steps)]
-    model_checkpoint.check_groups(checkpoint, group_of_step)
+    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     class_name, names = _choose_class(checkpoint)
     files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
     weights = {name: checkpoint.weights[name] for name in names}

@@ -28,8 +28,7 @@ _SWITCHES = {
 def read(folder: str) -> dict[str, bytes]:
     """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
 
-    Raises:
-        UserError: a switch has a wrong value.
+    Raises `UserError` if a switch has a wrong value.
     """
     vocabulary = model_checkpoint.read_vocabulary(folder)
     pieces = [name for name in model_checkpoint.PIECES if name in vocabulary]

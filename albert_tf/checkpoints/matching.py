@@ -15,8 +15,6 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 
-Shape = Sequence[int]
-
 
 class Matches(NamedTuple):
     """Names of weights, sorted; each is in one of the collections.
@@ -34,59 +32,50 @@ class Matches(NamedTuple):
     mismatched: Mapping[str, str]
 
 
-def match_strictly(
-    shapes: Mapping[str, Shape],
-    expected: Mapping[str, Shape],
-    source: str,
-    allow_partial: str | None,
-    *,
-    log_level: int = logging.INFO,
+def compare_weights(
+    weights: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int]]
 ) -> Matches:
-    """Compares shapes, logs the lists, and raises `UserError` where `check_matches` does."""
-    matches = compare_shapes(shapes, expected)
-    log_matches(matches, log_level)
-    check_matches(matches, source, allow_partial)
-    return matches
-
-
-def compare_shapes(shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> Matches:
-    """Matches the weights of a checkpoint with a model's; an expected size -1 is any size."""
-    both = sorted(shapes.keys() & expected.keys())
+    """Compares a checkpoint's weights with the shapes of a model's, in which -1 is any size."""
+    both = sorted(weights.keys() & shapes.keys())
     mismatched = {
-        name: f"{list(shapes[name])} instead of {list(expected[name])}"
+        name: f"{list(weights[name].shape)} instead of {list(shapes[name])}"
         for name in both
-        if len(shapes[name]) != len(expected[name])
-        or any(b not in (a, -1) for a, b in zip(shapes[name], expected[name], strict=True))
+        if weights[name].ndim != len(shapes[name])
+        or any(b not in (a, -1) for a, b in zip(weights[name].shape, shapes[name], strict=True))
     }
     return Matches(
         loaded=[name for name in both if name not in mismatched],
-        missing=sorted(expected.keys() - shapes.keys()),
-        unexpected=sorted(shapes.keys() - expected.keys()),
+        missing=sorted(shapes.keys() - weights.keys()),
+        unexpected=sorted(weights.keys() - shapes.keys()),
         mismatched=mismatched,
     )
 
 
-def log_matches(matches: Matches, level: int = logging.INFO) -> None:
-    """Logs the lengths of the four lists, then each name in its own line."""
-    lists = matches._asdict()
-    logging.log(level, ", ".join(f"{kind} {len(names)}" for kind, names in lists.items()))
-    for kind, names in lists.items():
-        for name in names:
-            logging.log(level, f"{kind}: {name} {matches.mismatched.get(name, '')}".strip())
+def match_strictly(
+    weights: Mapping[str, np.ndarray],
+    shapes: Mapping[str, Sequence[int]],
+    source: str,
+    allow_partial: str | None = None,
+    *,
+    log_level: int = logging.INFO,
+) -> Matches:
+    """Compares as `compare_weights` does, and logs the lists of names.
 
-
-def check_matches(matches: Matches, source: str, allow_partial: str | None = None) -> None:
-    """Raises `UserError` for a difference whose whole name `allow_partial` does not match.
-
-    Also if no weight is loaded, which nobody intends.
+    Raises `UserError` for a difference whose whole name `allow_partial` does not match; also if no
+    weight is loaded, which nobody intends.
     """
+    matches = compare_weights(weights, shapes)
+    lists = matches._asdict()
+    logging.log(log_level, ", ".join(f"{kind} {len(names)}" for kind, names in lists.items()))
     allowed = compile_pattern(allow_partial)
     differences = []
-    for kind in ("missing", "unexpected", "mismatched"):
-        names = [name for name in getattr(matches, kind) if not allowed.fullmatch(name)]
-        if names:
-            shapes = matches.mismatched.get(names[0], "")
-            differences.append(f"{len(names)} {kind}: {names[0]} {shapes}".strip())
+    for kind, names in lists.items():
+        lines = {name: f"{name} {matches.mismatched.get(name, '')}".rstrip() for name in names}
+        for line in lines.values():
+            logging.log(log_level, f"{kind}: {line}")
+        refused = [line for name, line in lines.items() if not allowed.fullmatch(name)]
+        if refused and kind != "loaded":
+            differences.append(f"{len(refused)} {kind}: {refused[0]}")
     if differences:
         raise UserError(
             f"{source} does not fit the model ({'; '.join(differences)}). Use the config beside "
@@ -94,14 +83,11 @@ def check_matches(matches: Matches, source: str, allow_partial: str | None = Non
         )
     if not matches.loaded:
         raise UserError(f"{source} has no weight that fits the model: nothing would be loaded.")
+    return matches
 
 
 def compile_pattern(allow_partial: str | None) -> re.Pattern[str]:
-    """Compiles the pattern of names that may differ; None matches no name.
-
-    Raises:
-        UserError: it is not a regular expression.
-    """
+    """Compiles the pattern of names that may differ; None matches no name."""
     try:
         return re.compile(r"(?!)" if allow_partial is None else allow_partial)
     except re.error as error:
@@ -132,13 +118,8 @@ def assign_weights(
         UserError: another weight differs, or nothing would be loaded.
     """
     variables = weight_names.weights_by_name(network)
-    matches = match_strictly(
-        {name: array.shape for name, array in weights.items()},
-        {name: tuple(variable.shape) for name, variable in variables.items()},
-        source,
-        allow_partial,
-        log_level=log_level,
-    )
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    matches = match_strictly(weights, shapes, source, allow_partial, log_level=log_level)
     for name in matches.loaded:
         variables[name].assign(weights[name])
     return matches
@@ -182,7 +163,7 @@ def assign_task_weights(
     )
 
 
-def _check_head(checkpoint: ModelCheckpoint, head: Mapping[str, Shape]) -> None:
+def _check_head(checkpoint: ModelCheckpoint, head: Mapping[str, Sequence[int]]) -> None:
     for name, shape in sorted(head.items()):
         actual = checkpoint.weights[name].shape if name in checkpoint.weights else None
         if actual != shape:

@@ -3,15 +3,16 @@
 import collections
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import files
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 
@@ -20,11 +21,9 @@ PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
 VOCABULARY_NAMES = {name: (name,) for name in (tokenization.VOCAB, tokenization.CONFIG, *PIECES)}
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
-# Fields in which models of one size differ: other languages have other vocabularies and heads.
-_VARYING = {
-    *("vocab_size", "num_attention_heads"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
-}
+# One value for fields in which models of one size differ: languages have their own vocabularies.
+_VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
+_VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,10 +46,10 @@ class ModelCheckpoint:
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def check_groups(checkpoint: ModelCheckpoint, group_of_step: Sequence[int]) -> None:
-    """Raises `UserError` unless a foreign program, given its group of each step, runs this model.
+def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, int], int]) -> None:
+    """Raises `UserError` unless a foreign program runs the same group in each step as this project.
 
-    Both programs store weights by group, and share all weights of a group.
+    `choose_group` is its rule: (step, number of steps, number of groups) -> group.
     """
     config = checkpoint.config
     if config.cross_layer_sharing != "all":
@@ -58,11 +57,12 @@ def check_groups(checkpoint: ModelCheckpoint, group_of_step: Sequence[int]) -> N
             f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
             "project's alone. Only models with 'all' can be written in other formats."
         )
-    if tuple(group_of_step) != config.group_of_step("attention"):
-        groups = f"{config.num_hidden_groups} groups in {len(group_of_step)} layers"
+    steps, groups = config.num_hidden_layers, config.num_hidden_groups
+    theirs = tuple(choose_group(step, steps, groups) for step in range(steps))
+    if theirs != config.group_of_step("attention"):
         raise UserError(
-            f"{checkpoint.source}: {groups} are rounded otherwise by the programs of that format, "
-            "which would run another model. Keep it in this project's."
+            f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
+            "programs of that format, which would run another model. Keep it in this project's."
         )
 
 
@@ -88,10 +88,6 @@ def write_vocabulary(
         files.write_bytes(os.path.join(folder, names[name][0]), content)
 
 
-def list_shapes(checkpoint: ModelCheckpoint) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in checkpoint.weights.items()}
-
-
 def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:
     return dataclasses.replace(checkpoint, weights={n: checkpoint.weights[n] for n in names})
 
@@ -102,12 +98,12 @@ def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
     `matching` compares the other shapes.
     """
     source, size = checkpoint.source, checkpoint.config.vocab_size
-    table = checkpoint.weights.get(weight_names.WORDS)
-    require(
-        table is None or len(table) == size,
-        f"{source}: the config has vocab_size {size}, the table of words "
-        f"{0 if table is None else len(table)} rows. Use the config of the checkpoint.",
-    )
+    rows = len(checkpoint.weights.get(weight_names.WORDS, range(size)))
+    if rows != size:
+        raise UserError(
+            f"{source}: the config has vocab_size {size}, the table of words {rows} rows. "
+            "Use the config of the checkpoint."
+        )
     tokenizer = load_tokenizer(checkpoint)
     if tokenizer is not None and tokenizer.size != size:
         raise UserError(
@@ -117,11 +113,7 @@ def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
 
 
 def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None:
-    """The tokenizer of the checkpoint's vocabulary, None without a vocabulary.
-
-    Raises:
-        UserError: there are two vocabularies, or a damaged one.
-    """
+    """The tokenizer of the vocabulary, if any; `UserError` if there are two, or it is damaged."""
     names = [name for name in PIECES if name in checkpoint.vocabulary]
     if len(names) > 1:
         raise UserError(
@@ -164,15 +156,12 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
 def _warn_of_dropout(config: AlbertConfig) -> None:
     """GA#23: v2 models were first published with the dropout of v1, and do not train with it."""
     rate = max(config.hidden_dropout_prob, config.attention_probs_dropout_prob)
-    without = [name for name, preset in PRESETS.items() if preset.hidden_dropout_prob == 0]
-    same_size = [name for name in without if _get_size(PRESETS[name]) == _get_size(config)]
-    if rate and same_size:
-        logging.warning(
-            "a config like %s but with dropout %g; only v1 models (other than xxlarge) have that. "
-            "Set both dropout probabilities to 0 for a v2 model.",
-            *(same_size[0], rate),
-        )
-
-
-def _get_size(config: AlbertConfig) -> dict[str, object]:
-    return {k: v for k, v in config_io.to_dict(config).items() if k not in _VARYING}
+    size = dataclasses.replace(config, **_VARYING)
+    for name, preset in PRESETS.items():
+        is_same_size = dataclasses.replace(preset, **_VARYING) == size
+        if rate and is_same_size and preset.hidden_dropout_prob == 0:
+            logging.warning(
+                f"a config like {name} but with dropout {rate:g}; only v1 models (other than "
+                "xxlarge) have that. Set both dropout probabilities to 0 for a v2 model."
+            )
+            return

@@ -16,7 +16,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
 
@@ -64,11 +64,7 @@ def list_prefixes(directory: str) -> list[str]:
 
 
 def find_prefix(path: str) -> str:
-    """A checkpoint's prefix, from the prefix itself, one of its files, or a folder (its newest).
-
-    Raises:
-        UserError: there is none.
-    """
+    """The prefix, from itself, one of its files, or a folder (its newest); else `UserError`."""
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.isdir(prefix):
         prefix = find_newest(prefix) or ""
@@ -80,9 +76,8 @@ def find_prefix(path: str) -> str:
 def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
     """Restores the newest checkpoint of `directory` whole, if there is one; returns its prefix.
 
-    Raises:
-        UserError: it is damaged, or of another model or optimizer; or TensorFlow could open no
-            checkpoint of that directory.
+    Raises `UserError` if it is damaged, or of another model or optimizer; or if TensorFlow could
+    open no checkpoint of that directory.
     """
     tf_checkpoint.check_path(directory)
     prefix = find_newest(directory)
@@ -91,20 +86,15 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
     try:
         checkpoint.restore(prefix).assert_consumed()
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"{prefix}: cannot resume from it ({reason}). Remove {prefix}.* to resume from the one "
-            "before, or take another --workdir."
+            f"{prefix}: cannot resume from it ({reason(error)}). Remove {prefix}.* to resume from "
+            "the one before, or take another --workdir."
         ) from None
     return prefix
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """The model's weights in one of our checkpoints, by published name.
-
-    Raises:
-        UserError: there is none, it is damaged, or it is not ours.
-    """
+    """The model's weights by published name; `UserError` if they are damaged or not ours."""
     prefix = find_prefix(path)
     keys = tf_checkpoint.list_keys(prefix)
     # "/" in a name is written ".S" (TensorFlow's own escape).
@@ -115,10 +105,9 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def read(path: str) -> ModelCheckpoint:
-    """One of our checkpoints with the config and the vocabulary beside it (or one folder above).
+    """Reads one of our checkpoints; config and vocabulary lie beside it, or one folder above.
 
-    Raises:
-        UserError: there is none, it is damaged or not ours, or it has no config.
+    Raises `UserError` if there is none, it is damaged or not ours, or it has no config.
     """
     prefix = find_prefix(path)
     folder = os.path.dirname(prefix)
@@ -130,13 +119,16 @@ def read(path: str) -> ModelCheckpoint:
             f"{prefix} has no config beside it. Put its {CONFIG} or {RUN_CONFIG} there."
         )
     vocabulary = os.path.join(os.path.dirname(config_path), VOCABULARY)
-    reasons = {key: _SKIPPED.get(key.split("/")[0]) for key in tf_checkpoint.list_keys(prefix)}
     return ModelCheckpoint(
         source=prefix,
         config=_read_config(config_path),
         weights=read_weights(prefix),
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
-        skipped={key: reason for key, reason in reasons.items() if reason},
+        skipped={
+            key: _SKIPPED[kind]
+            for key in tf_checkpoint.list_keys(prefix)
+            if (kind := key.split("/")[0]) in _SKIPPED
+        },
     )
 
 

@@ -1,4 +1,7 @@
-"""Reads tensors of any TensorFlow checkpoint by key."""
+"""Reads tensors of any TensorFlow checkpoint by key.
+
+Functions that take a prefix raise `UserError` if the checkpoint is damaged.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -7,17 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 
 _EXACT = frozenset({"float16", "bfloat16", "float32"})
 
 
 def list_keys(prefix: str) -> list[str]:
-    """The sorted keys of all tensors.
-
-    Raises:
-        UserError: the checkpoint is damaged.
-    """
+    """The sorted keys of all tensors."""
     with _report_damage(prefix):
         return sorted(tf.train.load_checkpoint(prefix).get_variable_to_shape_map())
 
@@ -25,8 +24,7 @@ def list_keys(prefix: str) -> list[str]:
 def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]:
     """The tensors of {key: name} by name, as float32.
 
-    Raises:
-        UserError: the checkpoint is damaged, `to_float32` refuses a tensor, or two have one name.
+    Raises `UserError` if two keys have one name, or `to_float32` refuses a tensor.
     """
     key_of: dict[str, str] = {}
     for key, name in names.items():
@@ -40,21 +38,13 @@ def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]
 
 
 def read_scalar(prefix: str, key: str) -> Any:
-    """A number or bytes.
-
-    Raises:
-        UserError: the checkpoint is damaged.
-    """
+    """A number or bytes."""
     with _report_damage(prefix):
         return tf.train.load_checkpoint(prefix).get_tensor(key)
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    """Converts an array without loss.
-
-    Raises:
-        UserError: float32 does not hold its type, float64 or a quantised one, say.
-    """
+    """Converts an array; raises `UserError` for float64, quantised and other types that lose."""
     if array.dtype.name not in _EXACT:
         raise UserError(
             f"{source}: {name} is {array.dtype.name}, not float32. Use the original checkpoint."
@@ -79,5 +69,5 @@ def _report_damage(prefix: str) -> Iterator[None]:
     except UserError:
         raise
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{prefix}: a damaged checkpoint ({reason}). Use another one.") from None
+        message = f"{prefix}: a damaged checkpoint ({reason(error)}). Use another one."
+        raise UserError(message) from None

@@ -61,9 +61,7 @@ _SKIPPED = {_LOWER_CASE: "says how to normalize text", "save_counter": "counts c
 def read(folder: str) -> ModelCheckpoint:
     """Reads a SavedModel by its folder.
 
-    Raises:
-        UserError: it is damaged, or neither it nor an `albert_config.json` in it has the number of
-            layers.
+    Raises `UserError` if it is damaged, or nothing in it has the number of layers.
     """
     prefix = os.path.join(folder, google_tf1.HUB_VARIABLES)
     variables = map_variables(prefix)

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 
 
 def read(path: str) -> dict[str, np.ndarray]:
     """The arrays of a `pytorch_model.bin`, by name.
 
-    Raises:
-        UserError: PyTorch is not installed, or the file holds something else than weights.
+    Raises `UserError` if PyTorch is not installed, or the file holds something else than weights.
     """
     try:
         import torch
@@ -26,7 +25,7 @@ def read(path: str) -> dict[str, np.ndarray]:
         tensors = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle fails in as many ways as there are bytes
         raise UserError(
-            f"{path}: damaged, or a pickle that holds more than weights ({_get_reason(error)}). "
+            f"{path}: damaged, or a pickle that holds more than weights ({reason(error)}). "
             "Do not trust it; take model.safetensors."
         ) from None
     if not isinstance(tensors, dict) or not all(
@@ -43,9 +42,5 @@ def _to_array(name: str, tensor: Any, path: str) -> np.ndarray:
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
     except (TypeError, RuntimeError) as error:  # sparse, quantised, of 8 bits, without values
         raise UserError(
-            f"{path}: {name} is no plain array ({_get_reason(error)}). Use the original checkpoint."
+            f"{path}: {name} is no plain array ({reason(error)}). Use the original checkpoint."
         ) from None
-
-
-def _get_reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
