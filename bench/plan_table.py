@@ -52,8 +52,8 @@ def shown(row: dict) -> str:
     """One line of the table: compiled / by formula = ratio, of memory and of FLOPs."""
     settings = settings_of(row["model"], row["way"])
     batch = row["batch"]
-    by_formula = memory.needed(settings, batch).total
-    flops = costs.flops(settings, batch).total
+    by_formula = memory.estimate_memory(settings, batch).total
+    flops = costs.count_flops(settings, batch).total
     needed = row["peak"] if row["fits"] else row["needed"]
     is_loop = row["way"] == "layer_loop"
     cells = [

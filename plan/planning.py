@@ -1,8 +1,10 @@
-"""Planning, assembled: a config and a machine -> tables, and what the compiler says of the step."""
+"""Plans a run: prints what it costs by formula, and compiles its step ahead of time."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
@@ -13,11 +15,9 @@ from plan.formula import costs, estimate, memory
 from plan.formula.chips import Topology
 from plan.formula.estimate import Plan
 
-Say = Callable[[str], None]
-
 
 def run(
-    settings: PretrainConfig,
+    config: PretrainConfig,
     topology: Topology,
     *,
     global_batch: int | None,
@@ -25,33 +25,30 @@ def run(
     compiles: bool,
     searches: bool,
     json_file: str | None,
-    say: Say = print,
 ) -> None:
-    """Prints the plan of a run; compiles its step or searches for the largest batch if asked to.
+    """Prints the plan of a run; compiles its step, or searches for the largest batch, on request.
 
     Args:
-        settings: the run.
-        topology: what it is to run on.
+        config: the run.
+        topology: the devices.
         global_batch: sequences of an update; None takes the config's.
-        utilization: the share of the peak rate that is reached.
-        compiles: compile the step, for TPUs.
+        utilization: share of the peak rate that the run reaches, in (0, 1].
+        compiles: compile the step; for TPUs only.
         searches: find the largest batch of a device that fits, by compiling.
-        json_file: where to write all numbers; None for nowhere.
-        say: prints a line.
+        json_file: file to write all numbers to; None writes none.
 
     Raises:
-        UserError: it cannot be planned so, lint finds something, or it does not fit.
+        UserError: the batch cannot be shared out, lint finds a fault, or the step does not fit.
     """
     if (compiles or searches) and not topology.is_tpu:
         raise UserError("--compile and --search need --topology: they compile for TPUs.")
-    plan = estimate.make(
-        settings,
+    plan = estimate.make_plan(
+        config,
         topology,
-        global_batch=global_batch or settings.train_batch_size,
+        global_batch=global_batch or config.train_batch_size,
         utilization=utilization,
     )
-    for line in report.lines(plan):
-        say(line)
+    print("\n".join(report.format_plan(plan)))
     numbers = plan.to_json()
 
     def write(**more: Any) -> None:
@@ -59,110 +56,96 @@ def run(
         if json_file:
             files.write_json(json_file, numbers)
 
-    write()  # before what takes minutes
-    found, batch = None, 0
+    write()  # compiling takes minutes and may fail
+    compiled, largest_batch = None, 0
     if compiles:
-        found = compile_and_report(plan, say)
-        write(compiled=dataclasses.asdict(found))
+        compiled = _compile_and_print(plan)
+        write(compiled=dataclasses.asdict(compiled))
     if searches:
-        batch = _search(plan, say)
-        write(largest_batch=batch)
-    limit = (found and found.available) or topology.device.usable
-    if found and not found.fits:
-        raise UserError(_too_big(plan, found.needed, limit))
-    if not found and batch < plan.batch and plan.memory.total > limit:
-        raise UserError(_too_big(plan, plan.memory.total, limit))
+        largest_batch = _search_batch(plan)
+        write(largest_batch=largest_batch)
+    limit = (compiled and compiled.available) or topology.device.usable
+    if compiled and not compiled.fits:
+        raise UserError(_describe_excess(plan, compiled.needed, limit))
+    if not compiled and largest_batch < plan.batch and plan.memory.total > limit:
+        raise UserError(_describe_excess(plan, plan.memory.total, limit))
 
 
-def compile_and_report(plan: Plan, say: Say) -> aot_compile.Compiled:
-    """Lowers the step, lints it, compiles it and prints what came out.
-
-    Raises:
-        UserError: lint found something; all of it is printed before.
-    """
-    lowered = _lower(plan, say)
-    say(f"compiling it for {plan.topology.name} (minutes for large models)")
-    found = aot_compile.compile_step(lowered, plan.topology)
-    say("")
-    for line in report.compiled_lines(plan, found):
-        say(line)
-    return found
+def _compile_and_print(plan: Plan) -> aot_compile.Compiled:
+    lowered = _lower_and_lint(plan)
+    logging.info("compiling it for %s (minutes for large models)", plan.topology.name)
+    compiled = aot_compile.compile_step(lowered, plan.topology)
+    print("\n".join(["", *report.format_compiled(plan, compiled)]))
+    return compiled
 
 
-def _lower(plan: Plan, say: Say) -> lowering.Lowered:
-    say("")
-    say(f"lowering the step of {plan.batch} sequences")
+def _lower_and_lint(plan: Plan) -> lowering.Lowered:
+    logging.info("lowering the step of %d sequences", plan.batch)
     lowered = lowering.lower(
-        plan.settings, per_replica_batch=plan.batch, num_replicas=plan.topology.num_devices
+        plan.config, per_replica_batch=plan.batch, num_replicas=plan.topology.num_devices
     )
     findings = lint.lint(lowered.module)
     for finding in findings:
-        say(str(finding))
+        logging.warning("%s", finding)
     if findings:
         more = f", and {len(findings) - 1} more above" if len(findings) > 1 else ""
         raise UserError(f"the step is not fit for a TPU: {findings[0]}{more}.")
-    say(f"lint: nothing found in {len(lowered.module) / 1e6:.1f} MB of StableHLO")
+    logging.info("lint: nothing found in %.1f MB of StableHLO", len(lowered.module) / 1e6)
     return lowered
 
 
-def _search(plan: Plan, say: Say) -> int:
-    """The largest batch of a device that compiles.
+def _search_batch(plan: Plan) -> int:
+    """Returns the largest batch of a device that compiles; starts where the formula says it fits.
 
     Raises:
-        UserError: not even the smallest does.
+        UserError: not even the smallest fits.
     """
+    config, topology = plan.config, plan.topology
+    step = config.num_micro_batches
+
+    def fits_by_formula(batch: int) -> bool:
+        return memory.estimate_memory(config, batch).total <= topology.device.usable
 
     def fits(batch: int) -> bool:
-        one = estimate.make(
-            plan.settings,
-            plan.topology,
-            global_batch=batch * plan.topology.num_devices,
+        candidate = estimate.make_plan(
+            config,
+            topology,
+            global_batch=batch * topology.num_devices,
             utilization=plan.utilization,
         )
-        return compile_and_report(one, say).fits
+        return _compile_and_print(candidate).fits
 
-    step = plan.settings.num_micro_batches
-    found = largest(fits, _start(plan), step)
-    if not found:
-        raise UserError(_too_big(plan, None, plan.topology.device.usable))
-    say("")
-    say(
-        f"largest batch that fits, compiled, not run: {found} sequences a device, "
-        f"{found * plan.topology.num_devices:,} together"
+    start = max(step, find_largest(fits_by_formula, step, step))
+    batch = find_largest(fits, start, step)
+    if not batch:
+        raise UserError(_describe_excess(plan, None, topology.device.usable))
+    print(
+        f"\nlargest batch that fits, compiled, not run: {batch} sequences a device, "
+        f"{batch * topology.num_devices:,} together"
     )
-    return found
+    return batch
 
 
-def _start(plan: Plan) -> int:
-    """Where the search begins: the largest batch that fits by formula."""
-    step = plan.settings.num_micro_batches
+def find_largest(fits: Callable[[int], bool], start: int, step: int) -> int:
+    """Returns the largest multiple of `step` that fits; 0 if none does.
 
-    def fits(batch: int) -> bool:
-        return memory.needed(plan.settings, batch).total <= plan.topology.device.usable
-
-    return max(step, largest(fits, step, step))
-
-
-def largest(fits: Callable[[int], bool], start: int, step: int) -> int:
-    """The largest multiple of `step` that fits; 0 if none does. Doubles or halves, then bisects.
-
-    Of more than 32 it may be a sixteenth too small: a try takes minutes.
+    Doubles or halves, then bisects. Above 32 the result may be a sixteenth too small, because one
+    trial takes minutes.
 
     Args:
-        fits: monotonous; may take minutes.
-        start: what to try first.
-        step: what all tried are multiples of, `start` too.
+        fits: monotonous.
+        start: the first trial, a multiple of `step`.
+        step: every trial is a multiple of it.
     """
     good, bad = 0, start
     while fits(bad):
         good, bad = bad, 2 * bad
-    if not good:
-        while not good and bad > step:
-            half = max(step, bad // 2 // step * step)
-            if fits(half):
-                good = half
-            else:
-                bad = half
+    while not good and bad > step:
+        half = max(step, bad // 2 // step * step)
+        if fits(half):
+            good = half
+        else:
+            bad = half
     while good and bad - good > max(step, good // 16):
         middle = (good + bad) // 2 // step * step
         if fits(middle):
@@ -172,48 +155,44 @@ def largest(fits: Callable[[int], bool], start: int, step: int) -> int:
     return good
 
 
-def _too_big(plan: Plan, needed: int | None, limit: int) -> str:
-    """One line: what is too much, and what to change."""
-    device = plan.topology.device.name
+def _describe_excess(plan: Plan, needed: int | None, limit: int) -> str:
+    """Returns one line: how much memory the step lacks, and the changes that would save it."""
     amount = f"{needed / report.GB:.1f} GB of" if needed else "more than its"
-    remedies = _helpful(plan, limit)
+    remedies = _find_remedies(plan, limit)
     advice = f"Set {', or '.join(remedies)}; or t" if remedies else "T"
     return (
-        f"it does not fit: each {device} would need {amount} {limit / report.GB:.1f} GB. "
-        f"{advice}ake more devices or a smaller batch."
+        f"it does not fit: each {plan.topology.device.name} would need {amount} "
+        f"{limit / report.GB:.1f} GB. {advice}ake more devices or a smaller batch."
     )
 
 
-def _helpful(plan: Plan, limit: int) -> list[str]:
-    """Up to three changes of the config with which it fits by formula, each as for --set."""
-    found: dict[tuple[str, ...], str] = {}  # the first of each kind, which costs the least time
-    for change in _remedies(plan):
-        values = {**config_io.to_dict(plan.settings), **change}
+def _find_remedies(plan: Plan, limit: int) -> list[str]:
+    """Returns up to three changes of the config with which it fits by formula, as for --set."""
+    remedies: dict[tuple[str, ...], str] = {}  # the first of each kind, which costs the least time
+    for change in _list_changes(plan):
+        values = {**config_io.to_dict(plan.config), **change}
         try:
-            settings = config_io.from_dict(PretrainConfig, values)
+            config = config_io.from_dict(PretrainConfig, values)
         except UserError:
-            continue  # this model cannot have it
-        if memory.needed(settings, plan.batch).total <= limit:
-            text = " ".join(f"{key}={_text(value)}" for key, value in change.items())
-            found.setdefault(tuple(change), text)
-    return list(found.values())[:3]
+            continue  # not possible with this model
+        if memory.estimate_memory(config, plan.batch).total <= limit:
+            # As --set reads it: true, 2, or a bare word.
+            text = " ".join(f"{key}={str(value).lower()}" for key, value in change.items())
+            remedies.setdefault(tuple(change), text)
+    return list(remedies.values())[:3]
 
 
-def _remedies(plan: Plan) -> list[dict[str, Any]]:
-    """What a run can change to need less memory, the cheapest in time first."""
-    settings = plan.settings
+def _list_changes(plan: Plan) -> list[dict[str, Any]]:
+    """Returns the changes of a config that save memory, the cheapest in time first."""
+    config = plan.config
     changes: list[dict[str, Any]] = []
-    if settings.dtype == "float32":
+    if config.dtype == "float32":
         changes.append({"dtype": "mixed_bfloat16"})
-    for parts in (2, 4, 8):
-        number = settings.num_micro_batches * parts
+    for factor in (2, 4, 8):
+        number = config.num_micro_batches * factor
         if plan.batch % number == 0:
             changes.append({"num_micro_batches": number})
-    if not costs.recomputes(settings):
+    if not costs.recomputes(config):
         changes += [{"rematerialize": True}, {"layer_loop": True}]
         changes += [{"layer_loop": True, **change} for change in changes[:-2]]
     return changes
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

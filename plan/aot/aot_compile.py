@@ -61,8 +61,8 @@ def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
         )
         if not report.exists():
             raise UserError(
-                f"--compile: the compiler failed ({environment.failure(done)}). Give it more "
-                "memory (large models take many GB), or plan without --compile."
+                f"--compile: the compiler failed ({environment.describe_failure(done)}). Give it "
+                "more memory (large models take many GB), or plan without --compile."
             )
         return _read(json.loads(report.read_text()), topology)
 

@@ -81,7 +81,7 @@ def describe(settings: PretrainConfig, lowered: lowering.Lowered) -> dict[str, A
     ]
     return {
         "per_replica_batch": settings.train_batch_size,
-        "model_flops": costs.flops(settings, settings.train_batch_size).model,
+        "model_flops": costs.count_flops(settings, settings.train_batch_size).model,
         "counts": list(losses.pretraining_objective(settings.sentence_task).names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
@@ -119,7 +119,7 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         done = environment.run("wrap_step.py", *arguments)
         if done.returncode:
             raise UserError(
-                f"the step cannot be exported ({environment.failure(done)}). Remove "
+                f"the step cannot be exported ({environment.describe_failure(done)}). Remove "
                 f"{environment.FOLDER.name}, so that it is made anew, and try again."
             )
         return artifact.read_bytes()

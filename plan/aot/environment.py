@@ -1,7 +1,7 @@
-"""The Python that has jax and libtpu: an environment of its own, `.venv-plan`, made on first use.
+"""Makes and uses `.venv-plan`, the environment of jax and libtpu.
 
-TensorFlow and jax would load two copies of the same libraries into one process, so they exchange
-files only.
+In one process TensorFlow and jax would load two copies of the same libraries, so they exchange
+files.
 """
 
 import contextlib
@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from absl import logging
 
 from albert_tf.errors import UserError
 
@@ -23,23 +25,25 @@ NAMES = ("python3.13", "python3.12", "python3", "python3.11")
 _IS_FIT = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
 
 
-def python(say: Callable[[str], None] = print) -> str:
-    """The path of the Python with jax; makes or completes `.venv-plan` where needed.
+def make_environment() -> str:
+    """Returns the path of the Python with jax; makes or completes `.venv-plan` first.
 
     Raises:
         UserError: no Python that jax runs with, or the packages cannot be installed.
     """
-    found = FOLDER / "bin" / "python"
-    with _alone(say):
-        if _is_complete() and _runs(str(found), ""):
-            return str(found)
-        say(f"Installing requirements-plan.txt into {FOLDER.name} (minutes, the first time)")
-        if not _runs(str(found), ""):
+    python = FOLDER / "bin" / "python"
+    with _lock():
+        if _is_complete() and _runs(str(python), ""):
+            return str(python)
+        logging.info(
+            "Installing requirements-plan.txt into %s (minutes, the first time)", FOLDER.name
+        )
+        if not _runs(str(python), ""):
             _run([find_python(), "-m", "venv", "--clear", str(FOLDER)])
-        pip = [str(found), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         _run([*pip, "-r", str(REQUIREMENTS)])
         _marker().write_text(REQUIREMENTS.read_text())
-    return str(found)
+    return str(python)
 
 
 def find_python() -> str:
@@ -48,11 +52,11 @@ def find_python() -> str:
     Raises:
         UserError: there is none.
     """
-    of_pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    pyenv_versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     on_path = [path for name in NAMES if (path := shutil.which(name))]
     candidates = [
         *on_path[:2],
-        *sorted(map(str, of_pyenv.glob("3.1[23].*/bin/python3")), reverse=True),
+        *sorted(map(str, pyenv_versions.glob("3.1[23].*/bin/python3")), reverse=True),
         *on_path[2:],
         sys.executable,
     ]
@@ -66,26 +70,21 @@ def find_python() -> str:
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of `plan/jax_side`; whether it succeeded is for the caller to look at.
-
-    Args:
-        program: its file name.
-        arguments: of it.
-    """
+    """Runs a program of `plan/jax_side` by its file name; the caller checks the exit status."""
     # Without the paths of this process: modules of TensorFlow's environment are not jax's.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     path = ROOT / "plan" / "jax_side" / program
     return subprocess.run(
-        [python(), str(path), *arguments], capture_output=True, text=True, env=environment
+        [make_environment(), str(path), *arguments], capture_output=True, text=True, env=environment
     )
 
 
-def failure(done: subprocess.CompletedProcess[str]) -> str:
-    """Why what `run` ran has failed: how it ended, and the last that it said."""
-    said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+def describe_failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns the exit status and the last line of the output."""
+    last_line = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
     if done.returncode == -signal.SIGKILL:
-        return f"killed, as the system does when memory runs out: {said}"
-    return f"exit status {done.returncode}: {said}"
+        return f"killed, as the system does when memory runs out: {last_line}"
+    return f"exit status {done.returncode}: {last_line}"
 
 
 def _marker() -> Path:
@@ -109,20 +108,20 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise UserError(
-            f"{FOLDER.name} cannot be made ({failure(done)}). It needs the network, Linux and "
-            "an x86 processor; remove it to begin anew, or plan without --compile."
+            f"{FOLDER.name} cannot be made ({describe_failure(done)}). It needs the network, Linux "
+            "and an x86 processor; remove it to begin anew, or plan without --compile."
         )
 
 
 @contextlib.contextmanager
-def _alone(say: Callable[[str], None]) -> Iterator[None]:
-    """Two programs may want the environment at once: the second waits for the first."""
+def _lock() -> Iterator[None]:
+    """Makes a second program that needs the environment wait for the first."""
     import fcntl  # here, as Windows has none, and plans by formula
 
     with open(ROOT / "pyproject.toml", "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another program that makes {FOLDER.name}")
+            logging.info("waiting for another program that makes %s", FOLDER.name)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

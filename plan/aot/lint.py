@@ -66,14 +66,14 @@ def lint(module: bytes) -> list[Finding]:
     """All that the rules find in a module of StableHLO, as text; sorted."""
     lines = module.decode().splitlines()
     names = _names(lines)
-    found: collections.Counter[Finding] = collections.Counter()
+    counts: collections.Counter[Finding] = collections.Counter()
     for operation in _operations(lines):
         for rule, check in RULES.items():
             if detail := check(operation):
                 name = names.get(operation.location, "unnamed")
-                found[Finding(rule, operation.kind, name, detail)] += 1
-    found.update(_stacked(_operations(lines), names))
-    return sorted(dataclasses.replace(one, count=count) for one, count in found.items())
+                counts[Finding(rule, operation.kind, name, detail)] += 1
+    counts.update(_stacked(_operations(lines), names))
+    return sorted(dataclasses.replace(one, count=count) for one, count in counts.items())
 
 
 def _operations(lines: Iterable[str]) -> Iterator[Operation]:
@@ -99,8 +99,8 @@ def _operations(lines: Iterable[str]) -> Iterator[Operation]:
 
 
 def _location(line: str) -> str:
-    found = _LOCATION.search(line)
-    return found[1] if found else ""
+    match = _LOCATION.search(line)
+    return match[1] if match else ""
 
 
 def _names(lines: Iterable[str]) -> dict[str, str]:
@@ -173,7 +173,7 @@ RULES: dict[str, Callable[[Operation], str | None]] = {
 
 def _stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Finding]:
     """A loop that keeps for its gradient all that is computed in it."""
-    found = []
+    findings = []
     for loop in operations:
         if loop.kind != _LOOP:
             continue
@@ -187,8 +187,8 @@ def _stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Fin
             if len(lines) > MAX_STACKED:
                 name = names.get(_location(lines[0]), "unnamed")
                 detail = f"{turns} turns keep {len(lines)} arrays each: recompute what is in it"
-                found.append(Finding("loop without recomputing", loop.kind, name, detail))
-    return found
+                findings.append(Finding("loop without recomputing", loop.kind, name, detail))
+    return findings
 
 
 def _own_lines(loop: str) -> Iterator[str]:

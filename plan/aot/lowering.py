@@ -3,7 +3,7 @@
 It is the function that the training loop runs (`train_step.make_update`), with the model, losses
 and optimizer of the run. All-reduces stand in it as they do for TPUStrategy. TensorFlow for
 CPUs lowers it; TensorFlow for TPUs lowers the same operations except random numbers, which
-`jax_side/draws.py` replaces.
+`jax_side/rewrites.py` replaces.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
-"""What the machines can do, by public figures, and how a TPU slice is named.
+"""Public figures of TPUs and GPUs, and the names of TPU slices.
 
 Sources: Google's documentation of each TPU version, NVIDIA's data sheets (dense, not sparse). A run
-reaches a share of the peak: see `--utilization`. TPUs round the factors of float32 products to
-bfloat16, as fast as if they were; TensorFlow on GPUs rounds them to TF32, which is half as fast.
+reaches a share of the peak: see `--utilization`. TPUs compute float32 products in bfloat16, at the
+same rate; TensorFlow on GPUs computes them in TF32, at half the rate.
 """
 
 import dataclasses
@@ -112,10 +112,10 @@ class Topology:
     @property
     def options(self) -> dict[str, Any]:
         """Further options of the compiler's topology."""
-        found = dict(self.device.options)
+        options = dict(self.device.options)
         if self.num_devices == self.device.per_chip:  # by default a host has four chips
-            found["chips_per_host_bounds"] = [1, 1, 1]
-        return found
+            options["chips_per_host_bounds"] = [1, 1, 1]
+        return options
 
 
 def topology(text: str) -> Topology:
@@ -150,10 +150,10 @@ def machine(text: str, num_devices: int, dtype: str) -> Topology:
     return Topology(name=text, device=device, num_devices=num_devices, is_tpu=False)
 
 
-def with_peak(found: Topology, teraflops: float) -> Topology:
-    """The same with a rate that is known better, in TFLOP/s of one device."""
-    device = dataclasses.replace(found.device, peak=1e12 * teraflops)
-    return dataclasses.replace(found, device=device)
+def with_peak(topology: Topology, teraflops: float) -> Topology:
+    """Returns the topology with another peak rate, in TFLOP/s of one device."""
+    device = dataclasses.replace(topology.device, peak=1e12 * teraflops)
+    return dataclasses.replace(topology, device=device)
 
 
 def _here(dtype: str) -> Device:
@@ -177,9 +177,9 @@ def _measured_rate(dtype: tf.DType, size: int = 1024) -> float:
 
 def _memory() -> int:
     """Of the machine, or less where a container may not have all."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            return min(found, int(file.read()))
+            return min(total, int(file.read()))
     except (OSError, ValueError):
-        return found
+        return total

@@ -51,131 +51,137 @@ class Memory:
 
     @property
     def total(self) -> int:
-        return _total(dataclasses.asdict(self))
+        return _sum_parts(dataclasses.asdict(self))
 
 
-def needed(settings: PretrainConfig, batch: int) -> Memory:
+def estimate_memory(config: PretrainConfig, batch: int) -> Memory:
     """Of one device for `batch` sequences, program and runtime aside."""
-    accumulated = settings.num_micro_batches > 1
+    accumulated = config.num_micro_batches > 1
     state: dict[str, Any] = {
-        "weights": 4 * sum(costs.parameters(settings.albert).values()),
-        "optimizer": 8 * costs.trained_parameters(settings),
-        "batch": 4 * batch * (3 * settings.max_seq_length + 3 * settings.max_predictions_per_seq),
+        "weights": 4 * sum(costs.count_parameters(config.albert).values()),
+        "optimizer": 8 * costs.count_trained_parameters(config),
+        "batch": 4 * batch * (3 * config.max_seq_length + 3 * config.max_predictions_per_seq),
     }
-    rows = batch // settings.num_micro_batches
-    sums = 4 * costs.trained_parameters(settings) if accumulated else 0
-    at_peak = max([*_backward(settings, rows), _at_the_end(settings)], key=_total)
-    at_peak["gradients"] += sums
-    return Memory(**state, **at_peak)
+    rows = batch // config.num_micro_batches
+    sums = 4 * costs.count_trained_parameters(config) if accumulated else 0
+    peak = max([*_list_backward_moments(config, rows), _measure_all_reduce(config)], key=_sum_parts)
+    peak["gradients"] += sums
+    return Memory(**state, **peak)
 
 
-def _total(parts: Mapping[str, Any]) -> int:
+def _sum_parts(parts: Mapping[str, Any]) -> int:
     """Of numbers, and of tables of numbers."""
     return sum(sum(x.values()) if isinstance(x, dict) else x for x in parts.values())
 
 
-def _backward(settings: PretrainConfig, batch: int) -> list[dict[str, Any]]:
+def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str, Any]]:
     """What is in use besides the state when the backward pass has come to each block."""
-    width = costs.width(settings)
-    config, size = settings.albert, settings.albert.embedding_size
-    full = config.num_blocks - 1
-    block = _kept(settings, batch, settings.max_seq_length)
-    again = costs.recomputes(settings)
-    of_last = {} if again else {LAST: _total(_kept(settings, batch, _rows_of_last(settings)))}
-    matrices = _matrices(settings)
-    copies = width * _all_matrices(settings) if width == 2 else 0
-    of_heads = 4 * config.vocab_size * size  # of the word embeddings
-    logits = width * batch * settings.max_predictions_per_seq * config.vocab_size
+    width = costs.bytes_per_number(config)
+    albert, size = config.albert, config.albert.embedding_size
+    full = albert.num_blocks - 1
+    block = _measure_kept(config, batch, config.max_seq_length)
+    again = costs.recomputes(config)
+    last_block = (
+        {} if again else {LAST: _sum_parts(_measure_kept(config, batch, _count_last_rows(config)))}
+    )
+    matrices = _count_matrix(config)
+    copies = width * _count_matrices(config) if width == 2 else 0
+    head_gradients = 4 * albert.vocab_size * size  # of the word embeddings
+    logits = width * batch * config.max_predictions_per_seq * albert.vocab_size
 
     def kept(blocks: int) -> dict[str, int]:
         if again:
-            inputs = width * batch * settings.max_seq_length * config.hidden_size
+            inputs = width * batch * config.max_seq_length * albert.hidden_size
             return {INPUTS: blocks * inputs}
         return {part: blocks * each for part, each in block.items()}
 
     def moment(gradients: int, activations: dict[str, int], working: int) -> dict[str, Any]:
-        parts = {"gradients": of_heads + gradients, "activations": activations}
+        parts = {"gradients": head_gradients + gradients, "activations": activations}
         return {"copies": copies, **parts, "working": working}
 
     # The heads: all blocks are kept.
-    turns = config.num_hidden_layers - 1
-    found = [moment(0, {**kept(turns if settings.layer_loop else full), **of_last}, logits)]
-    working = _working(settings, batch) + (_draws(settings, batch) if again else 0)
-    if settings.layer_loop:  # all inputs in one array, each gradient added to one sum
-        turn = config.inner_group_num  # blocks that are computed again together
-        gradients = 4 * turn * matrices + width * config.hidden_size * config.intermediate_size
-        return [*found, moment(gradients, kept(turns), working + turn * _total(block))]
+    turns = albert.num_hidden_layers - 1
+    moments = [moment(0, {**kept(turns if config.layer_loop else full), **last_block}, logits)]
+    working = _measure_working(config, batch) + (
+        _measure_random_numbers(config, batch) if again else 0
+    )
+    if config.layer_loop:  # all inputs in one array, each gradient added to one sum
+        turn = albert.inner_group_num  # blocks that are computed again together
+        gradients = 4 * turn * matrices + width * albert.hidden_size * albert.intermediate_size
+        return [*moments, moment(gradients, kept(turns), working + turn * _sum_parts(block))]
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
         gradients = (full - j) * matrices * width
-        found.append(moment(gradients, kept(j + 1), working + (_total(block) if again else 0)))
-    return found
+        moments.append(
+            moment(gradients, kept(j + 1), working + (_sum_parts(block) if again else 0))
+        )
+    return moments
 
 
-def _at_the_end(settings: PretrainConfig) -> dict[str, Any]:
+def _measure_all_reduce(config: PretrainConfig) -> dict[str, Any]:
     """When all gradients are summed over the replicas, and nothing else is left."""
-    gradients = costs.all_reduce_bytes(settings)
+    gradients = costs.count_all_reduce_bytes(config)
     return {"copies": 0, "gradients": gradients, "activations": {}, "working": 0}
 
 
-def _rows_of_last(settings: PretrainConfig) -> int:
-    return settings.max_predictions_per_seq + 1
+def _count_last_rows(config: PretrainConfig) -> int:
+    return config.max_predictions_per_seq + 1
 
 
-def _kept(settings: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
+def _measure_kept(config: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
     """Bytes that a block which computes `rows` of each sequence keeps, by part."""
-    config, length = settings.albert, settings.max_seq_length
-    hidden, tokens, some = config.hidden_size, batch * length, batch * rows
-    masks = _masks(settings, some)
+    albert, length = config.albert, config.max_seq_length
+    hidden, tokens, some = albert.hidden_size, batch * length, batch * rows
+    masks = _count_masks(config, some)
     elements = {
         # Keys and values; queries, context and the sum.
         costs.ATTENTION: hidden * (2 * tokens + 3 * some),
-        PROBABILITIES: some * config.num_attention_heads * length,
-        costs.FFN: some * (config.intermediate_size + hidden),
+        PROBABILITIES: some * albert.num_attention_heads * length,
+        costs.FFN: some * (albert.intermediate_size + hidden),
     }
-    return {part: costs.width(settings) * x + masks[part] for part, x in elements.items()}
+    return {part: costs.bytes_per_number(config) * x + masks[part] for part, x in elements.items()}
 
 
-def _working(settings: PretrainConfig, batch: int) -> int:
+def _measure_working(config: PretrainConfig, batch: int) -> int:
     """Bytes of the gradients within a block: at its feed-forward part, or at its attention.
 
     By then what the feed-forward part kept is gone. Which arrays take the place of which is the
     compiler's business: of several readings this is the one that the compiled models agree with.
     """
-    config, length = settings.albert, settings.max_seq_length
-    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    albert, length = config.albert, config.max_seq_length
+    hidden, inner, heads = albert.hidden_size, albert.intermediate_size, albert.num_attention_heads
     ffn = inner + 4 * hidden
     # Of probabilities; of queries, keys, values and context.
     attention = heads * length + 4 * hidden - (inner + hidden)
-    return costs.width(settings) * batch * length * max(ffn, attention)
+    return costs.bytes_per_number(config) * batch * length * max(ffn, attention)
 
 
-def _masks(settings: PretrainConfig, tokens: int) -> dict[str, int]:
+def _count_masks(config: PretrainConfig, tokens: int) -> dict[str, int]:
     """Elements of a block for `tokens` that dropout sees, by part."""
-    config = settings.albert
-    hidden = tokens * config.hidden_size if config.hidden_dropout_prob else 0
-    probabilities = tokens * config.num_attention_heads * settings.max_seq_length
-    if not config.attention_probs_dropout_prob:
+    albert = config.albert
+    hidden = tokens * albert.hidden_size if albert.hidden_dropout_prob else 0
+    probabilities = tokens * albert.num_attention_heads * config.max_seq_length
+    if not albert.attention_probs_dropout_prob:
         probabilities = 0
     return {costs.ATTENTION: hidden, PROBABILITIES: probabilities, costs.FFN: hidden}
 
 
-def _draws(settings: PretrainConfig, batch: int) -> int:
+def _measure_random_numbers(config: PretrainConfig, batch: int) -> int:
     """Bytes of the random numbers, 32 bits each, of the largest mask of a block.
 
     Where blocks are not computed again they are gone when the most is in use.
     """
-    return 4 * max(_masks(settings, batch * settings.max_seq_length).values())
+    return 4 * max(_count_masks(config, batch * config.max_seq_length).values())
 
 
-def _matrices(settings: PretrainConfig) -> int:
+def _count_matrix(config: PretrainConfig) -> int:
     """Elements of the matrices of a block."""
-    config = settings.albert
-    return 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+    albert = config.albert
+    return 4 * albert.hidden_size**2 + 2 * albert.hidden_size * albert.intermediate_size
 
 
-def _all_matrices(settings: PretrainConfig) -> int:
+def _count_matrices(config: PretrainConfig) -> int:
     """The same of all blocks; those that share their weights count once."""
-    config = settings.albert
-    attentions, ffns = costs.num_weight_sets(config)
-    ffn = 2 * config.hidden_size * config.intermediate_size
-    return attentions * 4 * config.hidden_size**2 + ffns * ffn
+    albert = config.albert
+    attentions, ffns = costs.num_weight_sets(albert)
+    ffn = 2 * albert.hidden_size * albert.intermediate_size
+    return attentions * 4 * albert.hidden_size**2 + ffns * ffn

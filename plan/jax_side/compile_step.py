@@ -1,4 +1,4 @@
-"""Compiles a lowered step for a TPU slice that is not there, and says what it would take.
+"""Compiles a lowered step for a TPU slice without a TPU, and reports its memory and operations.
 
     .venv-plan/bin/python plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
 
@@ -25,13 +25,12 @@ os.environ.update(
 
 import jax
 import numpy as np
-from copies import drop_copies
-from draws import draw_as_tpus
 from jax._src import compiler
 from jax._src.interpreters import mlir
 from jax._src.lib import _jax
 from jax._src.lib.mlir import ir
 from jax.experimental import topologies
+from rewrites import draw_as_tpus, drop_copies
 
 MEMORY = {
     "arguments": "argument_size_in_bytes",
@@ -123,8 +122,8 @@ def _failure(error: Exception, seconds: float) -> dict:
     message = str(error)
     if "RESOURCE_EXHAUSTED" not in message and "hbm" not in message.lower():
         return {"error": "compile", "message": first_line(error)}
-    found = TOO_BIG.search(message) or TOO_BIG_BY.search(message)
-    needed, available = map(_bytes, found.groups()) if found else (None, None)
+    match = TOO_BIG.search(message) or TOO_BIG_BY.search(message)
+    needed, available = map(_bytes, match.groups()) if match else (None, None)
     return {
         "error": "memory",
         "message": first_line(error),
@@ -143,14 +142,14 @@ def _bytes(text: str) -> int:
 
 def _memory(compiled) -> dict[str, int]:
     """Bytes of one device; 0 for what this libtpu does not say."""
-    found = compiled.get_compiled_memory_stats()
-    return {name: getattr(found, field, 0) for name, field in MEMORY.items()}
+    stats = compiled.get_compiled_memory_stats()
+    return {name: getattr(stats, field, 0) for name, field in MEMORY.items()}
 
 
 def _flops(compiled) -> float:
     """Of one device. What is within a loop is counted once."""
-    found = compiled.cost_analysis()
-    return (found[0] if isinstance(found, list) else found).get("flops", 0.0)
+    analysis = compiled.cost_analysis()
+    return (analysis[0] if isinstance(analysis, list) else analysis).get("flops", 0.0)
 
 
 def all_reduces(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Makes of a lowered step what any program with jax can load: an artifact of `jax.export`.
+"""Wraps a lowered step as an artifact of `jax.export`, which any program with jax can load.
 
     .venv-plan/bin/python plan/jax_side/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
@@ -13,7 +13,6 @@ import os
 os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
 
 import jax
-from copies import drop_copies
 from jax import numpy as jnp
 from jax._src import core
 from jax._src.export import _export
@@ -21,6 +20,7 @@ from jax._src.interpreters import mlir
 from jax._src.lib import _jax
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
+from rewrites import drop_copies
 
 CALLING_CONVENTION = 10
 

@@ -61,7 +61,7 @@ def jax_python():
         environment.find_python()
     except UserError as error:
         pytest.skip(f"the step was not compiled for TPUs: {error}")
-    return environment.python()
+    return environment.make_environment()
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
 
 
 def parameters(settings):
-    return costs.parameters(settings.albert).values()
+    return costs.count_parameters(settings.albert).values()
 
 
 DRAWING = """

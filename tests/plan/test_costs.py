@@ -24,7 +24,7 @@ ROWS = pathlib.Path(__file__).parents[1] / "goldens" / "plan_rows.jsonl"
 @pytest.mark.parametrize("name", PRESETS)
 def test_parameters_are_those_of_the_presets(name):
     expected = test_parameters.COUNTS[re.sub(r"_v\d$", "", name)][2]
-    assert sum(costs.parameters(PRESETS[name]).values()) == expected
+    assert sum(costs.count_parameters(PRESETS[name]).values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_parameters_are_those_of_the_presets(name):
 def test_parameters_are_those_of_the_real_model(options):
     config = tiny_run.albert(**options)
     network = albert_model.AlbertForPretraining(config)
-    parameters = costs.parameters(config)
+    parameters = costs.count_parameters(config)
     assert sum(parameters.values()) == network.count_params()
     of_ffn = [w for w in network.weights if re.search(r"ffn_1|LayerNorm_1", w.path)]
     assert parameters[costs.FFN] == sum(math.prod(w.shape) for w in of_ffn)
     heads = [w for w in network.weights if "pooler" in w.path or "seq_relationship" in w.path]
     settings = tiny_run.settings(albert=config, sentence_task="none")
-    left_out = sum(parameters.values()) - costs.trained_parameters(settings)
+    left_out = sum(parameters.values()) - costs.count_trained_parameters(settings)
     assert left_out == sum(math.prod(w.shape) for w in heads)
 
 
@@ -77,7 +77,7 @@ def flops_of(module):
 def test_operations_are_those_of_the_products_in_the_real_step(options):
     settings = tiny_run.settings(dtype="mixed_bfloat16", **options)
     lowered = lowering.lower(settings, per_replica_batch=BATCH, num_replicas=1)
-    found = costs.flops(settings, BATCH)
+    found = costs.count_flops(settings, BATCH)
     assert found.total == flops_of(lowered.module)
     assert (found.recomputed > 0) == settings.rematerialize
     assert found.forward < found.model < found.total or not settings.rematerialize
@@ -85,58 +85,58 @@ def test_operations_are_those_of_the_products_in_the_real_step(options):
 
 def test_parts_add_up_and_scale_with_the_batch():
     settings = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
-    parts = costs.flops_by_part(settings, 8)
-    total = costs.flops(settings, 8)
+    parts = costs.count_flops_by_part(settings, 8)
+    total = costs.count_flops(settings, 8)
     for field in dataclasses.fields(total):
         added = sum(getattr(part, field.name) for part in parts.values())
         assert added == pytest.approx(getattr(total, field.name))
-    assert costs.flops(settings, 16).total == 2 * total.total
+    assert costs.count_flops(settings, 16).total == 2 * total.total
     assert parts[costs.FFN].forward > parts[costs.ATTENTION].forward > parts[costs.SCORES].forward
 
 
 def test_gradients_are_summed_in_float32():
     settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.all_reduce_bytes(settings) == 4 * 11_813_810
+    assert costs.count_all_reduce_bytes(settings) == 4 * 11_813_810
 
 
 def test_a_matrix_unit_is_filled_where_all_sides_are_multiples():
     wide = PretrainConfig(albert=PRESETS["albert_xlarge_v2"])
     narrow = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert 0.998 < costs.fill(wide, 8, 128) <= 1
+    assert 0.998 < costs.compute_fill(wide, 8, 128) <= 1
     # Heads of 64 fill half of it in two of the six products of attention.
-    assert 0.96 < costs.fill(narrow, 8, 128) < 0.975
-    assert costs.fill(narrow, 8, 256) < costs.fill(narrow, 8, 128)
-    assert costs.fill(narrow, 8, 1) == pytest.approx(1, abs=1e-3)
+    assert 0.96 < costs.compute_fill(narrow, 8, 128) < 0.975
+    assert costs.compute_fill(narrow, 8, 256) < costs.compute_fill(narrow, 8, 128)
+    assert costs.compute_fill(narrow, 8, 1) == pytest.approx(1, abs=1e-3)
 
 
 def test_recomputing_and_the_gradient_of_a_single_side_count_for_the_matrix_unit(monkeypatch):
     settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
     again = dataclasses.replace(settings, rematerialize=True)
-    assert costs.fill(again, 8, 128) != costs.fill(settings, 8, 128)
+    assert costs.compute_fill(again, 8, 128) != costs.compute_fill(settings, 8, 128)
     # [6, 2] x [2, 16] and then [2, 6] x [6, 16], each filled up to 8 where it helps most.
     one = costs.Product(part=costs.FFN, rows=6, inner=2, columns=16, gradients=1)
-    monkeypatch.setattr(costs, "products", lambda *_: [one])
-    assert costs.fill(settings, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
-    assert costs.fill(again, 8, 16) == pytest.approx(3 * 6 * 2 * 16 / (3 * 16 * 8 * 16))
+    monkeypatch.setattr(costs, "list_products", lambda *_: [one])
+    assert costs.compute_fill(settings, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
+    assert costs.compute_fill(again, 8, 16) == pytest.approx(3 * 6 * 2 * 16 / (3 * 16 * 8 * 16))
 
 
 def test_a_larger_batch_does_more_for_each_byte():
     settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.intensity(settings, 1) < costs.intensity(settings, 8)
+    assert costs.compute_intensity(settings, 1) < costs.compute_intensity(settings, 8)
 
 
 def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
     large = PretrainConfig(albert=PRESETS["albert_large_v2"])
 
     def total(batch=8, **changes):
-        return memory.needed(dataclasses.replace(large, **changes), batch).total
+        return memory.estimate_memory(dataclasses.replace(large, **changes), batch).total
 
     assert total(batch=16) > 1.8 * total()
     assert total(rematerialize=True) < 0.5 * total()
     assert total(dtype="float32") > 1.5 * total()
     assert total(num_micro_batches=4) < 0.5 * total()
     assert total(optimizer="adamw") == total()
-    state = memory.needed(large, 8)
+    state = memory.estimate_memory(large, 8)
     assert state.optimizer == 2 * state.weights == 8 * 17_847_474
 
 
@@ -161,9 +161,9 @@ def test_formulas_agree_with_what_was_compiled(row):
     settings = PretrainConfig(**values)
     batch = row["batch"]
     needed = row["peak"] if row["fits"] else row["needed"]
-    assert memory.needed(settings, batch).total == pytest.approx(needed, rel=0.15)
+    assert memory.estimate_memory(settings, batch).total == pytest.approx(needed, rel=0.15)
     if row["fits"] and row["way"] != "layer_loop":  # what is within a loop is counted once
-        assert costs.flops(settings, batch).total == pytest.approx(row["flops"], rel=0.03)
+        assert costs.count_flops(settings, batch).total == pytest.approx(row["flops"], rel=0.03)
     if row["fits"]:
-        expected = costs.all_reduce_bytes(settings)
+        expected = costs.count_all_reduce_bytes(settings)
         assert row["all_reduce_bytes"] == pytest.approx(expected, rel=1e-3)

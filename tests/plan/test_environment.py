@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from absl import logging
 from repository import ROOT
 
 from albert_tf.errors import UserError
@@ -18,7 +19,7 @@ def test_no_python_for_jax_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "FOLDER", tmp_path / "plan")
     monkeypatch.setattr(environment, "_runs", lambda python, code: False)
     with pytest.raises(UserError, match=r"no Python 3\.11 to 3\.13 .* without --compile"):
-        environment.python(say=lambda line: None)
+        environment.make_environment()
 
 
 def test_an_environment_that_cannot_be_filled_is_one_line(monkeypatch, tmp_path):
@@ -27,7 +28,7 @@ def test_an_environment_that_cannot_be_filled_is_one_line(monkeypatch, tmp_path)
     monkeypatch.setattr(environment, "REQUIREMENTS", tmp_path / "requirements.txt")
     monkeypatch.setattr(environment, "find_python", lambda: "false")
     with pytest.raises(UserError, match=r"plan cannot be made .* remove it to begin anew"):
-        environment.python(say=lambda line: None)
+        environment.make_environment()
 
 
 def test_a_broken_environment_is_not_called_complete(monkeypatch, tmp_path):
@@ -39,26 +40,27 @@ def test_a_broken_environment_is_not_called_complete(monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(environment, "_run", ran.append)
     monkeypatch.setattr(environment, "find_python", lambda: "python3")
-    environment.python(say=lambda line: None)
+    environment.make_environment()
     assert ran[0][:4] == ["python3", "-m", "venv", "--clear"]
     python.unlink()
     python.symlink_to("/bin/true")
-    assert environment.python(say=ran.append) == str(python)
+    assert environment.make_environment() == str(python)
     assert len(ran) == 2  # the packages were the second
 
 
-def test_who_waits_says_so(monkeypatch, tmp_path):
-    said = []
+def test_a_program_that_waits_logs_it(monkeypatch):
+    messages = []
     with open(environment.ROOT / "pyproject.toml", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-        def say(line):
-            said.append(line)
+        def info(message, *arguments):
+            messages.append(message % arguments)
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        with environment._alone(say):
+        monkeypatch.setattr(logging, "info", info)
+        with environment._lock():
             pass
-    assert said == ["waiting for another program that makes .venv-plan"]
+    assert messages == ["waiting for another program that makes .venv-plan"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,10 @@ def test_who_waits_says_so(monkeypatch, tmp_path):
     ],
 )
 def test_a_failure_says_how_it_ended(status, stderr, expected):
-    assert environment.failure(subprocess.CompletedProcess([], status, "", stderr)) == expected
+    assert (
+        environment.describe_failure(subprocess.CompletedProcess([], status, "", stderr))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +95,7 @@ def test_sigterm_ends_the_compiler_too(program, flags, run_program, monkeypatch,
     lowered = lowering.Lowered(module=b"", inputs=(ids,), outputs=(), state=(), num_replicas=1)
     monkeypatch.setattr(lowering, "lower", lambda *_, **__: lowered)
     monkeypatch.setattr("plan.aot.artifact.describe", lambda *_: {})
-    monkeypatch.setattr(environment, "python", lambda: str(python))
+    monkeypatch.setattr(environment, "make_environment", lambda: str(python))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
     def stop():

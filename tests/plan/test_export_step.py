@@ -136,7 +136,7 @@ def python_with_jax():
         environment.find_python()
     except UserError as error:
         pytest.skip(f"the exported step was not run: {error}")
-    return environment.python()
+    return environment.make_environment()
 
 
 def train(settings, examples):

@@ -17,7 +17,7 @@ def needed(batch=8, **changes):
     model = {k.removeprefix("albert_"): v for k, v in changes.items() if k.startswith("albert_")}
     others = {k: v for k, v in changes.items() if not k.startswith("albert_")}
     albert = dataclasses.replace(LARGE.albert, **model)
-    return memory.needed(dataclasses.replace(LARGE, albert=albert, **others), batch)
+    return memory.estimate_memory(dataclasses.replace(LARGE, albert=albert, **others), batch)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_masks_are_made_of_is_there_when_a_block_is_computed_again(way):
 def test_with_dropout_it_is_near_what_was_compiled(model, way, gigabytes):
     """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
     settings = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
-    assert memory.needed(settings, 16).total == pytest.approx(gigabytes * 1e9, rel=0.05)
+    assert memory.estimate_memory(settings, 16).total == pytest.approx(gigabytes * 1e9, rel=0.05)
 
 
 def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():

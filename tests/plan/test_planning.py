@@ -1,4 +1,4 @@
-"""What a plan says, and that whoever rents a machine that is too small is told what to change."""
+"""A plan of a run: its tables, its file, and the remedies where the run does not fit."""
 
 import json
 
@@ -22,25 +22,25 @@ def paper(model="base", **changes):
     return config_io.from_dict(PretrainConfig, {"albert": f"albert_{model}_v2", **changes})
 
 
-def plan(settings, text="v3:16x16", **changes):
-    options = {"global_batch": settings.train_batch_size, "utilization": 0.4, **changes}
-    return estimate.make(settings, chips.topology(text), **options)
+def plan(config, text="v3:16x16", **changes):
+    options = {"global_batch": config.train_batch_size, "utilization": 0.4, **changes}
+    return estimate.make_plan(config, chips.topology(text), **options)
 
 
 def test_time_follows_from_operations_rate_and_utilization():
-    settings = paper()
-    one = plan(settings)
+    config = paper()
+    one = plan(config)
     assert one.batch == 8
     peak = one.flops.total / (0.4 * 61.5e12)
     assert one.seconds == pytest.approx(peak)
     assert one.days == pytest.approx(125_000 * one.seconds / 86400)
-    assert plan(settings, utilization=0.2).seconds == pytest.approx(2 * one.seconds)
-    assert plan(settings, "v3:8x16").seconds == pytest.approx(2 * one.seconds)
+    assert plan(config, utilization=0.2).seconds == pytest.approx(2 * one.seconds)
+    assert plan(config, "v3:8x16").seconds == pytest.approx(2 * one.seconds)
 
 
 def test_the_report_says_what_is_in_the_plan():
-    settings = paper("large", rematerialize=True)
-    text = "\n".join(report.lines(plan(settings)))
+    config = paper("large", rematerialize=True)
+    text = "\n".join(report.format_plan(plan(config)))
     for part in ("17,847,474", "71.4 MB", "512,000,000 examples", "125,000 updates", "97.2 %"):
         assert part in text
     assert "days" in text
@@ -55,32 +55,32 @@ def test_the_largest_that_fits_is_found_in_few_tries(best, start, step):
         tried.append(batch)
         return batch <= best
 
-    found = planning.largest(fits, start, step)
+    largest = planning.find_largest(fits, start, step)
     exact = best // step * step
-    assert found <= exact <= found + max(0, found // 16 - 1)
+    assert largest <= exact <= largest + max(0, largest // 16 - 1)
     assert all(batch % step == 0 for batch in tried)
     assert len(tried) <= 12
     assert len(set(tried)) == len(tried)
 
 
 def test_the_report_shows_activations_by_part_and_the_memory_that_is_usable():
-    text = "\n".join(report.lines(plan(paper())))
+    text = "\n".join(report.format_plan(plan(paper())))
     for part in ("attention", "attention probabilities", "feed-forward"):
         assert f"activations: {part} " in text
     assert "(of 17.2 GB a run can use 16.3)" in text
-    again = "\n".join(report.lines(plan(paper(rematerialize=True))))
+    again = "\n".join(report.format_plan(plan(paper(rematerialize=True))))
     assert "activations: inputs of blocks " in again
 
 
 def test_nothing_fits():
-    assert planning.largest(lambda batch: False, 8, 2) == 0
+    assert planning.find_largest(lambda batch: False, 8, 2) == 0
 
 
 @pytest.fixture
 def stub(monkeypatch):
     """Stands in for lowering and the compiler: a step fits up to 5 sequences."""
 
-    def lower(settings, *, per_replica_batch, num_replicas):
+    def lower(config, *, per_replica_batch, num_replicas):
         ids = lowering.Array(name="input_ids", shape=(per_replica_batch, 14), dtype="int32")
         return lowering.Lowered(
             module=b"", inputs=(ids,), outputs=(), state=(), num_replicas=num_replicas
@@ -96,8 +96,7 @@ def stub(monkeypatch):
     monkeypatch.setattr(aot_compile, "compile_step", compile_step)
 
 
-def run(settings, text="v5e:2x2", **changes):
-    said = []
+def run(config, text="v5e:2x2", **changes):
     options = {
         "global_batch": 12,
         "utilization": 0.4,
@@ -105,37 +104,39 @@ def run(settings, text="v5e:2x2", **changes):
         "searches": False,
         "json_file": None,
     }
-    planning.run(settings, chips.topology(text), **options | changes, say=said.append)
-    return "\n".join(said)
+    planning.run(config, chips.topology(text), **options | changes)
 
 
-def test_what_was_compiled_is_reported_and_written(stub, tmp_path):
+def test_the_compiler_s_figures_are_printed_and_written(stub, tmp_path, capsys):
     path = str(tmp_path / "plan.json")
-    said = run(tiny_run.settings(dtype="mixed_bfloat16"), compiles=True, json_file=path)
-    assert "compiled, not run" in said
-    assert "3.000 GB" in said
+    run(tiny_run.settings(dtype="mixed_bfloat16"), compiles=True, json_file=path)
+    printed, logged = capsys.readouterr()
+    assert "compiled, not run" in printed
+    assert "3.000 GB" in printed
+    assert "lowering the step of 3 sequences" in logged
     written = json.loads((tmp_path / "plan.json").read_text())
     assert written["compiled"]["peak"] == 3 * GB
     assert written["batch"] == 3
     assert written["settings"]["albert"]["hidden_size"] == 8
 
 
-def test_the_search_ends_at_the_largest_that_compiles(stub):
-    settings = tiny_run.settings(dtype="mixed_bfloat16")
-    said = run(settings, "v5e:1x1", global_batch=1, searches=True)
-    assert "largest batch that fits, compiled, not run: 5 sequences a device, 5 together" in said
+def test_the_search_ends_at_the_largest_that_compiles(stub, capsys):
+    config = tiny_run.settings(dtype="mixed_bfloat16")
+    run(config, "v5e:1x1", global_batch=1, searches=True)
+    expected = "largest batch that fits, compiled, not run: 5 sequences a device, 5 together"
+    assert expected in capsys.readouterr().out
 
 
 def test_a_search_alone_does_not_say_that_the_run_itself_fits(stub):
-    settings = paper("xxlarge")
+    config = paper("xxlarge")
     with pytest.raises(UserError, match="it does not fit: each TPU v5e chip would need"):
-        run(settings, "v5e:1x1", global_batch=16, searches=True)
-    run(settings, "v5e:1x1", global_batch=5, searches=True)
+        run(config, "v5e:1x1", global_batch=16, searches=True)
+    run(config, "v5e:1x1", global_batch=5, searches=True)
 
 
 def test_a_search_that_finds_nothing_is_one_line(monkeypatch):
     monkeypatch.setattr(
-        planning, "compile_and_report", lambda *_: aot_compile.Compiled(fits=False, available=GB)
+        planning, "_compile_and_print", lambda *_: aot_compile.Compiled(fits=False, available=GB)
     )
     with pytest.raises(UserError, match=r"would need more than its 16\.3 GB\. "):
         run(tiny_run.settings(), searches=True)
@@ -147,12 +148,12 @@ def test_the_formulas_are_written_before_what_may_fail(stub, monkeypatch, tmp_pa
         raise UserError("the compiler failed.")
 
     monkeypatch.setattr(aot_compile, "compile_step", fail)
-    settings = tiny_run.settings()
+    config = tiny_run.settings()
     with pytest.raises(UserError, match="the compiler failed"):
-        run(settings, compiles=True, json_file=str(tmp_path / "plan.json"))
+        run(config, compiles=True, json_file=str(tmp_path / "plan.json"))
     monkeypatch.setattr(aot_compile, "compile_step", lambda *_: pytest.fail("compiled"))
     with pytest.raises(tf.errors.OpError):
-        run(settings, compiles=True, json_file=str(tmp_path / "none" / "plan.json"))
+        run(config, compiles=True, json_file=str(tmp_path / "none" / "plan.json"))
 
 
 def test_a_run_may_have_95_percent_of_the_memory(monkeypatch):
@@ -173,7 +174,7 @@ def test_a_run_may_have_95_percent_of_the_memory(monkeypatch):
 
 def test_at_most_three_remedies_are_named():
     one = plan(paper("large", dtype="float32"), "v5e:2x2", global_batch=1024)
-    assert planning._helpful(one, 10**15) == [
+    assert planning._find_remedies(one, 10**15) == [
         "dtype=mixed_bfloat16",
         "num_micro_batches=2",
         "rematerialize=true",
@@ -181,9 +182,9 @@ def test_at_most_three_remedies_are_named():
 
 
 def test_too_big_for_the_compiler_names_what_to_change(stub):
-    settings = tiny_run.settings(dtype="mixed_bfloat16")
+    config = tiny_run.settings(dtype="mixed_bfloat16")
     with pytest.raises(UserError, match=r"would need 20.0 GB of 16.0 GB\. .*rematerialize=true"):
-        run(settings, global_batch=24, compiles=True)
+        run(config, global_batch=24, compiles=True)
 
 
 def test_too_big_by_formula_names_what_would_fit():
@@ -194,7 +195,7 @@ def test_too_big_by_formula_names_what_would_fit():
     assert "each TPU v5e chip would need" in message
     assert "rematerialize=true" in message
     assert "dtype" not in message  # it is bfloat16 already
-    small = memory.needed(paper("xxlarge", rematerialize=True), 16).total
+    small = memory.estimate_memory(paper("xxlarge", rematerialize=True), 16).total
     assert small < chips.TPUS["v5e"].memory
 
 
@@ -221,10 +222,10 @@ def test_a_broken_step_is_refused_before_it_is_compiled(stub, monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(arguments, message, run_program):
-    said = run_program(PROGRAM, *arguments)
-    assert message in said
-    assert said.startswith("plan_training: ")
-    assert "\n" not in said
+    printed = run_program(PROGRAM, *arguments)
+    assert message in printed
+    assert printed.startswith("plan_training: ")
+    assert "\n" not in printed
 
 
 def test_a_gpu_is_planned_without_compiling(run_program, capsys, tmp_path):
@@ -232,8 +233,8 @@ def test_a_gpu_is_planned_without_compiling(run_program, capsys, tmp_path):
     flags = ("--device=h200", "--num_devices=2", "--global_batch=64", "--peak_tflops=500")
     assert run_program(PROGRAM, *flags, f"--json={path}") is None
     assert "2 x H200 (SXM), 32 sequences each" in capsys.readouterr().out
-    found = json.loads(path.read_text())
-    assert found["days"] > 0
-    assert found["seconds"] == pytest.approx(
-        found["flops"]["forward"] * 3 / (0.4 * 500e12), rel=1e-2
+    numbers = json.loads(path.read_text())
+    assert numbers["days"] > 0
+    assert numbers["seconds"] == pytest.approx(
+        numbers["flops"]["forward"] * 3 / (0.4 * 500e12), rel=1e-2
     )

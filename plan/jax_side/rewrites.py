@@ -1,18 +1,18 @@
-"""How TensorFlow for TPUs would write what TensorFlow for CPUs wrote of random numbers."""
+"""Rewrites a module that TensorFlow for CPUs lowered, for jax and for TPUs."""
 
 import math
 
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
-# The operation that asks TensorFlow to choose (`albert_tf/model/ops.py`). Keys, which Philox makes
-# on every machine, come of another, and have up to four words.
+# The operation of draws whose generator TensorFlow chooses (`albert_tf/model/ops.py`). Keys come
+# from another one, Philox on every machine, and have up to four words.
 CHOSEN = "StatelessRandomUniformV2"
 KEY_WORDS = 4
 
 
 def draw_as_tpus(module: ir.Module) -> None:
-    """Takes the TPU's own generator where TensorFlow was to choose one.
+    """Uses the TPU's own generator where TensorFlow may choose one.
 
     On CPUs and GPUs it chooses Philox, of a state [3] (key, two of a counter); on TPUs
     RNG_DEFAULT, of the first two (tensorflow-tpu 2.20.0, lowered for "TPU").
@@ -20,18 +20,18 @@ def draw_as_tpus(module: ir.Module) -> None:
     Raises:
         ValueError: something else than keys would still be drawn by Philox.
     """
-    found = []
+    draws = []
 
     def note(operation: ir.Operation) -> ir.WalkResult:
         if operation.name == "stablehlo.rng_bit_generator":
             if CHOSEN in str(operation.location):
-                found.append(operation)
+                draws.append(operation)
             elif math.prod(ir.RankedTensorType(operation.results[1].type).shape) > KEY_WORDS:
                 raise ValueError(f"not drawn by {CHOSEN}: {operation}")
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(note)
-    for operation in found:
+    for operation in draws:
         old_state, bits = operation.results
         with ir.InsertionPoint(operation), operation.location:
             state = hlo.slice(operation.operands[0], *_ends(0, 2))
@@ -48,3 +48,18 @@ def draw_as_tpus(module: ir.Module) -> None:
 def _ends(start: int, limit: int) -> tuple[ir.Attribute, ...]:
     """start, limit and stride of a slice of a vector"""
     return tuple(ir.DenseI64ArrayAttr.get([x]) for x in (start, limit, 1))
+
+
+def drop_copies(module: ir.Module) -> None:
+    """Removes the operation by which TensorFlow copies new state: StableHLO does not know it."""
+    copies = []
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
