@@ -35,33 +35,26 @@ def make_checkpoint() -> model_checkpoint.ModelCheckpoint:
     return model_checkpoint.ModelCheckpoint(source=PRESET.value, config=preset, weights=weights)
 
 
-def convert(source: str, target: str, to_format: str) -> tuple[float, float, float]:
-    """Seconds, CPU seconds and gigabytes of the program."""
+def convert(source: str, target: str, to_format: str) -> str:
+    """Runs the program; returns its seconds, CPU seconds and memory."""
     start = time.perf_counter()
     arguments = [f"--from={source}", f"--to={target}", f"--to_format={to_format}", "--verbosity=-1"]
     process = subprocess.Popen([sys.executable, PROGRAM, *arguments])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{to_format}: the program failed")
-    gigabytes = usage.ru_maxrss / 1e6
-    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, gigabytes
+    seconds, cpu_seconds = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    return f"{seconds:.1f} s, {cpu_seconds:.1f} CPU s, {usage.ru_maxrss / 1e6:.2f} GB"
 
 
 def main(_):
     with tempfile.TemporaryDirectory() as folder:
-        source = f"{folder}/0"
-        os.makedirs(source)
-        formats.get_writer(ROUND[0])(make_checkpoint(), source)
-        for i, (before, after) in enumerate(itertools.pairwise(ROUND), start=1):
-            target = f"{folder}/{i}"
-            seconds, cpu_seconds, gigabytes = convert(source, target, after)
-            print(
-                f"{before} -> {after}: {seconds:.1f} s, {cpu_seconds:.1f} CPU s, "
-                f"{gigabytes:.2f} GB",
-                flush=True,
-            )
-            source = target
-        first, last = (formats.read(f"{folder}/{i}").weights for i in (0, len(ROUND) - 1))
+        paths = [f"{folder}/{i}" for i in range(len(ROUND))]
+        os.makedirs(paths[0])
+        formats.get_writer(ROUND[0])(make_checkpoint(), paths[0])
+        for i, (before, after) in enumerate(itertools.pairwise(ROUND)):
+            print(f"{before} -> {after}: {convert(paths[i], paths[i + 1], after)}", flush=True)
+        first, last = (formats.read(path).weights for path in (paths[0], paths[-1]))
         if not all(np.array_equal(first[name], last[name]) for name in first):
             sys.exit("the weights have changed")
 

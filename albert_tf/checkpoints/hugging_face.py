@@ -231,11 +231,12 @@ def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
 def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names."""
     parts = weight_names.parts(checkpoint.config)
-    for name, its_parts in _CLASSES.items():
-        weights = {weight for part in its_parts for weight in parts[part]}
-        if weights <= checkpoint.weights.keys():
-            has_one_output = name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1
-            return "AlbertForMultipleChoice" if has_one_output else name, weights  # RACE
+    for class_name, its_parts in _CLASSES.items():
+        names = {name for part in its_parts for name in parts[part]}
+        if names <= checkpoint.weights.keys():
+            if class_name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1:
+                class_name = "AlbertForMultipleChoice"  # the same weights, for RACE
+            return class_name, names
     raise UserError(
         f"{checkpoint.source}: no class of transformers has these {len(checkpoint.weights)} "
         "weights and no more; it would make the others up. Convert the whole checkpoint, or to "
@@ -280,17 +281,14 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
     if values["hidden_act"] == "gelu":
         values["hidden_act"] = "gelu_new"
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
-    # Without a vocabulary the ids of the published models.
-    pad, cls, sep = (
-        (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) if tokenizer else (0, 2, 3)
-    )
     values |= {
         "architectures": [class_name],
         "model_type": "albert",
         "layer_norm_eps": EPSILON,
-        "pad_token_id": pad,
-        "bos_token_id": cls,
-        "eos_token_id": sep,
+        # Without a vocabulary the ids of the published models.
+        "pad_token_id": tokenizer.pad_id if tokenizer else 0,
+        "bos_token_id": tokenizer.cls_id if tokenizer else 2,
+        "eos_token_id": tokenizer.sep_id if tokenizer else 3,
         "tie_word_embeddings": True,
         "dtype": "float32",
     }

@@ -87,7 +87,7 @@ def match_strictly(
 
 
 def compile_pattern(allow_partial: str | None) -> re.Pattern[str]:
-    """Compiles the pattern of names that may differ; None matches no name."""
+    """Compiles the pattern of names that may differ: None is no name, no regex a `UserError`."""
     try:
         return re.compile(r"(?!)" if allow_partial is None else allow_partial)
     except re.error as error:
@@ -142,8 +142,14 @@ def assign_task_weights(
         UserError: a weight differs, or the checkpoint lacks the head.
     """
     head = {weight.path: tuple(weight.shape) for weight in network.head.trainable_weights}
-    if with_head:
-        _check_head(checkpoint, head)
+    matches = compare_weights(checkpoint.weights, head)
+    lacking = [f"no {name}" for name in matches.missing]
+    lacking += [f"{name} {shapes}" for name, shapes in matches.mismatched.items()]
+    if with_head and lacking:
+        raise UserError(
+            f"{checkpoint.source} has {lacking[0]} for the head of the task. Use a checkpoint of "
+            "that task; to start from this one, leave out --init_head."
+        )
     weights = dict(checkpoint.weights)
     for part, names in weight_names.parts(checkpoint.config).items():
         is_kept = with_head and head.keys() & names.keys()
@@ -161,14 +167,3 @@ def assign_task_weights(
     assign_weights(
         weights, model, checkpoint.source, allow_partial=allow_partial, log_level=log_level
     )
-
-
-def _check_head(checkpoint: ModelCheckpoint, head: Mapping[str, Sequence[int]]) -> None:
-    for name, shape in sorted(head.items()):
-        actual = checkpoint.weights[name].shape if name in checkpoint.weights else None
-        if actual != shape:
-            has = f"{name} {list(actual)}" if actual else f"no {name}"
-            raise UserError(
-                f"{checkpoint.source} has {has}, but the head of the task needs {list(shape)}. "
-                "Use a checkpoint of that task; to start from this one, leave out --init_head."
-            )

@@ -17,8 +17,9 @@ from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 
 PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
-# {our name of a vocabulary file: its names in a format, the written one first}; here our own.
-VOCABULARY_NAMES = {name: (name,) for name in (tokenization.VOCAB, tokenization.CONFIG, *PIECES)}
+# {our name of a vocabulary file: its names in a format, the written one first}
+Names = Mapping[str, Sequence[str]]
+VOCABULARY_NAMES: Names = {n: (n,) for n in (tokenization.VOCAB, tokenization.CONFIG, *PIECES)}
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
 # One value for fields in which models of one size differ: languages have their own vocabularies.
@@ -66,10 +67,8 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
         )
 
 
-def read_vocabulary(
-    folder: str, names: Mapping[str, Sequence[str]] = VOCABULARY_NAMES
-) -> dict[str, bytes]:
-    """The vocabulary files of `folder` under our names; `names` as `VOCABULARY_NAMES`."""
+def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:
+    """The vocabulary files of `folder` under our names."""
     vocabulary = {}
     for name, candidates in names.items():
         paths = (os.path.join(folder, candidate) for candidate in candidates)
@@ -79,9 +78,7 @@ def read_vocabulary(
 
 
 def write_vocabulary(
-    vocabulary: Mapping[str, bytes],
-    folder: str,
-    names: Mapping[str, Sequence[str]] = VOCABULARY_NAMES,
+    vocabulary: Mapping[str, bytes], folder: str, names: Names = VOCABULARY_NAMES
 ) -> None:
     """Writes vocabulary files, each under the first of its `names`."""
     for name, content in vocabulary.items():
@@ -133,8 +130,8 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
     skipped = "".join(f", skipped {count} ({reason})" for reason, count in counts.items())
     tokenizer = load_tokenizer(checkpoint)
     vocabulary = f"a vocabulary of {tokenizer.size}" if tokenizer else "no vocabulary"
-    weights = f"{len(checkpoint.weights)} weights"
-    logging.info("read %s: %s, %s%s", checkpoint.source, weights, vocabulary, skipped)
+    num_weights = len(checkpoint.weights)
+    logging.info(f"read {checkpoint.source}: {num_weights} weights, {vocabulary}{skipped}")
     _warn_of_dropout(checkpoint.config)
     if len(checkpoint.weights.get("output_bias", ())) == 1:
         logging.info(
@@ -143,10 +140,8 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
         )
     parts = weight_names.parts(checkpoint.config)
     present = {part for part, names in parts.items() if names.keys() & checkpoint.weights.keys()}
-    if (
-        present >= {weight_names.MASKED_LM, weight_names.POOLER}
-        and weight_names.SENTENCE_ORDER not in present
-    ):
+    heads = {weight_names.MASKED_LM, weight_names.POOLER, weight_names.SENTENCE_ORDER}
+    if heads - present == {weight_names.SENTENCE_ORDER}:
         logging.info(
             "no sentence head, as in the modules of TF Hub. To pre-train on, "
             "--allow_partial='cls/seq_relationship/.*' starts a new one."

@@ -41,11 +41,9 @@ def make_checkpoint(
     )
 
 
-def make_manager(checkpoint: tf.train.Checkpoint, directory: str, num_kept: int):
-    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `num_kept`."""
-    return tf.train.CheckpointManager(
-        checkpoint, directory, max_to_keep=num_kept, checkpoint_name=NAME
-    )
+def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int):
+    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`."""
+    return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
 
 
 def find_newest(directory: str) -> str | None:

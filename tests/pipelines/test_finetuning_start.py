@@ -49,7 +49,7 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
     found = native.read_weights(f"{tmp_path}/without")
     assert np.abs(found["output_weights"] - what.weights["output_weights"]).max() > 1e-3
-    with pytest.raises(UserError, match=r"has output_bias \[3\], but .* needs \[1\]\. .*init_head"):
+    with pytest.raises(UserError, match=r"has output_bias \[3\] instead of \[1\] .*init_head"):
         run("regression", name="no", options=options, **still)
     assert not (tmp_path / "no").exists()
 

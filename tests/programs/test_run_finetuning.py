@@ -155,7 +155,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     assert (found["task"], len(found["predictions"])) == ("ax", 2)
     rte = ("--task=rte", glue, f"--workdir={tmp_path}/rte", "--recipe=v1")
     message = run(*rte, "--init_head", start=f"--init_checkpoint={tmp_path}/run")
-    assert "has output_bias [3], but the head of the task needs [2]" in message
+    assert "has output_bias [3] instead of [2] for the head of the task" in message
     capsys.readouterr()
     assert not run(*rte, start=f"--init_checkpoint={tmp_path}/run")
     said = capsys.readouterr().out
