@@ -114,8 +114,8 @@ def _describe_fields(cls: type) -> dict[str, str]:
 def start_logging() -> None:
     """Sends `absl.logging` from INFO on to stderr, a line each, without TensorFlow's own INFO.
 
-    Answers of a program go to stdout. What several workers would say alike, the chief says alone
-    (see `devices.quiet_other_workers`).
+    Answers of a program go to stdout. Of several workers only the chief logs at INFO (see
+    `devices.choose_strategy`).
     """
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)

@@ -63,14 +63,14 @@ def transferred() -> tuple[int, int]:
 
 def measure(settings: PretrainConfig) -> dict[str, float]:
     """What is printed of one model, seen from this worker."""
-    strategy = devices.strategy()
+    strategy = devices.choose_strategy()
     number = strategy.num_replicas_in_sync
-    parts = pretraining.build(settings, strategy)
-    parameters = sum(weight.shape.num_elements() for weight in parts.weights)
+    state = pretraining.make_train_state(settings, strategy)
+    parameters = sum(weight.shape.num_elements() for weight in state.weights)
     if REDUCE_ONLY.value:
-        update = make_reduce(strategy, parts.weights)
+        update = make_reduce(strategy, state.weights)
     else:
-        update = train_step.make_update(settings, parts=parts)
+        update = train_step.make_update(settings, state=state)
     update()  # the first makes connections
     seconds, cpu_seconds, before = [], [], transferred()
     for _ in range(train_step.STEPS.value):

@@ -17,7 +17,8 @@ from absl import app, flags
 
 from albert_tf import config_io
 from albert_tf.pipelines import pretraining
-from albert_tf.train import train_state, train_step
+from albert_tf.train import train_step
+from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
 
 CONFIG = flags.DEFINE_string("config", None, "JSON file of a PretrainConfig")
@@ -45,18 +46,18 @@ def random_batch(settings: PretrainConfig) -> dict[str, np.ndarray]:
 def make_update(
     settings: PretrainConfig,
     *,
-    parts: train_state.Parts | None = None,
+    state: TrainState | None = None,
     warm_up: int = 2,
 ) -> Callable[[], train_step.Totals]:
     """Returns what runs one update, after so many to warm up.
 
     Args:
         settings: the run; each worker has `train_batch_size` rows.
-        parts: of the run, if it was built already.
+        state: of the run, if it was made already.
         warm_up: updates.
     """
-    parts = parts or pretraining.build(settings, tf.distribute.get_strategy())
-    run_updates = train_state.make_run_updates(parts)
+    state = state or pretraining.make_train_state(settings, tf.distribute.get_strategy())
+    run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensors(random_batch(settings)).repeat())
     if warm_up:
         run_updates(batches, warm_up)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -32,7 +32,7 @@ _MEANT_FOR = {
     "top_k": ("fill_mask",),
 }
 # What bin/run_finetuning writes of the dev set.
-_METRICS = "metrics-dev.json"
+_METRICS = run_files.metrics_file("dev")
 
 
 class Source(NamedTuple):
@@ -92,8 +92,8 @@ def read(
         UserError: it is not read, lacks weights of the kind, it is not known what it is for, or
             lengths leave no room for a text, or a choice means nothing to the kind.
     """
-    prefix = finetuned_model.best(path)
-    what, run = formats.read(prefix), finetuned_model.read_run(prefix)
+    prefix = finetuned_model.find_best_checkpoint(path)
+    what, run = formats.read(prefix), finetuned_model.read_finetuning_run(prefix)
     values, task = run or (_defaults(prefix, what.config), None)
     settings = config_io.load(FinetuneConfig, None, overrides, values)
     kind = kind or (_kind(task, settings) if task else None)
@@ -125,7 +125,7 @@ def _defaults(prefix: str, found: AlbertConfig) -> dict[str, Any]:
 
     What is of no run at all has learnt all positions that it has, for all that is known.
     """
-    run = finetuned_model.read_pretraining(prefix) or {}
+    run = finetuned_model.read_pretraining_config(prefix) or {}
     longest = run.get("max_seq_length", found.max_position_embeddings)
     return {"albert": config_io.to_dict(found), "max_seq_length": longest}
 
@@ -143,7 +143,7 @@ def _check_meant(kind: str, names: Sequence[str], *, may_be_none: bool) -> None:
 
 def _best_threshold(prefix: str) -> float:
     """That with which a run had its best F1 on dev; 0 if it was not evaluated."""
-    folder = finetuned_model.home(prefix, _METRICS)
+    folder = finetuned_model.find_run_folder(prefix, _METRICS)
     if folder is None:
         return 0.0
     found = files.read_json(os.path.join(folder, _METRICS), _METRICS)

@@ -43,7 +43,7 @@ def read(path: str) -> Source:
     Raises:
         UserError: it is not read, or lacks the encoder or the pooler.
     """
-    what = formats.read(finetuned_model.best(path))
+    what = formats.read(finetuned_model.find_best_checkpoint(path))
     has_head = weight_names.parts(what.config)[weight_names.MASKED_LM].keys() <= what.weights.keys()
     settings = FinetuneConfig(
         albert=what.config, max_seq_length=what.config.max_position_embeddings

@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
         *("albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
+        "data_prep/task_data",
     },
     "data_prep/pretraining_data": {"albert_tf", "albert_tf/records", "albert_tf/tokenizers"},
     "data_prep/task_data": {

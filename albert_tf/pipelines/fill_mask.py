@@ -25,7 +25,7 @@ def load(
 ) -> tuple[albert_model.AlbertForPretraining, tokenization.Tokenizer]:
     """The model and the vocabulary of a pre-training run's folder."""
     _, network, _ = pretraining_evaluation.load(workdir, checkpoint)
-    return network, tokenization.load(run_dir.vocabulary(workdir))
+    return network, tokenization.load(run_dir.vocabulary_path(workdir))
 
 
 def fill_mask(

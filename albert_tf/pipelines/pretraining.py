@@ -1,23 +1,31 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, matching
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
-from albert_tf.records import features, input_pipeline
-from albert_tf.train import multi_worker, run_dir, train_state, train_step
+from albert_tf.records import features, input_pipeline, manifest
+from albert_tf.run_files import RECORDS
+from albert_tf.tokenizers import tokenization
+from albert_tf.train import eval_step, run_dir, train_state, training_run
+from albert_tf.train.run_dir import RunIdentity
+from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
 
 BEST_BY = "masked_lm_accuracy"
 
 
 def run(
-    settings: PretrainConfig,
+    config: PretrainConfig,
     strategy: tf.distribute.Strategy,
     train_files: Sequence[str],
     eval_files: Sequence[str],
@@ -26,14 +34,14 @@ def run(
     init_checkpoint: str | None = None,
     allow_partial: str | None = None,
 ) -> None:
-    """Trains to `num_train_steps`, or goes on where `workdir` stopped.
+    """Trains to `num_train_steps`, or resumes the run in `workdir`.
 
     Writes to `workdir`: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`
     and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
     Args:
-        settings: the run.
-        strategy: see `devices.strategy`.
+        config: of the run.
+        strategy: see `devices.choose_strategy`.
         train_files: patterns of record files.
         eval_files: the same, held out; may be empty.
         workdir: the run's folder.
@@ -42,96 +50,129 @@ def run(
         allow_partial: see `matching.assign_weights`; for `init_checkpoint`.
 
     Raises:
-        UserError: files, manifest, config and `workdir` do not go together, or the loss is not
-            finite any more. Nothing was written then, unless training had begun.
+        UserError: files, manifest, config and `workdir` do not agree, or the loss is not finite any
+            more. Nothing was written then, unless training had begun.
     """
     train_paths = sorted(files.expand(train_files, "--train_files"))
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
-    records_vocabulary = run_dir.check_data(settings, [*train_paths, *eval_paths])
-    run_dir.check_batches(settings, strategy, evaluates=bool(eval_paths))
-    identity = run_dir.Identity(
-        settings, records_vocabulary, {run_dir.RECORDS: run_dir.counts(train_paths)}
+    vocabulary = _check_records(config, [*train_paths, *eval_paths])
+    identity = RunIdentity(
+        workdir=workdir,
+        config=config,
+        vocabulary=vocabulary,
+        tokenizer=tokenization.load(vocabulary),
+        files={RECORDS: _count_examples(train_paths)},
     )
-    told = {
-        "--eval_files": run_dir.numbered(run_dir.counts(eval_paths)),
+    options = {
+        "--eval_files": run_dir.number_rows(_count_examples(eval_paths)),
         "--init_checkpoint": init_checkpoint,
         "--allow_partial": allow_partial,
     }
-    multi_worker.check_same(strategy, run_dir.facts(identity) | run_dir.flat(told))
-    run_dir.check_same_run(workdir, identity)
-    parts = build(settings, strategy)
+    run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
+    state = make_train_state(config, strategy)
+
+    def assign(checkpoint: ModelCheckpoint) -> object:
+        return matching.assign_weights(
+            checkpoint.weights,
+            state.model,
+            checkpoint.source,
+            allow_partial=allow_partial,
+        )
+
+    initial = None
+    if init_checkpoint:
+        read = functools.partial(formats.read, init_checkpoint)
+        initial = training_run.InitialWeights(read, assign, evaluates=True)
     try:
-        train_state.train(
-            parts,
+        training_run.train(
+            state,
             identity,
             train_paths,
-            workdir,
-            evaluate=_make_evaluate(settings, parts, eval_paths) if eval_paths else None,
+            initial,
+            evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
             best_by=BEST_BY,
-            read_initial=functools.partial(formats.read, init_checkpoint)
-            if init_checkpoint
-            else None,
-            assign=lambda checkpoint: matching.assign_weights(
-                checkpoint.weights, parts.network, checkpoint.source, allow_partial=allow_partial
-            ),
-            evaluate_initial=True,
         )
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
 
 
-def build(settings: PretrainConfig, strategy: tf.distribute.Strategy) -> train_state.Parts:
-    """The model, its optimizer and all that an update needs; see `train_state.build`."""
-    return train_state.build(
-        settings,
-        strategy,
-        lambda: _make_network(settings),
-        losses.pretraining_objective(settings.sentence_task),
-        _features(settings),
-    )
+def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
+    """Compares the records' manifests with the config; returns the folder of their vocabulary.
+
+    Raises:
+        UserError: names the first field that disagrees, two folders with two vocabularies, or a
+            file that holds no records.
+    """
+    manifests = manifest.read_for(paths)
+    manifest.num_examples(paths)
+    expected = {
+        "sentence_task": config.sentence_task,
+        "max_seq_length": config.max_seq_length,
+        "max_predictions_per_seq": config.max_predictions_per_seq,
+        "vocab_size": config.albert.vocab_size,
+    }
+    for folder, contents in manifests.items():
+        manifest.check(folder, contents, expected)
+    first, *others = manifests
+    for other in others:
+        if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
+            raise UserError(
+                f"the records in {first} and {other} have different vocabularies. "
+                "Make them with the same."
+            )
+    return os.path.join(first, manifest.VOCABULARY)
 
 
-def _make_network(settings: PretrainConfig) -> train_state.Network:
-    network = albert_model.AlbertForPretraining(
-        settings.albert,
-        seed=settings.seed,
-        rematerialize=settings.rematerialize,
-        layer_loop=settings.layer_loop,
-        dtype=settings.dtype,
-    )
-    return network, trained_weights(network, settings.sentence_task)
+def _count_examples(paths: Sequence[str]) -> list[list[Any]]:
+    """The names of record files, with the number of examples in each."""
+    names = map(os.path.basename, paths)
+    return [list(row) for row in zip(names, manifest.num_examples(paths), strict=True)]
 
 
-def trained_weights(network: albert_model.AlbertForPretraining, task: str) -> list[keras.Variable]:
+def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -> TrainState:
+    """Makes the model and its optimizer; see `train_state.make_train_state`."""
+
+    def make_model() -> tuple[keras.Model, list[keras.Variable]]:
+        model = albert_model.AlbertForPretraining(
+            config.albert,
+            seed=config.seed,
+            rematerialize=config.rematerialize,
+            layer_loop=config.layer_loop,
+            dtype=config.dtype,
+        )
+        return model, trained_weights(model, config.sentence_task)
+
+    objective = losses.pretraining_objective(config.sentence_task)
+    read = features.pretraining(config.max_seq_length, config.max_predictions_per_seq)
+    del read[features.TOKEN_BOUNDARY]  # the model does not read it
+    return train_state.make_train_state(config, strategy, make_model, objective, read)
+
+
+def trained_weights(
+    model: albert_model.AlbertForPretraining, sentence_task: str
+) -> list[keras.Variable]:
     """The weights that a gradient reaches. LAMB would let the others decay to nothing."""
     unreached = {
         id(weight)
-        for layer in (network.albert.pooler, network.sentence_order)
+        for layer in (model.albert.pooler, model.sentence_order)
         for weight in layer.trainable_weights
-        if task == "none"
+        if sentence_task == "none"
     }
-    return [weight for weight in network.trainable_weights if id(weight) not in unreached]
+    return [weight for weight in model.trainable_weights if id(weight) not in unreached]
 
 
 def _make_evaluate(
-    settings: PretrainConfig, parts: train_state.Parts, paths: Sequence[str]
+    config: PretrainConfig, state: TrainState, paths: Sequence[str]
 ) -> Callable[[], dict[str, float]]:
-    evaluate = train_step.make_evaluate(
-        parts.strategy, parts.network, parts.objective, num_branches=parts.num_branches
+    evaluate = eval_step.make_evaluate(
+        state.strategy, state.model, state.objective, num_branches=state.num_branches
     )
-    batches = functools.partial(
-        input_pipeline.distribute_eval,
-        parts.strategy,
-        paths,
-        parts.spec,
-        batch_size=settings.eval_batch_size,
-        max_examples=settings.max_eval_examples,
+    return lambda: evaluate(
+        input_pipeline.distribute_eval(
+            state.strategy,
+            paths,
+            state.features,
+            batch_size=config.eval_batch_size,
+            max_examples=config.max_eval_examples,
+        )
     )
-    return lambda: evaluate(batches())
-
-
-def _features(settings: PretrainConfig) -> features.Features:
-    """Those that the model reads."""
-    found = features.pretraining(settings.max_seq_length, settings.max_predictions_per_seq)
-    del found[features.TOKEN_BOUNDARY]
-    return found

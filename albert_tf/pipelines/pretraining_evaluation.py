@@ -13,7 +13,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import run_dir, train_step
+from albert_tf.train import eval_step, run_dir
 from albert_tf.train_config import PretrainConfig
 
 
@@ -42,14 +42,14 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"}}.
     """
     settings, network, prefix = load(workdir, checkpoint)
-    vocabulary = tokenization.load(run_dir.vocabulary(workdir)).sha256
+    vocabulary = tokenization.load(run_dir.vocabulary_path(workdir)).sha256
     found: dict[str, Any] = {"checkpoint": prefix}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_for(paths).items():
         if contents["vocabulary"]["sha256"] != vocabulary:
             raise UserError(
                 f"the records in {folder} are of another vocabulary than {workdir}. "
-                f"Make them with {run_dir.vocabulary(workdir)}."
+                f"Make them with {run_dir.vocabulary_path(workdir)}."
             )
         data = contents["settings"]
         task, length = data["sentence_task"], data["max_seq_length"]
@@ -78,7 +78,7 @@ def _evaluate(
     batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
     objective = losses.pretraining_objective(data["sentence_task"])
     try:
-        evaluate = train_step.make_evaluate(strategy, network, objective, num_branches=1)
+        evaluate = eval_step.make_evaluate(strategy, network, objective, num_branches=1)
         results = evaluate(batches)
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt(paths, error) from None

@@ -1,5 +1,154 @@
-"""The names of the files in a prepared folder of a task; see `data_prep.task_data.task_cache`."""
+"""A task dataset: the folder with the records, examples and manifest of one split of a task.
+
+`data_prep.task_data.task_cache` writes it.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import features, manifest, task_table
+from albert_tf.records.task_table import Task
+from albert_tf.train_config import FinetuneConfig
 
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
 WINDOWS = "windows.npz"
+# Tasks without data to train on, and the task whose model predicts them.
+_MODEL_OF = {"ax": "mnli"}
+
+
+class TaskDataset(NamedTuple):
+    """A task dataset.
+
+    Attributes:
+        path: its folder.
+        manifest: of the records.
+        task: that it was made for.
+        examples: the objects of examples.jsonl.
+    """
+
+    path: str
+    manifest: Mapping[str, Any]
+    task: Task
+    examples: Sequence[Mapping[str, Any]]
+
+    @property
+    def records(self) -> str:
+        return os.path.join(self.path, RECORDS)
+
+    @property
+    def num_records(self) -> int:
+        return self.manifest["files"][RECORDS]
+
+    @property
+    def split(self) -> str:
+        return self.manifest["settings"]["split"]
+
+
+def read(path: str) -> TaskDataset:
+    """Reads a task dataset.
+
+    Raises:
+        UserError: the folder is none, or there is no example in it.
+    """
+    path = path.rstrip("/")
+    contents = manifest.read(path)
+    header = contents["settings"]
+    if "task" not in header:
+        raise UserError(
+            f"{path} holds no records of a task. Make them with create_finetuning_data."
+        )
+    examples = read_examples(path)
+    if not examples or not contents["files"].get(RECORDS):
+        raise UserError(f"{path} has no examples. Give a file with at least one.")
+    return TaskDataset(path, contents, task_table.from_header(header), examples)
+
+
+def read_examples(path: str) -> list[dict[str, Any]]:
+    """Reads the examples of a task dataset, with their labels.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    content = files.read_bytes(file := os.path.join(path, EXAMPLES), "examples")
+    try:
+        # Not splitlines: a question may hold a line separator of Unicode.
+        return [json.loads(line) for line in content.decode().split("\n") if line]
+    except ValueError as error:
+        raise UserError(
+            f"{file} is damaged ({error}): remove the folder {path} and prepare the split again."
+        ) from None
+
+
+def task_features(task: Task, max_seq_length: int) -> features.Features:
+    """The features of the records of a task."""
+    num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else 1
+    return features.finetuning(task.kind, max_seq_length, num_choices)
+
+
+def damaged_error(dataset: TaskDataset, error: object) -> UserError:
+    """The user's error for records that cannot be read."""
+    reason = str(error).strip().splitlines()[0]
+    return UserError(
+        f"{dataset.records} is truncated or corrupt ({reason}). Remove {dataset.path}: it is made "
+        "anew from the files of the task."
+    )
+
+
+def check_config(dataset: TaskDataset, config: FinetuneConfig, sha256: str, owner: str) -> None:
+    """Checks that the records have the lengths of the config and the vocabulary of a model.
+
+    Args:
+        dataset: of any task.
+        config: of the run.
+        sha256: of the model's vocabulary.
+        owner: names where that vocabulary is, for the message.
+
+    Raises:
+        UserError: they do not.
+    """
+    contents = dataset.manifest
+    if contents["vocabulary"]["sha256"] != sha256:
+        raise UserError(
+            f"the records in {dataset.path} are of another vocabulary than {owner}. "
+            "Make them with that (leave --vocabulary out)."
+        )
+    lengths = [name for name in contents["settings"] if hasattr(config, name)]
+    expected = {name: getattr(config, name) for name in lengths}
+    expected["vocab_size"] = config.albert.vocab_size
+    manifest.check(dataset.path, contents, expected)
+
+
+def check_task(dataset: TaskDataset, task: Task) -> None:
+    """Raises `UserError` unless a model of the task can predict the dataset."""
+    own = dataset.task
+    # The model of another task would predict nothing meaningful, though both have labels 0 and 1.
+    is_other = task.name not in (own.name, _MODEL_OF.get(own.name))
+    if is_other or (own.kind, own.labels) != (task.kind, task.labels):
+        raise UserError(
+            f"{dataset.path} is of {_describe(own)}, the model of {_describe(task)}. "
+            "Take data of the same task, with the same labels."
+        )
+
+
+def _describe(task: Task) -> str:
+    labels = f" with {len(task.labels)} labels ({', '.join(task.labels)})" if task.labels else ""
+    return f"{task.name} ({task.kind}){labels}"
+
+
+def check_labelled(dataset: TaskDataset) -> None:
+    """Raises `UserError` unless all examples have labels."""
+    unlabelled = [
+        row["id"]
+        for row in dataset.examples
+        if not row.get("labelled", row.get("label") is not None)
+    ]
+    if unlabelled:
+        raise UserError(
+            f"{dataset.path}: {len(unlabelled)} examples have no label ({unlabelled[0]} for one). "
+            "Such files can be predicted, and nothing else."
+        )

@@ -4,8 +4,9 @@ The published tasks are a table; a user's own is the same thing made by `own`. W
 task lie, and in which columns, only `data_prep` knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from albert_tf.errors import UserError
 
@@ -121,6 +122,18 @@ def get(name: str) -> Task:
     return TASKS[name]
 
 
+def from_header(content: Mapping[str, Any]) -> Task:
+    """The task that the header of a file names, the user's own too.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    if content["task"] == OWN:
+        has_pairs = content.get("has_pairs")  # predictions, and older files, do not have it
+        return own(content["kind"], content["labels"], has_pairs=has_pairs)
+    return get(content["task"])
+
+
 def own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None) -> Task:
     """A task of the user's.
 
@@ -149,6 +162,15 @@ def own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None)
         best_by=metrics[0],
         has_pairs=has_pairs,
     )
+
+
+# The splits of tasks that have one twice, by split: MNLI's matched and mismatched.
+_HALVES = {"mnli": {name: (name, f"{name}_mismatched") for name in ("dev", "test")}}
+
+
+def split_halves(task: str, split: str) -> tuple[str, ...]:
+    """The splits that a task has in place of `split`: two of MNLI's, else the one."""
+    return _HALVES.get(task, {}).get(split, (split,))
 
 
 def letters(num_choices: int) -> tuple[str, ...]:

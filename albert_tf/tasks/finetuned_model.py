@@ -1,9 +1,9 @@
-"""What a fine-tuning run, or an evaluation, starts from: a checkpoint, a config, a vocabulary."""
+"""Reads what a fine-tuning run or an evaluation starts from: checkpoint, config, vocabulary."""
 
 import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,141 +12,150 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, model_checkpoint, native
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import predictions, recipes
+from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK
+from albert_tf.tasks import recipes
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import run_dir, training_loop
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import run_dir
 from albert_tf.train_config import FinetuneConfig
 
+_RECIPE_HELP = f"one of {', '.join(recipes.RECIPES)}; default: v2, none for a task of one's own"
 
-class Wishes(NamedTuple):
-    """What the user says of a config.
+
+@dataclass(frozen=True)
+class ConfigOverrides:
+    """What the user overrides of a config.
 
     Attributes:
         recipe: of `recipes`; None takes that of the task.
-        path: to a JSON file; or None.
-        overrides: `key=value` each.
+        config_file: JSON file of a FinetuneConfig
+        overrides: key=value that overrides the config; repeatable
     """
 
-    recipe: str | None = None
-    path: str | None = None
-    overrides: Sequence[str] = ()
+    recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
+    config_file: str | None = field(default=None, metadata={"flag": "config"})
+    overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
 
 
-class Trained(NamedTuple):
+class FinetunedModel(NamedTuple):
     """A checkpoint with the head of a task.
 
     Attributes:
-        contents: of it.
-        settings: to predict with.
+        checkpoint: as it was read.
+        config: to predict with.
         task: that it was trained on.
     """
 
-    contents: ModelCheckpoint
-    settings: FinetuneConfig
+    checkpoint: ModelCheckpoint
+    config: FinetuneConfig
     task: Task
 
 
-def settings(task: Task, initial: ModelCheckpoint | None, wishes: Wishes) -> FinetuneConfig:
+def resolve_config(
+    task: Task, initial: ModelCheckpoint | None, changes: ConfigOverrides
+) -> FinetuneConfig:
     """The config: the recipe with the model of the checkpoint, then the user's file and overrides.
 
-    Passes that the user names replace the recipe's steps; a preset leaves its dropout as it is.
+    A number of passes that the user names replaces the recipe's steps. A preset of the model that
+    the user names keeps the recipe's dropout.
 
     Raises:
-        UserError: something in them is wrong.
+        UserError: a key or a value is wrong.
     """
-    recipe = recipes.settings(wishes.recipe or recipes.default(task.name), task.name)
+    recipe = recipes.settings(changes.recipe or recipes.default(task.name), task.name)
     albert = recipe.get("albert", {})
-    file = _read_file(wishes)
-    own = {**file, **dict(map(config_io.parse, wishes.overrides))}
+    file = files.read_json(changes.config_file, "--config") if changes.config_file else {}
+    file = file if isinstance(file, dict) else {}  # `config_io.load` refuses what is no object
+    own = {**file, **dict(map(config_io.parse, changes.overrides))}
     defaults = recipes.without_schedule(recipe, own)
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
-    overrides = _behind_models(wishes.overrides, file.get("albert"), albert)
-    return config_io.load(FinetuneConfig, wishes.path, overrides, defaults)
+    overrides = _add_recipe_to_presets(changes.overrides, file.get("albert"), albert)
+    return config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
 
 
-def _behind_models(overrides: Sequence[str], in_file: Any, recipe: Mapping[str, Any]) -> list[str]:
-    """The overrides, and behind each model that is named the fields of it that a recipe sets."""
+def _add_recipe_to_presets(
+    overrides: Sequence[str], file_model: Any, recipe: Mapping[str, Any]
+) -> list[str]:
+    """The overrides; after each that names a model, those of its fields that the recipe sets."""
 
-    def fields(model: Any) -> list[str]:
+    def recipe_fields(model: Any) -> list[str]:
         named = model if isinstance(model, dict) else {}
         return [f"albert.{key}={json.dumps(recipe[key])}" for key in recipe if key not in named]
 
-    found = fields(in_file) if isinstance(in_file, str) else []
+    result = recipe_fields(file_model) if isinstance(file_model, str) else []
     for override in overrides:
-        found.append(override)
+        result.append(override)
         key, value = config_io.parse(override)
         if key == "albert" and isinstance(value, str | dict):
-            found += fields(value)
-    return found
+            result += recipe_fields(value)
+    return result
 
 
-def _read_file(wishes: Wishes) -> dict[str, Any]:
-    values = files.read_json(wishes.path, "--config") if wishes.path else {}
-    return values if isinstance(values, dict) else {}  # `config_io.load` refuses what is no object
-
-
-def read_initial(path: str) -> ModelCheckpoint:
+def read_initial_checkpoint(path: str) -> ModelCheckpoint:
     """Reads a checkpoint of any format to start from; of a run, the best.
 
     Raises:
         UserError: see `formats.read`.
     """
-    return formats.read(best(path))
+    return formats.read(find_best_checkpoint(path))
 
 
-def read(path: str, task: Task | None, wishes: Wishes) -> Trained:
+def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> FinetunedModel:
     """Reads a fine-tuned checkpoint of any format.
 
     Args:
-        path: to it, or to a run: that has its config and its task, and the best checkpoint counts.
+        path: of a checkpoint, or of a run: that has its config and its task, and its best
+            checkpoint is read.
         task: of a checkpoint that is not of a run, if it is known.
-        wishes: change the config of the run; or make one, if it is not of a run.
+        changes: to the config of the run; or to that of the task, if it is not of a run.
 
     Raises:
         UserError: there is none, or something is wrong with it.
     """
     if not any(tf.io.gfile.exists(name) for name in (path, f"{path}.index")):
         raise UserError(f"there is nothing at {path!r}: train first, or name a --checkpoint.")
-    prefix = best(path)
-    what = formats.read(prefix)
-    run = read_run(prefix)
+    prefix = find_best_checkpoint(path)
+    checkpoint = formats.read(prefix)
+    run = read_finetuning_run(prefix)
     if run is None:
         if task is None:
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
-        return Trained(what, settings(task, what, wishes), task)
+        return FinetunedModel(checkpoint, resolve_config(task, checkpoint, changes), task)
     values, task = run
-    overrides = [*wishes.overrides, f"seed={values['seed']}"]  # each of several runs has its own
-    return Trained(what, config_io.load(FinetuneConfig, wishes.path, overrides, values), task)
+    overrides = [*changes.overrides, f"seed={values['seed']}"]  # several runs differ in it
+    config = config_io.load(FinetuneConfig, changes.config_file, overrides, values)
+    return FinetunedModel(checkpoint, config, task)
 
 
-def best(path: str) -> str:
+def find_best_checkpoint(path: str) -> str:
     """The prefix of a run's best checkpoint, or else of its newest; other paths as they are."""
-    if not tf.io.gfile.exists(os.path.join(path, run_dir.CONFIG)):
+    if not tf.io.gfile.exists(os.path.join(path, RUN_CONFIG)):
         return path
-    for folder in (os.path.join(path, training_loop.BEST), path):
+    for folder in (os.path.join(path, BEST), path):
         if prefix := native.find_newest(folder):
             return prefix
     return path
 
 
-def read_run(prefix: str) -> tuple[dict[str, Any], Task] | None:
+def read_finetuning_run(prefix: str) -> tuple[dict[str, Any], Task] | None:
     """The config's values and the task of the fine-tuning run that wrote a checkpoint, if any."""
-    folder = home(prefix, run_dir.TASK)
+    folder = find_run_folder(prefix, TASK)
     if folder is None:
         return None
-    task = files.read_json(os.path.join(folder, run_dir.TASK), run_dir.TASK)
-    return _config(folder), predictions.task_of(task)
+    header = files.read_json(os.path.join(folder, TASK), TASK)
+    return _read_config_values(folder), task_table.from_header(header)
 
 
-def read_pretraining(prefix: str) -> dict[str, Any] | None:
-    """The config's values of the run of pre-training that wrote a checkpoint, if any."""
-    folder = home(prefix, run_dir.RECORDS)
-    return None if folder is None else _config(folder)
+def read_pretraining_config(prefix: str) -> dict[str, Any] | None:
+    """The config's values of the pre-training run that wrote a checkpoint, if any."""
+    folder = find_run_folder(prefix, RECORDS)
+    return None if folder is None else _read_config_values(folder)
 
 
-def home(prefix: str, name: str) -> str | None:
+def find_run_folder(prefix: str, name: str) -> str | None:
     """The folder of the run that wrote a checkpoint, if that has a file of that name."""
     beside = os.path.dirname(prefix)
     for folder in (beside, os.path.dirname(beside)):  # the best checkpoint is one level down
@@ -155,39 +164,45 @@ def home(prefix: str, name: str) -> str | None:
     return None
 
 
-def _config(folder: str) -> dict[str, Any]:
-    return files.read_json(os.path.join(folder, run_dir.CONFIG), run_dir.CONFIG)
+def _read_config_values(folder: str) -> dict[str, Any]:
+    return files.read_json(os.path.join(folder, RUN_CONFIG), RUN_CONFIG)
 
 
-def vocabulary(initial: ModelCheckpoint | None, path: str | None, cache_dir: str) -> str:
-    """The folder of the vocabulary: the one named, or that of the checkpoint, put in the cache.
+def find_vocabulary(
+    initial: ModelCheckpoint | None, path: str | None, cache_dir: str
+) -> tuple[str, Tokenizer]:
+    """The vocabulary to train with: the one named, or that of the checkpoint.
+
+    Returns:
+        Its folder, in the cache if it is that of the checkpoint; and its tokenizer.
 
     Raises:
         UserError: there is none, or the two differ.
     """
     if path:
+        tokenizer = tokenization.load(path)
         if initial is not None:
-            run_dir.check_vocabulary_of(initial, path)
-        return path
-    found = model_checkpoint.load_tokenizer(initial) if initial else None
-    if initial is None or found is None:
+            run_dir.check_vocabulary(initial, tokenizer, path)
+        return path, tokenizer
+    own = model_checkpoint.load_tokenizer(initial) if initial else None
+    if initial is None or own is None:
         raise UserError("there is no vocabulary beside the checkpoint: name it with --vocabulary.")
-    folder = os.path.join(cache_dir, f"vocabulary-{found.sha256[:16]}")
+    folder = os.path.join(cache_dir, f"vocabulary-{own.sha256[:16]}")
     if not tf.io.gfile.exists(folder):
-        temporary = f"{folder}.{uuid.uuid4().hex}.tmp"
-        tf.io.gfile.makedirs(temporary)
-        model_checkpoint.write_vocabulary(initial.vocabulary, temporary)
-        tf.io.gfile.rename(temporary, folder)
-    return folder
+        with files.replacing_folder(folder) as temporary:
+            model_checkpoint.write_vocabulary(initial.vocabulary, temporary)
+    return folder, own
 
 
-def tokenizer(what: ModelCheckpoint, path: str | None) -> tokenization.Tokenizer:
+def read_tokenizer(checkpoint: ModelCheckpoint, path: str | None) -> Tokenizer:
     """The vocabulary to predict with: the one named, or else the checkpoint's.
 
     Raises:
         UserError: there is none.
     """
-    found = tokenization.load(path) if path else model_checkpoint.load_tokenizer(what)
-    if found is None:
-        raise UserError(f"{what.source} has no vocabulary beside it: name it with --vocabulary.")
-    return found
+    tokenizer = tokenization.load(path) if path else model_checkpoint.load_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise UserError(
+            f"{checkpoint.source} has no vocabulary beside it: name it with --vocabulary."
+        )
+    return tokenizer

@@ -14,8 +14,6 @@ By kind, a prediction is
 An ensemble is such a file too; its checkpoint is the list of those it is made of.
 """
 
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,14 +80,6 @@ def read(path: str) -> dict[str, Any]:
     return content
 
 
-def task_of(content: Mapping[str, Any]) -> Task:
-    """The task that a file says it is of, the user's own too."""
-    if content["task"] == task_table.OWN:
-        has_pairs = content.get("has_pairs")  # predictions, and older files, do not say
-        return task_table.own(content["kind"], content["labels"], has_pairs=has_pairs)
-    return task_table.get(content["task"])
-
-
 def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Reads the examples of a prepared folder, with their labels.
 
@@ -107,14 +97,7 @@ def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
                 f"the examples in {folder} have {field}={settings.get(field)!r}, "
                 f"the predictions {content[field]!r}: take the folder of the same task and split."
             )
-    written = files.read_bytes(path := os.path.join(folder, task_dataset.EXAMPLES), "examples")
-    try:
-        # Not splitlines: a question may hold a line separator of Unicode.
-        return [json.loads(line) for line in written.decode().split("\n") if line]
-    except ValueError as error:
-        raise UserError(
-            f"{path} is damaged ({error}): remove the folder {folder} and prepare the split again."
-        ) from None
+    return task_dataset.read_examples(folder)
 
 
 def score(
@@ -244,7 +227,7 @@ _SCORES = {
 
 def _check(content: Mapping[str, Any], path: str) -> None:
     """Checks the predictions, each for itself."""
-    task = task_of(content)
+    task = task_table.from_header(content)
     if [task.kind, *task.labels] != [content["kind"], *content["labels"]]:
         raise UserError(f"{path} is not of the task {task.name}: its kind or labels are others.")
     if not content["predictions"]:

@@ -1,4 +1,4 @@
-"""One run with several seeds: a folder for each, and what came of all of them."""
+"""Runs of one config with several seeds: their folders, and the summary of their scores."""
 
 import dataclasses
 import os
@@ -11,19 +11,19 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.run_files import SUMMARY
 from albert_tf.train_config import FinetuneConfig
 
-SUMMARY = "summary.json"
 _FOLDER = re.compile(r"seed-(\d+)/?")  # a remote folder's name ends with a slash
 
 
-class Run(NamedTuple):
-    """What came of a run.
+class Result(NamedTuple):
+    """The result of a run.
 
     Attributes:
-        seed: its own.
+        seed: of the run.
         checkpoint: that was evaluated.
-        predictions: the file.
+        predictions: path of the predictions file.
         score: by the metric that selects a checkpoint.
         metrics: all of them.
     """
@@ -35,18 +35,20 @@ class Run(NamedTuple):
     metrics: Mapping[str, float]
 
 
-def runs(settings: FinetuneConfig, workdir: str, number: int) -> list[tuple[FinetuneConfig, str]]:
+def make_runs(
+    config: FinetuneConfig, workdir: str, number: int
+) -> list[tuple[FinetuneConfig, str]]:
     """The config and the folder of each run: `workdir` of one, `workdir/seed-K` of several."""
     if number == 1:
-        return [(settings, workdir)]
+        return [(config, workdir)]
     return [
-        (dataclasses.replace(settings, seed=seed), os.path.join(workdir, f"seed-{seed}"))
-        for seed in range(settings.seed, settings.seed + number)
+        (dataclasses.replace(config, seed=seed), os.path.join(workdir, f"seed-{seed}"))
+        for seed in range(config.seed, config.seed + number)
     ]
 
 
-def folders(workdir: str, number: int) -> list[str]:
-    """The folders of runs that are there.
+def find_folders(workdir: str, number: int) -> list[str]:
+    """The folders of the runs in `workdir`.
 
     Raises:
         UserError: there are not that many.
@@ -54,7 +56,7 @@ def folders(workdir: str, number: int) -> list[str]:
     if number == 1:
         return [workdir]
     names = tf.io.gfile.listdir(workdir) if tf.io.gfile.isdir(workdir) else []
-    seeds = sorted(int(found[1]) for name in names if (found := _FOLDER.fullmatch(name)))
+    seeds = sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
     if len(seeds) != number:
         raise UserError(
             f"--num_seeds: {workdir} holds {len(seeds)} runs (seed-*), not {number}. "
@@ -63,22 +65,24 @@ def folders(workdir: str, number: int) -> list[str]:
     return [os.path.join(workdir, f"seed-{seed}") for seed in seeds]
 
 
-def summarize(workdir: str, runs: Sequence[Run]) -> list[str]:
+def summarize(workdir: str, results: Sequence[Result]) -> list[str]:
     """Writes `summary.json`: the scores of all runs, their median, mean, deviation and the best.
 
     Returns:
-        The same for people, a line for each run and one for all.
+        The same as text, a line for each run and one for all.
     """
-    scores = [run.score for run in runs]
+    scores = [result.score for result in results]
     numbers = {
         "median": statistics.median(scores),
         "mean": statistics.fmean(scores),
         "sd": statistics.stdev(scores) if len(scores) > 1 else 0.0,
         "best": max(scores),
     }
-    best_seed = runs[scores.index(max(scores))].seed
-    found = {**numbers, "best_seed": best_seed, "runs": [run._asdict() for run in runs]}
-    files.write_json(path := os.path.join(workdir, SUMMARY), found)
-    lines = [f"seed {run.seed}: {run.score:.4g} {run.predictions}" for run in runs]
-    told = (f"{name} {value:.4g}" for name, value in numbers.items())
-    return [*lines, f"{len(runs)} runs: {', '.join(told)} (seed {best_seed}) -> {path}"]
+    best_seed = results[scores.index(max(scores))].seed
+    rows = [result._asdict() for result in results]
+    files.write_json(
+        path := os.path.join(workdir, SUMMARY), {**numbers, "best_seed": best_seed, "runs": rows}
+    )
+    lines = [f"seed {result.seed}: {result.score:.4g} {result.predictions}" for result in results]
+    summary = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+    return [*lines, f"{len(results)} runs: {summary} (seed {best_seed}) -> {path}"]

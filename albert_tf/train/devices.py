@@ -1,20 +1,22 @@
-"""What a run computes on, and how it is shared out."""
+"""Chooses the devices that a run computes on, and how they share its batches."""
 
 import contextlib
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import UserError, reason
 from albert_tf.train import multi_worker
+from albert_tf.train_config import TrainConfig
 
 MAX_BRANCHES = 8
 
 
-def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
-    """A TPU if asked for, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
+def choose_strategy(tpu: str | None = None) -> tf.distribute.Strategy:
+    """A TPU if one is named, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
+
+    From then on only the chief of several workers logs at INFO: all would log the same.
 
     Args:
         tpu: name or address of a TPU, or `local` on a TPU VM.
@@ -23,15 +25,18 @@ def strategy(tpu: str | None = None) -> tf.distribute.Strategy:
         UserError: there is no such TPU, or the workers cannot come together.
     """
     if tpu is not None:
-        return _tpu(tpu)
+        return _connect_tpu(tpu)
     if os.environ.get("TF_CONFIG"):
-        return multi_worker.strategy()
+        strategy = multi_worker.make_strategy()
+        if not is_chief(strategy):
+            logging.set_verbosity(logging.WARNING)
+        return strategy
     if len(tf.config.list_physical_devices("GPU")) > 1:
         return tf.distribute.MirroredStrategy()
     return tf.distribute.get_strategy()
 
 
-def _tpu(name: str) -> tf.distribute.Strategy:
+def _connect_tpu(name: str) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != "local":
@@ -45,19 +50,19 @@ def _tpu(name: str) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-def compiles(strategy: tf.distribute.Strategy, jit_compile: bool | None) -> bool:
-    """Whether to compile the step with XLA: as asked, else for exactly one GPU.
+def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
 
     Strategies of several replicas cannot compile a step that applies gradients, and TPUStrategy
-    compiles without being told. A CPU's products are faster outside XLA (docs/results.md).
+    always compiles. A CPU's matrix products are faster outside XLA (docs/results.md).
 
     Raises:
-        UserError: asked for on several replicas.
+        UserError: it is configured, on several replicas.
     """
     alone = _is_alone(strategy)
-    if jit_compile and not alone:
+    if config.jit_compile and not alone:
         raise UserError("jit_compile works on one device only. Leave it unset.")
-    return alone and _has_gpu() if jit_compile is None else jit_compile
+    return alone and _has_gpu() if config.jit_compile is None else config.jit_compile
 
 
 def _is_alone(strategy: tf.distribute.Strategy) -> bool:
@@ -70,35 +75,37 @@ def _has_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def branches(
-    strategy: tf.distribute.Strategy, batch_sizes: Sequence[int], *, jit_compile: bool = False
-) -> int:
-    """Into how many equal parts a CPU cuts batches of these sizes: one for each core, or 1.
+def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
+    """The number of equal, independent slices of a batch on a CPU: one for each core, or 1.
 
-    So no operation waits until all cores have done their share of the one before, or for a loop of
-    XLA that runs on one core (measured in docs/results.md). 1 wherever parts and cores would not go
-    together: on other devices, with XLA, with batches that the number of cores does not divide,
-    with more than 8 cores (each part holds gradients of all weights), and where the user has set
-    TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
+    With slices, no operation waits until all cores have done their share of the one before, or for
+    a loop of XLA that runs on one core (measured in docs/results.md). 1 on other devices, with XLA,
+    with batches that the number of cores does not divide, with more than 8 cores (each slice holds
+    gradients of all weights), with rematerialization (the slices would hold their activations at
+    the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
+
+    Raises:
+        UserError: see `choose_jit_compile`.
     """
+    jit_compile = choose_jit_compile(config, strategy)
     cores = _num_cores()
-    own_threads = any(f"TF_NUM_{kind}_THREADS" in os.environ for kind in ("INTRAOP", "INTEROP"))
-    elsewhere = jit_compile or _has_gpu() or not _is_alone(strategy)
+    sizes = (config.train_batch_size // config.num_micro_batches, config.eval_batch_size)
     if (
-        own_threads
-        or elsewhere
+        any(f"TF_NUM_{kind}_THREADS" in os.environ for kind in ("INTRAOP", "INTEROP"))
+        or (config.rematerialize or config.layer_loop)
+        or (jit_compile or _has_gpu() or not _is_alone(strategy))
         or cores > MAX_BRANCHES
-        or any(size % cores for size in batch_sizes)
+        or any(size % cores for size in sizes)
     ):
         return 1
     return cores
 
 
 def share_cores(num_branches: int) -> None:
-    """If there are branches, an operation runs on the thread of its branch alone.
+    """With several branches, runs each operation on the thread of its branch alone.
 
-    TensorFlow has one pool of threads for all operations, whichever branch they are of. It is
-    made with the first computation; later this changes nothing.
+    TensorFlow has one pool of threads for the operations of all branches. It makes the pool at the
+    first computation; later this changes nothing.
     """
     if num_branches > 1:
         with contextlib.suppress(RuntimeError):
@@ -112,7 +119,7 @@ def _num_cores() -> int:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files: all but the further workers of several do."""
+    """Whether this process writes the files: only the first of several workers does."""
     resolver = strategy.cluster_resolver
     if resolver is None or resolver.task_type not in ("chief", "worker"):
         return True
@@ -120,16 +127,26 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
 
 
-def quiet_other_workers(strategy: tf.distribute.Strategy) -> None:
-    """From now on only the chief logs at INFO: all workers would log the same."""
-    if not is_chief(strategy):
-        logging.set_verbosity(logging.WARNING)
-
-
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """What the replicas run on, for the user to see."""
+    """The number and the kind of the replicas, for the user: `2 x GPU`."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         kind = "TPU core"
     else:
         kind = "GPU" if _has_gpu() else "CPU"
     return f"{strategy.num_replicas_in_sync} x {kind}"
+
+
+def check_batches(
+    config: TrainConfig, strategy: tf.distribute.Strategy, *, evaluates: bool
+) -> None:
+    """Raises `UserError` unless replicas and micro-batches can share the batches evenly."""
+    replicas = strategy.num_replicas_in_sync
+    divisors = {"train_batch_size": replicas * config.num_micro_batches}
+    if evaluates:
+        divisors["eval_batch_size"] = replicas
+    for field, divisor in divisors.items():
+        if (size := getattr(config, field)) % divisor:
+            raise UserError(
+                f"{field} {size} is not a multiple of {divisor} ({replicas} replicas"
+                f"{' x num_micro_batches' if divisor > replicas else ''}). Change it (--set)."
+            )

@@ -1,4 +1,4 @@
-"""Several processes that train as one: they wait for each other, agree, and end together."""
+"""Training by several processes: they wait for each other, compare configs, and end together."""
 
 import concurrent.futures
 import contextlib
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.errors import UserError, reason
 
 _ANSWERS_WITHIN = 2.0  # seconds
-# What every error says that TensorFlow raises in one worker because of another.
+# Part of every error that TensorFlow raises in one worker because of another.
 _LOST = "Collective ops is aborted by"
 
 
@@ -24,8 +25,8 @@ class Cluster(NamedTuple):
 
     Attributes:
         addresses: host:port of each.
-        tasks: what TensorFlow's messages call them: ("worker", 0).
-        own: which one this process is.
+        tasks: their names in TensorFlow's messages: ("worker", 0).
+        own: the index of this process.
     """
 
     addresses: tuple[str, ...]
@@ -36,20 +37,20 @@ class Cluster(NamedTuple):
         return f"worker {index} ({self.addresses[index]})"
 
 
-def strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """The workers of `TF_CONFIG`, as soon as all are there; tells for whom it waits.
+def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Connects to the workers of `TF_CONFIG`; waits until all are there.
 
     Raises:
         UserError: `TF_CONFIG` makes no sense, or the workers cannot come together.
     """
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        cluster = _cluster(resolver)
+        cluster = read_cluster(resolver)
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise UserError(
             f"TF_CONFIG does not describe workers ({reason(error)}). Unset it or mend it."
         ) from error
-    _tell_who_is_missing(cluster)
+    report_missing_workers(cluster)
     try:
         with _ended_by_signals():
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
@@ -60,8 +61,8 @@ def strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         ) from error
 
 
-def _cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster:
-    """Raises `ValueError` unless this process is one of the workers."""
+def read_cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluster:
+    """The cluster of a resolver; raises `ValueError` unless this process is one of the workers."""
     jobs = resolver.cluster_spec().as_dict()
     tasks = [(job, k) for job in ("chief", "worker") for k in range(len(jobs.get(job, ())))]
     own = (resolver.task_type, resolver.task_id)
@@ -72,16 +73,16 @@ def _cluster(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Cluste
     return Cluster(addresses, tuple(tasks), tasks.index(own))
 
 
-def _of(strategy: tf.distribute.Strategy) -> Cluster | None:
-    """The cluster of a strategy of several workers."""
+def find_cluster(strategy: tf.distribute.Strategy) -> Cluster | None:
+    """The cluster of a strategy of several workers; None of other strategies."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return None
-    cluster = _cluster(strategy.cluster_resolver)
+    cluster = read_cluster(strategy.cluster_resolver)
     return cluster if len(cluster.tasks) > 1 else None
 
 
-def _tell_who_is_missing(cluster: Cluster) -> None:
-    """TensorFlow says nothing while it waits, and lets no other thread of Python speak."""
+def report_missing_workers(cluster: Cluster) -> None:
+    """Logs which workers do not answer: TensorFlow waits silently and blocks Python's threads."""
     others = [k for k in range(len(cluster.tasks)) if k != cluster.own]
     if not others:
         return
@@ -89,7 +90,7 @@ def _tell_who_is_missing(cluster: Cluster) -> None:
         answers = list(pool.map(lambda k: _answers(cluster.addresses[k]), others))
     missing = [cluster.name(k) for k, answer in zip(others, answers, strict=True) if not answer]
     if missing:
-        print(f"waiting for {', '.join(missing)}", flush=True)
+        logging.info("waiting for %s", ", ".join(missing))
 
 
 def _answers(address: str) -> bool:
@@ -115,45 +116,46 @@ def _ended_by_signals() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def check_same(strategy: tf.distribute.Strategy, what: Mapping[str, Any]) -> None:
-    """Raises `UserError` on every worker if they differ in `what`, {name: JSON value}.
+def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
+    """Raises `UserError` on every worker unless all have the same values, {name: JSON value}.
 
-    Workers with different settings would wait for each other for ever, or quietly train a mixture.
+    Workers with different configs would wait for each other for ever, or quietly train a mixture.
     """
-    cluster = _of(strategy)
+    cluster = find_cluster(strategy)
     if cluster is None:
         return
-    found = [json.loads(text) for text in _of_all(strategy, json.dumps(what), cluster)]
-    difference = _first_difference(found)
+    of_workers = [json.loads(t) for t in _gather_texts(strategy, json.dumps(values), cluster)]
+    difference = find_difference(of_workers)
     if difference is not None:
         k, name = difference
-        own, other = (reprlib.repr(values.get(name)) for values in (found[0], found[k]))
+        own, other = (reprlib.repr(values.get(name)) for values in (of_workers[0], of_workers[k]))
         raise UserError(
             f"the workers differ: {name} is {own} for {cluster.name(0)}, {other} for "
             f"{cluster.name(k)}. Start all with the same command, config and files."
         )
 
 
-def _of_all(strategy: tf.distribute.Strategy, text: str, cluster: Cluster) -> list[str]:
-    """What each worker says."""
+def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster) -> list[str]:
+    """The text of each worker, in the order of the workers."""
     own = tf.constant(list(text.encode()), tf.int64)
 
     @tf.function
-    def of_replicas() -> tuple[tf.Tensor, tf.Tensor]:
+    def run_replicas() -> tuple[tf.Tensor, tf.Tensor]:
         return strategy.run(lambda: (tf.identity(own), tf.shape(own, tf.int64)))
 
-    texts, lengths = (strategy.gather(x, axis=0).numpy() for x in of_replicas())
+    texts, lengths = (strategy.gather(x, axis=0).numpy() for x in run_replicas())
     ends = lengths.cumsum()
-    of_replica = [texts[end - n : end] for end, n in zip(ends, lengths, strict=True)]
-    per_worker = len(of_replica) // len(cluster.tasks)
-    return [bytes(numbers.tolist()).decode() for numbers in of_replica[::per_worker]]
+    replicas = [texts[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    per_worker = len(replicas) // len(cluster.tasks)
+    return [bytes(numbers.tolist()).decode() for numbers in replicas[::per_worker]]
 
 
-def _first_difference(found: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
-    """The first worker that differs from worker 0, and the name of what it differs in."""
-    for k, values in enumerate(found):
-        for name in {**found[0], **values}:
-            if name not in values or name not in found[0] or values[name] != found[0][name]:
+def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
+    """The first worker that differs from worker 0, and the name of the value."""
+    first = of_workers[0]
+    for k, values in enumerate(of_workers):
+        for name in {**first, **values}:
+            if name not in values or name not in first or values[name] != first[name]:
                 return k, name
     return None
 
@@ -168,22 +170,22 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        cluster = _of(strategy)
-        _, found, cause = str(error).partition(_LOST)
-        if cluster is None or not found:
+        cluster = find_cluster(strategy)
+        _, is_lost, cause = str(error).partition(_LOST)
+        if cluster is None or not is_lost:
             raise
         raise UserError(
-            f"{_who(cluster, cause)} has stopped, and so does {cluster.name(cluster.own)}. Its "
-            "own output may say why. Run the same command on all workers: they go on from the "
-            "last checkpoint."
+            f"{_name_lost_worker(cluster, cause)} has stopped, and so does "
+            f"{cluster.name(cluster.own)}. Its own output may say why. "
+            "Run the same command on all workers: they resume from the last checkpoint."
         ) from error
 
 
-def _who(cluster: Cluster, cause: str) -> str:
-    """The worker that an error names; if it names none, what it says instead."""
+def _name_lost_worker(cluster: Cluster, cause: str) -> str:
+    """The other worker that an error names; if it names none, the first line of the error."""
     for job, number in re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", cause):
         task = (job, int(number))
         if task in cluster.tasks and cluster.tasks.index(task) != cluster.own:
             return cluster.name(cluster.tasks.index(task))
-    said = next((line.strip(": ") for line in cause.splitlines() if line.strip(": ")), "")
-    return f"another worker ({said})" if said else "another worker"
+    first_line = next((line.strip(": ") for line in cause.splitlines() if line.strip(": ")), "")
+    return f"another worker ({first_line})" if first_line else "another worker"

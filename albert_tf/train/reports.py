@@ -1,4 +1,4 @@
-"""What a training run tells: terminal, `metrics.jsonl`, TensorBoard."""
+"""Reports of a training run: lines for the terminal, `metrics.jsonl`, TensorBoard's events."""
 
 import json
 import os
@@ -8,31 +8,33 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import files
+from albert_tf.run_files import METRICS_LOG
 
-METRICS = "metrics.jsonl"
+
+def _read_lines(workdir: str) -> list[bytes]:
+    path = os.path.join(workdir, METRICS_LOG)
+    if not tf.io.gfile.exists(path):
+        return []
+    return files.read_bytes(path, METRICS_LOG).splitlines(keepends=True)
 
 
 def truncate(workdir: str, step: int) -> None:
     """Drops from the metrics what a killed run wrote after the checkpoint at `step`."""
-    path = os.path.join(workdir, METRICS)
-    if tf.io.gfile.exists(path):
-        # The last line of a killed run may be cut short; it is after the checkpoint then.
-        lines = files.read_bytes(path, METRICS).splitlines(keepends=True)
+    if lines := _read_lines(workdir):
+        # The last line of a killed run may be incomplete; it is after the checkpoint then.
         kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
-        files.write_bytes(path, b"".join(kept))
+        files.write_bytes(os.path.join(workdir, METRICS_LOG), b"".join(kept))
 
 
 def has_evaluation(workdir: str, step: int) -> bool:
-    """Whether the metrics tell of an evaluation at `step`."""
-    path = os.path.join(workdir, METRICS)
-    lines = files.read_bytes(path, METRICS).splitlines() if tf.io.gfile.exists(path) else []
-    records = (json.loads(line) for line in lines)
+    """Whether the metrics have an evaluation at `step`."""
+    records = map(json.loads, _read_lines(workdir))
     return any(r["step"] == step and any(k.startswith("eval_") for k in r) for r in records)
 
 
 def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
     """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
-    with tf.io.gfile.GFile(os.path.join(workdir, METRICS), "a") as file:
+    with tf.io.gfile.GFile(os.path.join(workdir, METRICS_LOG), "a") as file:
         file.write(json.dumps(record) + "\n")
     with writer.as_default(step=int(record["step"])):
         for name, value in record.items():
@@ -42,7 +44,7 @@ def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, f
 
 
 def number(name: str, value: float) -> str:
-    """A metric for the terminal: counts whole, the rest to four digits."""
+    """A metric for the terminal: counts in full, other numbers with four digits."""
     is_count = name.startswith("num_") or isinstance(value, int)
     return f"{name} {value:,.0f}" if is_count else f"{name} {value:.4g}"
 

@@ -1,53 +1,46 @@
-"""What must go together before a run starts: records, config, devices, and the run's folder."""
+"""The identity of a run: its folder, config, vocabulary and data, which must agree on resume."""
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
+from albert_tf.run_files import RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
 from albert_tf.tokenizers import tokenization
-from albert_tf.train_config import HOST_FIELDS, FinetuneConfig, PretrainConfig
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import devices, multi_worker
+from albert_tf.train_config import HOST_FIELDS, TrainConfig
 
-Settings = PretrainConfig | FinetuneConfig
-
-CONFIG = "config.json"
-# Files that say what a run was made with, and what each is called in messages.
-RECORDS, TASK, EXAMPLES = "records.json", "task.json", "training_data.json"
-_WHAT = {RECORDS: "--train_files", TASK: "--task", EXAMPLES: "training data"}
+# What messages call the contents of the files.
+_NAMES = {RECORDS: "--train_files", TASK: "--task", TRAINING_DATA: "training data"}
 T = TypeVar("T")
 
 
-class Identity(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunIdentity:
     """What makes two runs the same.
 
     Attributes:
-        settings: the config.
-        records_vocabulary: folder of the vocabulary of the records.
-        files: {name: JSON value} of what else must stay the same. A position in the records means
-            something only if they do.
+        workdir: the folder of the run.
+        config: of the run.
+        vocabulary: folder of the vocabulary of the records.
+        tokenizer: of that vocabulary.
+        files: {file name: JSON value} of what else must stay the same. A position in the records
+            means something only if they do.
     """
 
-    settings: Settings
-    records_vocabulary: str
+    workdir: str
+    config: TrainConfig
+    vocabulary: str
+    tokenizer: Tokenizer
     files: Mapping[str, Any]
-
-
-def counts(paths: Sequence[str]) -> list[list[Any]]:
-    """The names of record files, with the number of examples in each."""
-    names = map(os.path.basename, paths)
-    return [list(row) for row in zip(names, manifest.num_examples(paths), strict=True)]
-
-
-def numbered(rows: Sequence[Any]) -> dict[str, Any]:
-    """Rows by their numbers: files of two folders may have the same name."""
-    return {str(number): row for number, row in enumerate(rows, 1)}
 
 
 def read_config(workdir: str, cls: type[T]) -> T:
@@ -56,142 +49,132 @@ def read_config(workdir: str, cls: type[T]) -> T:
     Raises:
         UserError: it is not a run's folder.
     """
-    path = os.path.join(workdir, CONFIG)
+    path = os.path.join(workdir, RUN_CONFIG)
     if not tf.io.gfile.exists(path):
-        raise UserError(f"--workdir: {workdir!r} is not the folder of a run: it has no {CONFIG}.")
+        raise UserError(
+            f"--workdir: {workdir!r} is not the folder of a run: it has no {RUN_CONFIG}."
+        )
     return config_io.load(cls, path)
 
 
-def vocabulary(workdir: str) -> str:
+def vocabulary_path(workdir: str) -> str:
     """The folder of the run's vocabulary."""
     return os.path.join(workdir, manifest.VOCABULARY)
 
 
-def check_data(settings: PretrainConfig, paths: Sequence[str]) -> str:
-    """Compares the records' manifests with the config; returns the folder of their vocabulary.
+def check(
+    identity: RunIdentity,
+    strategy: tf.distribute.Strategy,
+    options: Mapping[str, Any],
+    *,
+    evaluates: bool,
+) -> None:
+    """Checks that devices, workers and folder agree with a run before it starts.
+
+    Args:
+        identity: of the run.
+        strategy: its devices.
+        options: {name: JSON value} of what else all workers must have in common.
+        evaluates: whether the run has held-out data.
 
     Raises:
-        UserError: names the first field that disagrees, two folders with two vocabularies, or a
-            file that holds no records.
+        UserError: replicas cannot share the batches, workers differ, or the folder belongs to a
+            run with another config, vocabulary or data.
     """
-    manifests = manifest.read_for(paths)
-    manifest.num_examples(paths)
-    expected = {
-        "sentence_task": settings.sentence_task,
-        "max_seq_length": settings.max_seq_length,
-        "max_predictions_per_seq": settings.max_predictions_per_seq,
-        "vocab_size": settings.albert.vocab_size,
-    }
-    for folder, found in manifests.items():
-        manifest.check(folder, found, expected)
-    first, *others = manifests
-    for other in others:
-        if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
-            raise UserError(
-                f"the records in {first} and {other} have different vocabularies. "
-                "Make them with the same."
-            )
-    return os.path.join(first, manifest.VOCABULARY)
+    devices.check_batches(identity.config, strategy, evaluates=evaluates)
+    multi_worker.check_same(strategy, {**_describe(identity), **options})
+    _check_folder(identity)
 
 
-def check_batches(settings: Settings, strategy: tf.distribute.Strategy, *, evaluates: bool) -> None:
-    """Raises `UserError` unless replicas and micro-batches can share the batches evenly."""
-    replicas = strategy.num_replicas_in_sync
-    parts = {"train_batch_size": replicas * settings.num_micro_batches}
-    if evaluates:
-        parts["eval_batch_size"] = replicas
-    for field, number in parts.items():
-        if (size := getattr(settings, field)) % number:
-            raise UserError(
-                f"{field} {size} is not a multiple of {number} ({replicas} replicas"
-                f"{' x num_micro_batches' if number > replicas else ''}). Change it (--set)."
-            )
-
-
-def facts(identity: Identity) -> dict[str, Any]:
-    """All that makes a run the same, and what it keeps and tells: {name: JSON value}."""
-    of_files = {_WHAT[name]: content for name, content in identity.files.items()}
+def _describe(identity: RunIdentity) -> dict[str, Any]:
+    """The identity as {name: JSON value}."""
+    contents = {_NAMES[name]: content for name, content in identity.files.items()}
     if RECORDS in identity.files:
-        of_files[_WHAT[RECORDS]] = numbered(identity.files[RECORDS])
-    sha256 = tokenization.load(identity.records_vocabulary).sha256
-    return flat({**config_io.to_dict(identity.settings), **of_files, "vocabulary": sha256})
+        contents[_NAMES[RECORDS]] = number_rows(identity.files[RECORDS])
+    config = config_io.to_dict(identity.config)
+    return flatten({**config, **contents, "vocabulary": identity.tokenizer.sha256})
 
 
-def check_same_run(workdir: str, identity: Identity) -> None:
-    """Raises `UserError` if `workdir` belongs to a run of other config, vocabulary or records."""
-    if not tf.io.gfile.exists(os.path.join(workdir, CONFIG)):
+def number_rows(rows: list[Any]) -> dict[str, Any]:
+    """Rows by their numbers: files of two folders may have the same name."""
+    return {str(number): row for number, row in enumerate(rows, 1)}
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        flat |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def _check_folder(identity: RunIdentity) -> None:
+    """Raises `UserError` if the folder belongs to another run."""
+    workdir = identity.workdir
+    if not tf.io.gfile.exists(os.path.join(workdir, RUN_CONFIG)):
         return
-    _check_same_kind(workdir, identity)
-    before = flat(config_io.to_dict(read_config(workdir, type(identity.settings))))
-    for field, value in flat(config_io.to_dict(identity.settings)).items():
+    # Pre-training and fine-tuning have files of different names.
+    if not all(tf.io.gfile.exists(os.path.join(workdir, name)) for name in identity.files):
+        raise UserError(f"{workdir} belongs to a run of another program. Take another --workdir.")
+    before = flatten(config_io.to_dict(read_config(workdir, type(identity.config))))
+    for field, value in flatten(config_io.to_dict(identity.config)).items():
         if field not in HOST_FIELDS and before[field] != value:
             raise UserError(
                 f"{workdir} belongs to a run with {field}={before[field]!r}, not {value!r}. "
                 "Take another --workdir, or the config of that run."
             )
-    _check_vocabularies(vocabulary(workdir), identity.records_vocabulary)
+    own = vocabulary_path(workdir)
+    if tokenization.load(own).sha256 != identity.tokenizer.sha256:
+        raise UserError(
+            f"{own} and {identity.vocabulary} are different vocabularies. "
+            "Make records with the one."
+        )
     for name, content in identity.files.items():
         if not _agree(files.read_json(os.path.join(workdir, name), name), content):
             raise UserError(
-                f"{workdir} belongs to a run with other {_WHAT[name]} (see {name} in it). "
+                f"{workdir} belongs to a run with other {_NAMES[name]} (see {name} in it). "
                 "Take another --workdir, or the files of that run."
             )
 
 
 def _agree(one: Any, other: Any) -> bool:
-    """Whether two files say the same, as far as both say it: older ones say less."""
+    """Whether two JSON values are equal; of objects, in the keys of both: older ones have fewer."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(one[key] == other[key] for key in one.keys() & other.keys())
     return one == other
 
 
-def _check_same_kind(workdir: str, identity: Identity) -> None:
-    """A run of the one kind has files that one of the other has not."""
-    if not all(tf.io.gfile.exists(os.path.join(workdir, name)) for name in identity.files):
-        raise UserError(f"{workdir} belongs to a run of another program. Take another --workdir.")
-
-
-def check_vocabulary_of(what: ModelCheckpoint, records_vocabulary: str) -> None:
-    """Raises `UserError` if a checkpoint has a vocabulary other than that of the records."""
-    found = model_checkpoint.load_tokenizer(what)
-    if found is not None and found.sha256 != tokenization.load(records_vocabulary).sha256:
-        raise UserError(
-            f"those of {what.source} and of the records ({records_vocabulary}) are different "
-            "vocabularies. Make records with that of the checkpoint."
-        )
-
-
-def check_model_of(what: ModelCheckpoint, wanted: AlbertConfig) -> None:
+def check_initial(identity: RunIdentity, checkpoint: ModelCheckpoint) -> None:
     """Raises `UserError` if weights would mean something else, though their shapes are the same.
 
     The number of layers may differ: a deep model may start from a shallow one.
     """
+    check_vocabulary(checkpoint, identity.tokenizer, identity.vocabulary)
     for field in ("num_attention_heads", "hidden_act"):
-        if (found := getattr(what.config, field)) != getattr(wanted, field):
+        theirs, ours = (getattr(c, field) for c in (checkpoint.config, identity.config.albert))
+        if theirs != ours:
             raise UserError(
-                f"{what.source} was trained with {field}={found!r}, the config has "
-                f"{getattr(wanted, field)!r}. Take that of the checkpoint (--set albert.{field}=)."
+                f"{checkpoint.source} was trained with {field}={theirs!r}, the config has "
+                f"{ours!r}. Take that of the checkpoint (--set albert.{field}=)."
             )
 
 
-def _check_vocabularies(one: str, other: str) -> None:
-    if tokenization.load(one).sha256 != tokenization.load(other).sha256:
-        raise UserError(f"{one} and {other} are different vocabularies. Make records with the one.")
+def check_vocabulary(checkpoint: ModelCheckpoint, tokenizer: Tokenizer, folder: str) -> None:
+    """Raises `UserError` if a checkpoint has a vocabulary other than the records, in `folder`."""
+    theirs = model_checkpoint.load_tokenizer(checkpoint)
+    if theirs is not None and theirs.sha256 != tokenizer.sha256:
+        raise UserError(
+            f"those of {checkpoint.source} and of the records ({folder}) are different "
+            "vocabularies. Make records with that of the checkpoint."
+        )
 
 
-def write(workdir: str, identity: Identity) -> None:
-    """Makes `workdir` the folder of this run; the config last, for it is what claims the folder."""
+def write(identity: RunIdentity) -> None:
+    """Makes the folder that of the run; the config last, for it is what claims the folder."""
+    workdir = identity.workdir
     tf.io.gfile.makedirs(workdir)
-    tokenization.copy(identity.records_vocabulary, vocabulary(workdir))
+    tokenization.copy(identity.vocabulary, vocabulary_path(workdir))
     for name, content in identity.files.items():
         files.write_json(os.path.join(workdir, name), content)
-    config_io.save(identity.settings, os.path.join(workdir, CONFIG))
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-        found |= {f"{prefix}{name}": v for name, v in inner.items()}
-    return found
+    config_io.save(identity.config, os.path.join(workdir, RUN_CONFIG))

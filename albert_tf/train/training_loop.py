@@ -1,4 +1,4 @@
-"""What the host does between loops of updates: reports, evaluates, saves, stops, rolls back."""
+"""The host's side of training: runs loops of updates, reports, evaluates, saves, rolls back."""
 
 import contextlib
 import dataclasses
@@ -7,78 +7,72 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
 from albert_tf.model import losses
+from albert_tf.run_files import BEST, BEST_METRICS
 from albert_tf.train import devices, reports, train_step
+from albert_tf.train.train_state import TrainState
 
-BEST, METRICS = "best", "metrics.json"
 Metrics = dict[str, float]
+RunUpdates = Callable[[Any, int], train_step.Totals]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Loop:
-    """A training run, ready to start.
+class Run:
+    """What a run adds to its state.
 
     Attributes:
-        strategy: what it runs on.
         workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
-        optimizer: its `iterations` is the step.
-        position: batches of the data used up.
-        checkpoint: what is saved and restored.
-        manager: of the checkpoints in `workdir`.
-        run_updates: see `train_step.make_run_updates`.
+        checkpoint: saves and restores the state.
         train_batches: position -> endless batches for the replicas.
-        evaluate: metrics of the held-out data; None if there are none.
-        names: of the objective's parts.
-        batch_size: sequences of one update.
-        num_steps: the last step.
-        steps_per_loop, save_steps, eval_steps: intervals; 0 evaluates at the end alone.
-        max_rollbacks: see `config.PretrainConfig`.
+        evaluate: returns metrics of the held-out data; None if there are none.
         best_by: the metric whose highest value makes a checkpoint the best.
-        evaluate_first: evaluate before the first update too: the weights come from elsewhere.
         patience: evaluations in a row without a better score after which it stops; 0 never.
+        evaluates_first: evaluate before the first update, too: the weights come from elsewhere.
     """
 
-    strategy: tf.distribute.Strategy
     workdir: str
-    optimizer: keras.optimizers.Optimizer
-    position: tf.Variable
     checkpoint: tf.train.Checkpoint
-    manager: tf.train.CheckpointManager
-    run_updates: Callable[[Iterator, int], Metrics]
     train_batches: Callable[[int], Iterable]
     evaluate: Callable[[], Metrics] | None
-    names: Sequence[str]
-    batch_size: int
-    num_steps: int
-    steps_per_loop: int
-    save_steps: int
-    eval_steps: int
-    max_rollbacks: int
     best_by: str
-    evaluate_first: bool = False
     patience: int = 0
-
-    @property
-    def step(self) -> int:
-        return int(self.optimizer.iterations.numpy())
-
-    @property
-    def is_chief(self) -> bool:
-        return devices.is_chief(self.strategy)
-
-    def say(self, text: str) -> None:
-        if self.is_chief:
-            print(text, flush=True)
+    evaluates_first: bool = False
 
 
-def run(loop: Loop) -> bool:
+class _Loop(NamedTuple):
+    """A run in progress.
+
+    Attributes:
+        state, run: see `run_to_end`.
+        manager: of the checkpoints in the run's folder.
+        is_chief: whether this process writes the files.
+        any_worker: whether a condition holds on any of the workers.
+        signals: the signals received that end the run.
+        write: appends a record to the metrics.
+    """
+
+    state: TrainState
+    run: Run
+    manager: tf.train.CheckpointManager
+    is_chief: bool
+    any_worker: Callable[[bool], bool]
+    signals: Sequence[int]
+    write: Callable[[Mapping[str, float]], None]
+
+    def is_interrupted(self) -> bool:
+        """Whether any worker has received a signal: all end at the same step."""
+        return self.any_worker(bool(self.signals))
+
+
+def run_to_end(state: TrainState, run: Run) -> bool:
     """Trains to the last step; after SIGTERM or Ctrl-C saves and returns.
 
     Returns:
@@ -88,32 +82,33 @@ def run(loop: Loop) -> bool:
         UserError: the loss or a weight is not finite, and no rollbacks are left; or workers are at
             different steps.
     """
-    total = _make_total(loop.strategy)
-    _check_same_step(loop, total)
-    rollbacks = loop.max_rollbacks
-    with _told_to_stop() as told, _writer(loop) as write:
-        # What one worker wants, its SIGTERM say, all do at the same step.
-        def agree(wish: bool) -> bool:
-            return total(int(wish)) > 0
-
-        while not _run_to_end(loop, lambda: agree(bool(told)), agree, write):
-            used_up = int(loop.position.numpy())
-            prefix = native.resume(loop.checkpoint, loop.workdir)
-            if prefix is None or rollbacks == 0:
-                raise UserError(
-                    "the loss or the weights are not finite any more. The last good checkpoint is "
-                    f"{prefix or '(none yet)'}. Lower learning_rate or raise num_warmup_steps, or "
-                    "let the run skip such data with max_rollbacks."
-                )
+    total = _make_total(state.strategy)
+    if total(state.step) != state.step * state.strategy.num_replicas_in_sync:
+        raise UserError(
+            f"the workers are at different steps. All must see the same --workdir {run.workdir}."
+        )
+    run_updates = train_step.make_run_updates(state)
+    rollbacks = state.config.max_rollbacks
+    with _caught_signals() as signals, _metrics_writer(state, run.workdir) as write:
+        loop = _Loop(
+            state=state,
+            run=run,
+            manager=native.make_manager(
+                run.checkpoint, run.workdir, state.config.keep_checkpoint_max
+            ),
+            is_chief=devices.is_chief(state.strategy),
+            any_worker=lambda flag: total(int(flag)) > 0,
+            signals=signals,
+            write=write,
+        )
+        while not _run_while_finite(loop, run_updates):
+            _roll_back(loop, rollbacks)
             rollbacks -= 1
-            # The data since the checkpoint are left out: they may be what did it.
-            loop.position.assign(used_up)
-            loop.say(f"not finite: back to {prefix}, going on with the data after batch {used_up}")
-        return not agree(bool(told))
+        return not loop.is_interrupted()
 
 
 def _make_total(strategy: tf.distribute.Strategy) -> Callable[[int], int]:
-    """Returns what sums a number over the replicas of all workers."""
+    """Returns a function that sums a number over the replicas of all workers."""
 
     @tf.function
     def total(number: tf.Tensor) -> tf.Tensor:
@@ -123,148 +118,179 @@ def _make_total(strategy: tf.distribute.Strategy) -> Callable[[int], int]:
     return lambda number: int(total(tf.constant(number, tf.int64)))
 
 
-def _check_same_step(loop: Loop, total: Callable[[int], int]) -> None:
-    if total(loop.step) != loop.step * loop.strategy.num_replicas_in_sync:
-        raise UserError(
-            f"the workers are at different steps. All must see the same --workdir {loop.workdir}."
-        )
-
-
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[list[int]]:
+def _caught_signals() -> Iterator[list[int]]:
     """Within, SIGTERM and Ctrl-C only add to the yielded list; a second Ctrl-C interrupts."""
-    told: list[int] = []
+    signals: list[int] = []
 
-    def tell(number: int, _) -> None:
-        if number == signal.SIGINT and told:
+    def catch(number: int, _) -> None:
+        if number == signal.SIGINT and signals:
             raise KeyboardInterrupt
-        told.append(number)
+        signals.append(number)
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield told
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def _writer(loop: Loop) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """Yields what appends a record to the metrics; only one of several workers does."""
-    if not loop.is_chief:
+def _metrics_writer(
+    state: TrainState, workdir: str
+) -> Iterator[Callable[[Mapping[str, float]], None]]:
+    """Yields a function that appends a record to the metrics; it does nothing but on the chief."""
+    if not devices.is_chief(state.strategy):
         yield lambda record: None
         return
-    writer = tf.summary.create_file_writer(loop.workdir)
+    writer = tf.summary.create_file_writer(workdir)
     try:
-        yield lambda record: reports.write(loop.workdir, writer, record)
+        yield lambda record: reports.write(workdir, writer, record)
     finally:
         writer.close()
 
 
-def _run_to_end(
-    loop: Loop, told: Callable[[], bool], agree: Callable[[bool], bool], write: Callable
-) -> bool:
-    """Trains until done or told to stop; False if the loss or a weight is not finite."""
+def _roll_back(loop: _Loop, rollbacks: int) -> None:
+    """Restores the last checkpoint and leaves out the data since: they may be the cause."""
+    state, run = loop.state, loop.run
+    position = int(state.position.numpy())
+    prefix = native.resume(run.checkpoint, run.workdir)
+    if prefix is None or rollbacks == 0:
+        raise UserError(
+            "the loss or the weights are not finite any more. The last good checkpoint is "
+            f"{prefix or '(none yet)'}. Lower learning_rate or raise num_warmup_steps, or "
+            "let the run skip such data with max_rollbacks."
+        )
+    state.position.assign(position)
+    logging.info("not finite: back to %s, resuming with the data after batch %d", prefix, position)
+
+
+def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
+    """Trains until done or interrupted; returns False if the loss or a weight is not finite."""
+    state, run = loop.state, loop.run
     if loop.is_chief:
-        # At step 0 nothing was saved: what stands there was evaluated by a run that was killed.
-        reports.truncate(loop.workdir, loop.step or -1)
-    if loop.evaluate and loop.evaluate_first and loop.step == 0:
-        _evaluate(loop, 0, write)
-    if loop.evaluate and loop.step == loop.num_steps and agree(_was_left_out(loop)):
-        _evaluate(loop, loop.step, write)
-    if loop.step and _gives_up(loop, loop.step, agree):
+        # At step 0 nothing was saved: a run that was killed wrote all that stands there.
+        reports.truncate(run.workdir, state.step or -1)
+    _evaluate_what_is_missing(loop)
+    if state.step and _is_out_of_patience(loop, state.step):
         return True
-    first, before, start = loop.step, loop.step, time.monotonic()
-    clock = start
-    for step, totals in train_step.train(
-        loop.run_updates,
-        iter(loop.train_batches(int(loop.position.numpy()))),
-        loop.optimizer,
-        num_steps=loop.num_steps,
-        lengths=[length for length in _lengths(loop) if length],
-    ):
-        loop.position.assign_add(step - before)
+    config = state.config
+    first_step = before = state.step
+    start = loop_start = time.monotonic()
+    iterator = iter(run.train_batches(int(state.position.numpy())))
+    for step, totals in run_loops(state, run_updates, iterator, evaluates=run.evaluate is not None):
+        state.position.assign_add(step - before)
         if not all(math.isfinite(value) for value in totals.values()):
             return False
         now = time.monotonic()
         record = {
             "step": step,
-            **losses.means(totals, loop.names),
+            **losses.means(totals, state.objective.names),
             **{name: totals[name] for name in ("learning_rate", "gradient_norm", "weight_norm")},
-            "sequences_per_second": (step - before) * loop.batch_size / (now - clock),
-            "seconds_left": (loop.num_steps - step) * (now - start) / (step - first),
+            "sequences_per_second": (step - before) * config.train_batch_size / (now - loop_start),
+            "seconds_left": (config.num_train_steps - step) * (now - start) / (step - first_step),
         }
-        loop.say(reports.line(record, loop.num_steps))
-        write(record)
-        stopping = told()
-        over = _evaluate_and_save(loop, step, stopping, agree, write)
-        if stopping:
-            loop.say(f"told to stop at step {step}. Run the same command to go on.")
+        logging.info("%s", reports.line(record, config.num_train_steps))
+        loop.write(record)
+        interrupted = loop.is_interrupted()
+        is_over = _evaluate_and_save(loop, step, interrupted)
+        if interrupted:
+            logging.info("interrupted at step %d. Run the same command to resume.", step)
             return True
-        if over:
+        if is_over:
             break
-        before, clock = step, time.monotonic()
-    loop.say(f"done: step {loop.step}, checkpoints in {loop.workdir}")
+        before, loop_start = step, time.monotonic()
+    logging.info("done: step %d, checkpoints in %s", state.step, run.workdir)
     return True
 
 
-def _lengths(loop: Loop) -> tuple[int, int, int]:
-    return loop.steps_per_loop, loop.save_steps, loop.eval_steps if loop.evaluate else 0
+def run_loops(
+    state: TrainState, run_updates: RunUpdates, iterator: Any, *, evaluates: bool
+) -> Iterator[tuple[int, train_step.Totals]]:
+    """Yields the step and the totals after each loop of updates: the caller reports and saves.
+
+    A loop ends at every multiple of the config's intervals, whatever step it starts from.
+
+    Args:
+        state: of the run.
+        run_updates: see `train_step.make_run_updates`.
+        iterator: of batches for the replicas.
+        evaluates: whether there are evaluations between loops.
+    """
+    config = state.config
+    intervals = [config.steps_per_loop, config.save_checkpoints_steps]
+    if evaluates and config.eval_steps:
+        intervals.append(config.eval_steps)
+    while (step := state.step) < config.num_train_steps:
+        end = min(config.num_train_steps, *((step // n + 1) * n for n in intervals))
+        yield end, run_updates(iterator, end - step)
 
 
-def _evaluate_and_save(
-    loop: Loop, step: int, stopping: bool, agree: Callable[[bool], bool], write: Callable
-) -> bool:
-    """Does what is due at `step`; returns whether to give up.
+def _evaluate_what_is_missing(loop: _Loop) -> None:
+    """Evaluates initial weights, and the last step if the run was interrupted there."""
+    state, run = loop.state, loop.run
+    if run.evaluate is None:
+        return
+    if run.evaluates_first and state.step == 0:
+        _evaluate(loop, 0)
+    if state.step == state.config.num_train_steps:
+        is_missing = loop.is_chief and not reports.has_evaluation(run.workdir, state.step)
+        if loop.any_worker(is_missing):
+            _evaluate(loop, state.step)
+
+
+def _evaluate_and_save(loop: _Loop, step: int, interrupted: bool) -> bool:
+    """Does what is due at `step`; returns whether patience is at its end.
 
     Saves last: a run killed in between evaluates again.
     """
-    last = step == loop.num_steps
-    due = last or (loop.eval_steps > 0 and step % loop.eval_steps == 0)
-    evaluates = loop.evaluate is not None and due and not stopping
+    config, run = loop.state.config, loop.run
+    is_last = step == config.num_train_steps
+    is_due = is_last or (config.eval_steps > 0 and step % config.eval_steps == 0)
+    evaluates = run.evaluate is not None and is_due and not interrupted
     if evaluates:
-        _evaluate(loop, step, write)
-    over = evaluates and _gives_up(loop, step, agree)
-    if (last or stopping or over or step % loop.save_steps == 0) and loop.is_chief:
-        loop.say(f"saved {loop.manager.save(checkpoint_number=step)}")
-    return over
+        _evaluate(loop, step)
+    is_over = evaluates and _is_out_of_patience(loop, step)
+    is_saved = is_last or interrupted or is_over or step % config.save_checkpoints_steps == 0
+    if is_saved and loop.is_chief:
+        logging.info("saved %s", loop.manager.save(checkpoint_number=step))
+    return is_over
 
 
-def _was_left_out(loop: Loop) -> bool:
-    """Whether the last evaluation is missing: the run was told to stop at its last step."""
-    return loop.is_chief and not reports.has_evaluation(loop.workdir, loop.step)
-
-
-def _gives_up(loop: Loop, step: int, agree: Callable[[bool], bool]) -> bool:
+def _is_out_of_patience(loop: _Loop, step: int) -> bool:
     """Whether the best score is `patience` evaluations old."""
-    if not loop.patience:
+    run, eval_steps = loop.run, loop.state.config.eval_steps
+    if not run.patience:
         return False
-    path = os.path.join(loop.workdir, BEST, METRICS)
-    since = 0
-    if loop.is_chief and tf.io.gfile.exists(path):  # the chief alone has written it for sure
-        since = step - files.read_json(path, BEST)["step"]
-    over = agree(since >= loop.patience * loop.eval_steps > 0)
-    if over:
-        loop.say(f"no better {loop.best_by} in {loop.patience} evaluations up to step {step}")
-    return over
+    path = os.path.join(run.workdir, BEST, BEST_METRICS)
+    age = 0
+    if loop.is_chief and tf.io.gfile.exists(path):  # only the chief has written it for sure
+        age = step - files.read_json(path, BEST)["step"]
+    is_over = loop.any_worker(age >= run.patience * eval_steps > 0)
+    if is_over:
+        logging.info(
+            "no better %s in %d evaluations up to step %d", run.best_by, run.patience, step
+        )
+    return is_over
 
 
-def _evaluate(loop: Loop, step: int, write: Callable) -> None:
-    assert loop.evaluate
-    found = loop.evaluate()
-    numbers = (reports.number(name, value) for name, value in found.items())
-    loop.say(" | ".join([f"evaluation at step {step}", *numbers]))
-    write({"step": step, **{f"eval_{name}": value for name, value in found.items()}})
+def _evaluate(loop: _Loop, step: int) -> None:
+    assert loop.run.evaluate
+    metrics = loop.run.evaluate()
+    numbers = (reports.number(name, value) for name, value in metrics.items())
+    logging.info("%s", " | ".join([f"evaluation at step {step}", *numbers]))
+    loop.write({"step": step, **{f"eval_{name}": value for name, value in metrics.items()}})
     if loop.is_chief:
-        _keep_best(loop, step, found)
+        _save_if_best(loop.run, step, metrics)
 
 
-def _keep_best(loop: Loop, step: int, found: Metrics) -> None:
-    folder = os.path.join(loop.workdir, BEST)
-    path = os.path.join(folder, METRICS)
+def _save_if_best(run: Run, step: int, metrics: Metrics) -> None:
+    folder = os.path.join(run.workdir, BEST)
+    path = os.path.join(folder, BEST_METRICS)
     if tf.io.gfile.exists(path):
         best = files.read_json(path, BEST)
-        if best["step"] != step and best[loop.best_by] >= found[loop.best_by]:
+        if best["step"] != step and best[run.best_by] >= metrics[run.best_by]:
             return
-    native.make_manager(loop.checkpoint, folder, 1).save(checkpoint_number=step)
-    files.write_json(path, {"step": step, **found})
+    native.make_manager(run.checkpoint, folder, 1).save(checkpoint_number=step)
+    files.write_json(path, {"step": step, **metrics})

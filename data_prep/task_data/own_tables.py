@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
@@ -18,21 +18,21 @@ _MAX_FOUND_LABELS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns.
+    """The names of the columns, which programs take as flags.
 
     Attributes:
-        text: the text; of multiple choice, the passage.
-        second_text: the second of a pair; of multiple choice, the question.
-        label: the label.
-        id: what predictions are called by; without, the number of the row, from 0.
-        choices: of multiple choice, a column for each.
+        text: own: the text, or the passage
+        second_text: own: of a pair, or the question
+        label: own: the label
+        id: own: name of an example; default: number of its row
+        choices: own: one for each choice
     """
 
-    text: str = "text"
-    second_text: str | None = None
-    label: str = "label"
-    id: str | None = None
-    choices: tuple[str, ...] = ()
+    text: str = field(default="text", metadata={"flag": "text_column"})
+    second_text: str | None = field(default=None, metadata={"flag": "second_text_column"})
+    label: str = field(default="label", metadata={"flag": "label_column"})
+    id: str | None = field(default=None, metadata={"flag": "id_column"})
+    choices: tuple[str, ...] = field(default=(), metadata={"flag": "choice_columns"})
 
 
 def find(split: str, data_dir: str) -> str:

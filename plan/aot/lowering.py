@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from albert_tf.model import xla
 from albert_tf.pipelines import pretraining
-from albert_tf.train import train_state, train_step
+from albert_tf.train import train_step
+from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
 
 
@@ -56,16 +57,16 @@ def lower(settings: PretrainConfig, *, per_replica_batch: int, num_replicas: int
     """
     settings = dataclasses.replace(settings, train_batch_size=per_replica_batch)
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
-        parts = pretraining.build(settings, tf.distribute.get_strategy())
+        state = pretraining.make_train_state(settings, tf.distribute.get_strategy())
         specs = [
             tf.TensorSpec([per_replica_batch, *kind.shape], _narrowed(kind.dtype), name)
-            for name, kind in parts.spec.items()
+            for name, kind in state.features.items()
         ]
         told: list[str] = []
-        step = _make_step(parts, num_replicas, told)
+        step = _make_step(state, num_replicas, told)
         concrete = step.get_concrete_function(*specs)
         module = step.experimental_get_compiler_ir(*specs)(stage="stablehlo")
-    return _describe(parts, specs, concrete, told, module.encode(), num_replicas)
+    return _describe(state, specs, concrete, told, module.encode(), num_replicas)
 
 
 def _narrowed(dtype: tf.DType) -> tf.DType:
@@ -73,19 +74,9 @@ def _narrowed(dtype: tf.DType) -> tf.DType:
     return tf.int32 if dtype == tf.int64 else dtype
 
 
-def _make_step(parts: train_state.Parts, num_replicas: int, told: list[str]) -> Any:
+def _make_step(state: TrainState, num_replicas: int, told: list[str]) -> Any:
     """The step as a function of a flat list of tensors; writes its results' names to `told`."""
-    update = train_step.make_update(
-        parts.network,
-        parts.optimizer,
-        parts.objective,
-        parts.weights,
-        seed=parts.settings.seed,
-        max_grad_norm=parts.settings.max_grad_norm,
-        num_micro_batches=parts.settings.num_micro_batches,
-        num_branches=1,
-        num_replicas=num_replicas,
-    )
+    update = train_step.make_update(state, num_branches=1, num_replicas=num_replicas)
 
     def reduce(structure: Any) -> Any:
         if num_replicas == 1:
@@ -94,7 +85,7 @@ def _make_step(parts: train_state.Parts, num_replicas: int, told: list[str]) -> 
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*tensors):
-        batch = dict(zip(parts.spec, tensors, strict=True))
+        batch = dict(zip(state.features, tensors, strict=True))
         done = reduce(update(batch, _replica() if num_replicas > 1 else 0, reduce))
         told[:] = done
         return list(done.values())
@@ -121,11 +112,11 @@ def _replica() -> tf.Tensor:
     return graph.create_op("XlaReplicaId", [], [tf.int32]).outputs[0]
 
 
-def _describe(parts, specs, concrete, told, module, num_replicas) -> Lowered:
+def _describe(state, specs, concrete, told, module, num_replicas) -> Lowered:
     """Names what goes in and comes out: XLA keeps the order of the arguments and captures."""
-    variables = {id(weight.value.handle): weight.path for weight in parts.weights}
-    variables |= {id(slot.handle): name for name, slot in parts.optimizer.slots().items()}
-    iterations = parts.optimizer.iterations.value
+    variables = {id(weight.value.handle): weight.path for weight in state.weights}
+    variables |= {id(slot.handle): name for name, slot in state.optimizer.slots().items()}
+    iterations = state.optimizer.iterations.value
     variables[id(iterations.handle)] = "iterations"
     by_handle = {id(variable.handle): variable for variable in concrete.variables}
     batch = [_array(spec.name, spec) for spec in specs]

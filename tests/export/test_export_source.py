@@ -9,12 +9,11 @@ import tiny_exports
 import tiny_finetuning
 import tiny_run
 
-from albert_tf import config_io
+from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import run_dir
 from export import export_source, text_signatures
 
 
@@ -34,11 +33,11 @@ def write_run(folder, kind, vocabulary, *, more="", **changes):
     write(folder / "best", kind)
     lengths = {"max_seq_length": 9, "max_qa_length": 5}
     settings = tiny_finetuning.settings(**lengths, **changes)
-    config_io.save(settings, str(folder / run_dir.CONFIG))
+    config_io.save(settings, str(folder / run_files.RUN_CONFIG))
     name = tiny_finetuning.NAMES.get(kind, "own")
     labels = ",".join(f'"{x}"' for x in tiny_exports.LABELS.get(kind, ()))
     header = f'{{"task": "{name}", "kind": "{kind}", "labels": [{labels}]{more}}}'
-    (folder / run_dir.TASK).write_text(header)
+    (folder / run_files.TASK).write_text(header)
     (folder / "best" / "albert_config.json").unlink()
     tokenization.copy(vocabulary, str(folder / manifest.VOCABULARY))
     return str(folder)
@@ -119,8 +118,8 @@ def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
 def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
     write(tmp_path / "run" / best, "fill_mask")
     settings = tiny_run.settings(max_seq_length=11)
-    config_io.save(settings, str(tmp_path / "run" / run_dir.CONFIG))
-    (tmp_path / "run" / run_dir.RECORDS).write_text("[]")
+    config_io.save(settings, str(tmp_path / "run" / run_files.RUN_CONFIG))
+    (tmp_path / "run" / run_files.RECORDS).write_text("[]")
     found = export_source.read(str(tmp_path / "run"), "fill_mask")
     assert found.options.settings.max_seq_length == 11 < found.config.max_position_embeddings
     longer = export_source.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])

@@ -11,11 +11,10 @@ import tiny_checkpoints
 import tiny_run
 from tensorflow.python.saved_model import loader_impl
 
-from albert_tf import config_io
+from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from albert_tf.train import run_dir
 from export import hub_module
 
 TEXTS = ["The quick brown fox", "a b", ""]
@@ -221,7 +220,7 @@ def test_texts_are_no_longer_than_the_model_reads(exported, tmp_path):
 def test_of_a_run_the_best_checkpoint_is_taken(tmp_path):
     (tmp_path / "run").mkdir()
     write_checkpoint(tmp_path / "run" / "best")
-    config_io.save(tiny_run.settings(), str(tmp_path / "run" / run_dir.CONFIG))
+    config_io.save(tiny_run.settings(), str(tmp_path / "run" / run_files.RUN_CONFIG))
     assert "best" in hub_module.read(str(tmp_path / "run")).name
 
 

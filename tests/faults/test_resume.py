@@ -31,7 +31,7 @@ def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
         told = f"os.kill(os.getpid(), signal.{name})"
         child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=step, do=told)
         output = tiny_children.finish(child, exits)
-        assert (f"told to stop at step {step}" in output) == (exits == 0)
+        assert (f"interrupted at step {step}" in output) == (exits == 0)
         assert native.find_prefix(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
     tiny_run.run(data, tmp_path / "told", SETTINGS)
     tiny_run.assert_same_end(unbroken, tmp_path / "told")

@@ -25,7 +25,7 @@ run = tiny_finetuning.run_task
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert run(kind) is True
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "step 8/8" in said
     assert "new weights" in said
     names = set(os.listdir(tmp_path / "run"))
@@ -138,7 +138,7 @@ def test_steps_are_counted_from_passes(run, tmp_path):
 def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
     stuck = {"learning_rate": 1e-9, "num_train_steps": 40, "eval_steps": 2, "patience": 3}
     run(**stuck)
-    assert "no better accuracy in 3 evaluations up to step 8" in capsys.readouterr().out
+    assert "no better accuracy in 3 evaluations up to step 8" in capsys.readouterr().err
     assert native.find_newest(str(tmp_path / "run")).endswith("model.ckpt-8")
     before = tiny_run.metrics(tmp_path / "run")
     run(**stuck)  # is over already
@@ -150,9 +150,10 @@ def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
 def test_a_run_without_held_out_data(run, tmp_path):
     run(dev=None)
     assert not (tmp_path / "run/best").exists()
-    assert finetuned_model.read(
-        f"{tmp_path}/run", None, finetuned_model.Wishes()
-    ).contents.source == (f"{tmp_path}/run/model.ckpt-8")
+    model = finetuned_model.read_finetuned(
+        f"{tmp_path}/run", None, finetuned_model.ConfigOverrides()
+    )
+    assert model.checkpoint.source == f"{tmp_path}/run/model.ckpt-8"
 
 
 def test_files_without_labels_are_predicted(run, folders, vocabulary, tmp_path):

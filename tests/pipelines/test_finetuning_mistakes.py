@@ -96,7 +96,7 @@ def test_a_run_of_before_pairs_were_known_goes_on(run, vocabulary, tmp_path):
     run(train=train["now"], name="new")
     content = json.loads((tmp_path / "new" / "task.json").read_text())
     assert content["has_pairs"] is True
-    assert finetuned_model.read_run(f"{tmp_path}/new/model")[1].has_pairs is True
+    assert finetuned_model.read_finetuning_run(f"{tmp_path}/new/model")[1].has_pairs is True
     refused(run, r"belongs to a run with other --task", train=train["one"], name="new")
     assert run(train=train["before"], name="new")
 

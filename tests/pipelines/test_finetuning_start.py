@@ -8,7 +8,7 @@ from tiny_finetuning import METRICS, predict
 
 from albert_tf.checkpoints import formats, model_checkpoint, native
 from albert_tf.errors import UserError
-from albert_tf.records import manifest
+from albert_tf.records import manifest, task_table
 from albert_tf.tasks import predictions
 
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
@@ -23,7 +23,7 @@ def initial(vocabulary, **changes):
 def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
     start = initial(vocabulary)
     run(options=start, learning_rate=0.0, num_train_steps=1, num_warmup_steps=0)
-    said = "".join(capsys.readouterr()).splitlines()
+    said = capsys.readouterr().err.splitlines()
     assert "left out: the head masked_lm, 5 weights" in said
     assert "left out: the head sentence_order, 2 weights" in said
     assert "new: the head of the task, output_bias, output_weights" in said
@@ -42,7 +42,7 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     options = {"initial": what, "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run(name="with", options=options, **still)
-    assert "evaluation at step 0" in capsys.readouterr().out
+    assert "evaluation at step 0" in capsys.readouterr().err
     found = native.read_weights(f"{tmp_path}/with")
     np.testing.assert_array_equal(found["output_weights"], what.weights["output_weights"])
     run(name="without", options={"initial": what}, **still)
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_pat
     (tmp_path / "theirs").mkdir()
     formats.get_writer("google")(made, str(tmp_path / "theirs"))
     folder = folders[kind][1]
-    task = predictions.task_of(manifest.read(folder)["settings"])
+    task = task_table.from_header(manifest.read(folder)["settings"])
     sizes = {"max_seq_length": 14, "doc_stride": 5, "max_query_length": 2, "eval_batch_size": 4}
     sizes["dtype"] = "float32"
     scores = predict(tmp_path / "theirs", folder, tmp_path / "out", task=task, **sizes)

@@ -16,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
 from albert_tf.pipelines import pretraining
-from albert_tf.train import train_state
+from albert_tf.train import train_step
 from plan.aot import artifact, environment, lowering
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,8 @@ def description(lowered):
 
 
 def test_new_state_is_that_of_a_new_model(description):
-    parts = pretraining.build(SETTINGS, ONE)
-    state = {**weights_by_name(parts.network), **parts.optimizer.slots()}
+    state = pretraining.make_train_state(SETTINGS, ONE)
+    state = {**weights_by_name(state.model), **state.optimizer.slots()}
     inputs = {x["name"]: x for x in description["inputs"] if x["output"] is not None}
     assert inputs.keys() == state.keys() | {"iterations"}
     for name, variable in state.items():
@@ -141,9 +141,9 @@ def python_with_jax():
 
 def train(settings, examples):
     """With TensorFlow: the state before and after, and the loss of each step."""
-    parts = pretraining.build(settings, ONE)
-    variables = {**weights_by_name(parts.network), **parts.optimizer.slots()}
-    run_updates = train_state.make_run_updates(parts)
+    state = pretraining.make_train_state(settings, ONE)
+    variables = {**weights_by_name(state.model), **state.optimizer.slots()}
+    run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
     names = losses.pretraining_objective("sop").names
     before = {name: variable.numpy() for name, variable in variables.items()}

@@ -67,11 +67,11 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
 
 def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, of_eight):
     settings = tiny_run.settings(sentence_task="none")
-    parts = pretraining.build(settings, tf.distribute.get_strategy())
+    state = pretraining.make_train_state(settings, tf.distribute.get_strategy())
     reduced = of_eight.module.decode().count('"stablehlo.all_reduce"(')
     # The counts, the gradients, and what an update tells.
     told = sum(of is None for of in of_eight.state)
-    assert reduced == len(parts.objective.names) + len(parts.weights) + told
+    assert reduced == len(state.objective.names) + len(state.weights) + told
     assert "all_reduce" not in alone.module.decode()
 
 

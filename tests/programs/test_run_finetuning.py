@@ -224,7 +224,7 @@ def test_a_run_that_is_told_to_stop_is_not_evaluated(run, tmp_path, monkeypatch,
         patch.setattr("albert_tf.train.reports.line", line)
         assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
     said = capsys.readouterr().out
-    assert "told to stop at step 2" in said
+    assert "interrupted at step 2" in said
     assert "own dev | accuracy" not in said
     assert len(list((tmp_path / "run").glob("seed-*"))) == 1
     assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")

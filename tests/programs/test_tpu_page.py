@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.train import devices, run_dir
+from albert_tf.train import devices
 from albert_tf.train_config import PretrainConfig
 from plan.formula import chips
 
@@ -141,7 +141,7 @@ def test_a_machine_without_a_tpu_says_what_is_quoted():
     with pytest.raises(
         UserError, match=r"^train_batch_size 20 is not a multiple of 8 \(8 replicas"
     ):
-        run_dir.check_batches(settings, eight, evaluates=False)
+        devices.check_batches(settings, eight, evaluates=False)
 
 
 TINY = ["hidden_size=8", "embedding_size=6", "num_hidden_layers=1", "num_attention_heads=2"]

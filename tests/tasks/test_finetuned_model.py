@@ -40,10 +40,10 @@ def trained(tmp_path):
 
 
 def test_the_best_checkpoint_of_a_run_is_started_from_and_named(trained):
-    found = finetuned_model.read_initial(str(trained))
+    found = finetuned_model.read_initial_checkpoint(str(trained))
     assert (found.source, value(found)) == (f"{trained}/best/model.ckpt-0", 2)
     assert (
-        value(finetuned_model.read_initial(f"{trained}/model.ckpt-0")) == 1
+        value(finetuned_model.read_initial_checkpoint(f"{trained}/model.ckpt-0")) == 1
     )  # the one that is named
 
 
@@ -51,13 +51,13 @@ def test_of_a_published_folder_the_checkpoint_called_best_is_taken(tmp_path):
     tiny_checkpoints.write_config(tmp_path, made(0).config)
     for name, number in (("model.ckpt-best", 1), ("model.ckpt-7", 2)):
         tiny_checkpoints.save_v1(str(tmp_path / name), made(number).weights)
-    found = finetuned_model.read_initial(str(tmp_path))
+    found = finetuned_model.read_initial_checkpoint(str(tmp_path))
     assert (found.source, value(found)) == (str(tmp_path), 1)
 
 
 def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
-    return finetuned_model.settings(
-        task_table.get(task), initial, finetuned_model.Wishes(recipe, path, overrides)
+    return finetuned_model.resolve_config(
+        task_table.get(task), initial, finetuned_model.ConfigOverrides(recipe, path, overrides)
     )
 
 

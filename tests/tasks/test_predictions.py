@@ -35,7 +35,7 @@ def test_what_is_written_is_read(task, tmp_path):
     path = write(tmp_path / "found.json", task, FOUND[task])
     assert predictions.read(path) == content(task, FOUND[task])
     assert os.listdir(tmp_path) == ["found.json"]
-    assert predictions.task_of(predictions.read(path)) == task
+    assert task_table.from_header(predictions.read(path)) == task
 
 
 def test_an_ensemble_names_all_its_checkpoints(tmp_path):

@@ -9,12 +9,12 @@ from albert_tf.train_config import FinetuneConfig
 
 def test_one_run_has_the_folder_to_itself():
     settings = FinetuneConfig(seed=3)
-    assert seeds.runs(settings, "run", 1) == [(settings, "run")]
-    assert seeds.folders("run", 1) == ["run"]
+    assert seeds.make_runs(settings, "run", 1) == [(settings, "run")]
+    assert seeds.find_folders("run", 1) == ["run"]
 
 
 def test_several_runs_have_seeds_and_folders_of_their_own():
-    found = seeds.runs(FinetuneConfig(seed=3, patience=9), "run", 2)
+    found = seeds.make_runs(FinetuneConfig(seed=3, patience=9), "run", 2)
     assert found == [
         (FinetuneConfig(seed=3, patience=9), "run/seed-3"),
         (FinetuneConfig(seed=4, patience=9), "run/seed-4"),
@@ -24,22 +24,22 @@ def test_several_runs_have_seeds_and_folders_of_their_own():
 def test_folders_are_found_in_the_order_of_their_seeds(tmp_path):
     for name in ("seed-10", "seed-9", "seed-x", "other"):
         (tmp_path / name).mkdir()
-    assert seeds.folders(str(tmp_path), 2) == [f"{tmp_path}/seed-9", f"{tmp_path}/seed-10"]
+    assert seeds.find_folders(str(tmp_path), 2) == [f"{tmp_path}/seed-9", f"{tmp_path}/seed-10"]
     with pytest.raises(UserError, match=r"holds 2 runs \(seed-\*\), not 3"):
-        seeds.folders(str(tmp_path), 3)
+        seeds.find_folders(str(tmp_path), 3)
     with pytest.raises(UserError, match="holds 0 runs"):
-        seeds.folders(str(tmp_path / "nothing"), 2)
+        seeds.find_folders(str(tmp_path / "nothing"), 2)
 
 
 def test_summary(tmp_path):
     scores = {5: 0.6, 6: 0.9, 7: 0.7, 8: 0.8}
-    runs = [
-        seeds.Run(
+    results = [
+        seeds.Result(
             seed=seed, checkpoint="c", predictions=f"p{seed}", score=score, metrics={"f1": score}
         )
         for seed, score in scores.items()
     ]
-    lines = seeds.summarize(str(tmp_path), runs)
+    lines = seeds.summarize(str(tmp_path), results)
     found = json.loads((tmp_path / "summary.json").read_text())
     assert found["median"] == pytest.approx(0.75)
     assert found["mean"] == pytest.approx(0.75)

@@ -7,6 +7,7 @@ import types
 import pytest
 import replicas
 import tensorflow as tf
+import tiny_run
 
 from albert_tf.errors import UserError
 from albert_tf.train import devices
@@ -49,51 +50,69 @@ def test_description():
 
 def test_a_cpu_is_taken_without_being_asked(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert devices.strategy() is ONE
+    assert devices.choose_strategy() is ONE
 
 
 def test_a_tpu_that_is_not_there_is_one_line():
     with pytest.raises(
         UserError, match=r"^--tpu: no TPU 'local' .* requirements-tpu\.txt"
     ) as caught:
-        devices.strategy(tpu="local")
+        devices.choose_strategy(tpu="local")
     assert "\n" not in str(caught.value)
 
 
 def test_workers_that_make_no_sense_are_one_line(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{not json")
     with pytest.raises(UserError, match="TF_CONFIG does not describe workers") as caught:
-        devices.strategy()
+        devices.choose_strategy()
     assert "\n" not in str(caught.value)
 
 
 def test_compiling():
-    assert devices.compiles(ONE, None) is False  # a CPU is faster without
-    assert devices.compiles(ONE, True) is True
-    assert devices.compiles(replicas.two_replicas(), None) is False
+    two = replicas.two_replicas()
+    unset, compiled = tiny_run.settings(), tiny_run.settings(jit_compile=True)
+    assert devices.choose_jit_compile(unset, ONE) is False  # a CPU is faster without
+    assert devices.choose_jit_compile(compiled, ONE) is True
+    assert devices.choose_jit_compile(unset, two) is False
     with pytest.raises(UserError, match="one device only"):
-        devices.compiles(replicas.two_replicas(), True)
+        devices.choose_jit_compile(compiled, two)
 
 
 @pytest.mark.parametrize(
-    ("cores", "sizes", "parts"),
-    [(2, [16, 6], 2), (2, [16, 9], 1), (4, [6, 8], 1), (4, [4], 4), (64, [64], 1), (1, [3], 1)],
+    ("cores", "sizes", "slices"),
+    [
+        (2, [16, 6], 2),
+        (2, [16, 9], 1),
+        (4, [6, 8], 1),
+        (4, [4, 4], 4),
+        (64, [64, 64], 1),
+        (1, [3, 3], 1),
+    ],
 )
-def test_the_cores_of_a_cpu_share_the_rows(monkeypatch, cores, sizes, parts):
+def test_the_cores_of_a_cpu_share_the_rows(monkeypatch, cores, sizes, slices):
     monkeypatch.setattr(devices, "_num_cores", lambda: cores)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
-    assert devices.branches(ONE, sizes) == parts
-    assert devices.branches(ONE, sizes, jit_compile=True) == 1
-    assert devices.branches(replicas.two_replicas(), sizes) == 1
+
+    def choose(strategy=ONE, **changes):
+        train, evaluation = sizes
+        sizes_of_batches = {"train_batch_size": train, "eval_batch_size": evaluation}
+        config = tiny_run.settings(**{**sizes_of_batches, **changes})
+        return devices.choose_num_branches(config, strategy)
+
+    assert choose() == slices
+    assert choose(train_batch_size=2 * sizes[0], num_micro_batches=2) == slices
+    assert choose(jit_compile=True) == 1
+    assert choose(rematerialize=True) == choose(layer_loop=True) == 1
+    assert choose(replicas.two_replicas()) == 1
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "2")
-    assert devices.branches(ONE, sizes) == 1
+    assert choose() == 1
 
 
 def test_an_operation_has_the_thread_of_its_branch():
     program = """
 import tensorflow as tf
-from albert_tf import devices
+from albert_tf.train import devices
 devices.share_cores(1)
 assert tf.config.threading.get_intra_op_parallelism_threads() == 0  # as TensorFlow sees fit
 devices.share_cores(2)

@@ -58,7 +58,7 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
     assert "run_pretraining: worker 1 (127.0.0.1:" in last
     assert "has stopped, and so does worker 0" in last
     assert last.endswith(
-        "Run the same command on all workers: they go on from the last checkpoint."
+        "Run the same command on all workers: they resume from the last checkpoint."
     )
     before = tiny_run.metrics(tmp_path / "run")
     assert [record["step"] for record in before] == [2, 4, 6, 8]
@@ -83,7 +83,7 @@ def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments,
         tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=told
     )
     assert found == [0, 0, 0, 0]
-    assert "told to stop at step 4" in (tmp_path / "output-0").read_text()
+    assert "interrupted at step 4" in (tmp_path / "output-0").read_text()
     assert_same_training(tmp_path / "four", tmp_path / "one", last=4)
 
 

@@ -1,5 +1,7 @@
 """The update is the same however a batch is cut up, and on whatever it runs."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,8 +9,7 @@ import tiny_run
 from replicas import two_replicas
 
 from albert_tf.model import losses, weight_names
-from albert_tf.pipelines import pretraining
-from albert_tf.train import train_step
+from albert_tf.train import devices, eval_step, train_step, training_loop
 
 BATCH, UPDATES = 8, 3
 ONE = tf.distribute.get_strategy
@@ -30,36 +31,32 @@ def train(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    network, optimizer = tiny_run.network(strategy, albert, task=task, **options)
-    run_updates = train_step.make_run_updates(
+    state = tiny_run.train_state(
         strategy,
-        network,
-        optimizer,
-        losses.pretraining_objective(task),
-        pretraining.trained_weights(network, task),
-        seed=1,
-        max_grad_norm=0.1,
+        albert=albert,
+        sentence_task=task,
         num_micro_batches=num_micro_batches,
-        num_branches=num_branches,
         jit_compile=jit_compile,
+        max_grad_norm=0.1,
+        **options,
     )
+    run_updates = make_run_updates(state, num_branches)
     data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH * UPDATES))
     rows = BATCH // strategy.num_replicas_in_sync
     batches = strategy.distribute_datasets_from_function(
         lambda _: data.batch(rows, drop_remainder=True)
     )
-    loops = train_step.train(
-        run_updates,
-        iter(batches),
-        optimizer,
-        num_steps=UPDATES,
-        lengths=[2],
-    )
-    steps, totals = zip(*loops, strict=True)
-    assert steps == (2, 3)
-    weights = [w.numpy() for w in weight_names.weights_by_name(network).values()]
-    slots = [v.numpy() for _, v in sorted(optimizer.slots().items())]
-    return totals[-1], weights, slots
+    iterator = iter(batches)
+    run_updates(iterator, UPDATES - 1)
+    totals = run_updates(iterator, 1)
+    weights = [w.numpy() for w in weight_names.weights_by_name(state.model).values()]
+    slots = [v.numpy() for _, v in sorted(state.optimizer.slots().items())]
+    return totals, weights, slots
+
+
+def make_run_updates(state, num_branches):
+    with mock.patch.object(devices, "choose_num_branches", return_value=num_branches):
+        return train_step.make_run_updates(state)
 
 
 def assert_same(actual, expected, tolerance):
@@ -131,19 +128,8 @@ def test_dropout_is_the_same_when_recomputed_and_different_on_each_replica(plain
 def test_each_branch_has_dropout_of_its_own(dropout):
     def gradient_norm(rows, num_branches):
         albert = tiny_run.albert(hidden_dropout_prob=dropout)
-        network, optimizer = tiny_run.network(ONE(), albert)
-        run_updates = train_step.make_run_updates(
-            ONE(),
-            network,
-            optimizer,
-            losses.pretraining_objective("sop"),
-            network.trainable_weights,
-            seed=1,
-            max_grad_norm=1.0,
-            num_micro_batches=1,
-            num_branches=num_branches,
-            jit_compile=False,
-        )
+        state = tiny_run.train_state(ONE(), albert=albert)
+        run_updates = make_run_updates(state, num_branches)
         return run_updates(iter(tf.data.Dataset.from_tensors(rows)), 1)["gradient_norm"]
 
     once = tiny_run.examples(4)
@@ -160,34 +146,21 @@ def test_bfloat16_stays_near_float32(plain):
 
 
 def test_a_tiny_model_learns_64_examples_by_heart():
-    strategy = ONE()
     albert = tiny_run.albert(hidden_size=32, embedding_size=24)
-    network, optimizer = tiny_run.network(strategy, albert, num_train_steps=400)
-    objective = losses.pretraining_objective("sop")
-    run_updates = train_step.make_run_updates(
-        strategy,
-        network,
-        optimizer,
-        objective,
-        network.trainable_weights,
-        seed=1,
-        max_grad_norm=1.0,
-        num_micro_batches=1,
-        num_branches=2,
-        jit_compile=False,
-    )
+    state = tiny_run.train_state(ONE(), albert=albert, num_train_steps=400)
     data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
-    run_updates(iter(data.batch(64).repeat()), 400)
-    found = train_step.make_evaluate(strategy, network, objective, num_branches=1)(data.batch(16))
-    assert found["masked_lm_accuracy"] > 0.9
-    assert found["sentence_order_accuracy"] > 0.95
+    make_run_updates(state, 2)(iter(data.batch(64).repeat()), 400)
+    evaluate = eval_step.make_evaluate(ONE(), state.model, state.objective, num_branches=1)
+    metrics = evaluate(data.batch(16))
+    assert metrics["masked_lm_accuracy"] > 0.9
+    assert metrics["sentence_order_accuracy"] > 0.95
 
 
 @pytest.mark.parametrize(("make_strategy", "num_branches"), [(ONE, 1), (ONE, 2), (two_replicas, 1)])
 def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
     strategy = make_strategy()
     network, _ = tiny_run.network(strategy, tiny_run.albert())
-    evaluate = train_step.make_evaluate(
+    evaluate = eval_step.make_evaluate(
         strategy, network, losses.pretraining_objective("sop"), num_branches=num_branches
     )
     seven = tiny_run.examples(7)
@@ -203,7 +176,23 @@ def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
     assert padded["num_sentence_order"] == 7
     assert padded["num_masked_lm"] == seven["masked_lm_weights"].sum()
     outputs = network({name: tf.constant(v) for name, v in seven.items()})
-    hits = (
+    accuracy = (
         outputs["sentence_order_logits"].numpy().argmax(-1) == seven["next_sentence_labels"][:, 0]
     ).mean()
-    assert padded["sentence_order_accuracy"] == pytest.approx(hits)
+    assert padded["sentence_order_accuracy"] == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("evaluates", "steps"), [(True, [3, 4, 6, 8, 9, 11]), (False, [4, 6, 8, 11])]
+)
+def test_loops_end_at_the_multiples_of_all_intervals(evaluates, steps):
+    intervals = {"steps_per_loop": 4, "save_checkpoints_steps": 6, "eval_steps": 3}
+    state = tiny_run.train_state(ONE(), num_train_steps=11, **intervals)
+
+    def run_updates(iterator, num_updates):
+        state.optimizer.iterations.assign_add(num_updates)
+        return {"updates": num_updates}
+
+    loops = list(training_loop.run_loops(state, run_updates, None, evaluates=evaluates))
+    assert [step for step, _ in loops] == steps
+    assert sum(totals["updates"] for _, totals in loops) == 11

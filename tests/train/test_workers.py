@@ -42,7 +42,7 @@ vocabulary = tiny_finetuning.vocabulary
 def test_a_senseless_variable_is_one_line(monkeypatch, value, reason):
     monkeypatch.setenv("TF_CONFIG", value)
     with pytest.raises(UserError, match=f"^TF_CONFIG does not describe workers .*{reason}") as e:
-        multi_worker.strategy()
+        multi_worker.make_strategy()
     assert "\n" not in str(e.value)
 
 
@@ -50,7 +50,7 @@ def test_a_chief_comes_first(monkeypatch):
     value = '{"cluster": {"worker": ["b:2", "c:3"], "chief": ["a:1"]}, '
     monkeypatch.setenv("TF_CONFIG", value + '"task": {"type": "worker", "index": 0}}')
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    assert multi_worker._cluster(resolver) == CLUSTER
+    assert multi_worker.read_cluster(resolver) == CLUSTER
 
 
 def test_those_who_do_not_answer_are_named(capsys):
@@ -58,13 +58,13 @@ def test_those_who_do_not_answer_are_named(capsys):
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         there = f"127.0.0.1:{somebody.getsockname()[1]}"
         tasks = tuple(("worker", k) for k in range(4))
-        multi_worker._tell_who_is_missing(
+        multi_worker.report_missing_workers(
             multi_worker.Cluster((there, "own:1", nobody, "x"), tasks, 1)
         )
-        assert capsys.readouterr().out == f"waiting for worker 2 ({nobody}), worker 3 (x)\n"
-        multi_worker._tell_who_is_missing(multi_worker.Cluster((there, "own:1"), tasks[:2], 1))
-        multi_worker._tell_who_is_missing(multi_worker.Cluster(("own:1",), tasks[:1], 0))
-        assert not capsys.readouterr().out
+        assert capsys.readouterr().err == f"waiting for worker 2 ({nobody}), worker 3 (x)\n"
+        multi_worker.report_missing_workers(multi_worker.Cluster((there, "own:1"), tasks[:2], 1))
+        multi_worker.report_missing_workers(multi_worker.Cluster(("own:1",), tasks[:1], 0))
+        assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_those_who_do_not_answer_are_named(capsys):
     ],
 )
 def test_the_end_of_another_is_one_line(monkeypatch, error, named):
-    monkeypatch.setattr(multi_worker, "_of", lambda strategy: CLUSTER)
+    monkeypatch.setattr(multi_worker, "find_cluster", lambda strategy: CLUSTER)
     with pytest.raises(UserError) as e, multi_worker.together(ONE):
         raise error
     assert str(e.value).startswith(f"{named} has stopped, and so does worker 1 (b:2). ")
@@ -87,7 +87,7 @@ def test_the_end_of_another_is_one_line(monkeypatch, error, named):
     ("cluster", "message"), [(CLUSTER, "No space left on device"), (None, KILLED)]
 )
 def test_other_errors_pass(monkeypatch, cluster, message):
-    monkeypatch.setattr(multi_worker, "_of", lambda strategy: cluster)
+    monkeypatch.setattr(multi_worker, "find_cluster", lambda strategy: cluster)
     error = tf.errors.UnavailableError(None, None, message)
     with pytest.raises(tf.errors.UnavailableError) as e, multi_worker.together(ONE):
         raise error
@@ -108,7 +108,7 @@ def test_one_process_agrees_with_itself():
     ],
 )
 def test_the_first_difference(found, difference):
-    assert multi_worker._first_difference(found) == difference
+    assert multi_worker.find_difference(found) == difference
 
 
 @pytest.fixture
@@ -185,5 +185,5 @@ def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, 
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--workdir=w"]
     assert run_program(program, *given) != 0  # there is no such run
     assert told == [
-        {"--task": "rte", "--mode": ["predict"], "--num_seeds": 1, "--checkpoint": None}
+        {"--task": "rte", "--mode": ("predict",), "--num_seeds": 1, "--checkpoint": None}
     ]

@@ -1,0 +1,246 @@
+"""The program bin/run_finetuning: prepares the data, trains, evaluates, predicts."""
+
+import dataclasses
+import functools
+import math
+import os
+from dataclasses import field
+
+import tensorflow as tf
+
+from albert_tf import run_files
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.errors import UserError, require
+from albert_tf.pipelines import finetuning, task_evaluation
+from albert_tf.pipelines.finetuning import Inputs
+from albert_tf.records import task_dataset, task_table
+from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records.task_table import Task
+from albert_tf.tasks import finetuned_model, seeds
+from albert_tf.tasks.finetuned_model import ConfigOverrides, FinetunedModel
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import devices, multi_worker, reports
+from albert_tf.train_config import FinetuneConfig
+from data_prep.task_data import task_cache
+from data_prep.task_data.own_tables import Columns
+from data_prep.task_data.task_families import Source
+
+# The modes, and the split that each reads.
+MODES = {"train": "train", "eval": "dev", "predict": "test"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of the program, which makes flags of them.
+
+    Attributes:
+        data_dir: folder into which the task was unpacked
+        train_file: file of train, in place of --data_dir's
+        dev_file: file of dev, in place of --data_dir's
+        test_file: file of test, in place of --data_dir's
+        init_checkpoint: weights to start from, in any format of bin/convert_checkpoint; of a run,
+            the best
+        init_head: start from its head too, that of another task
+        allow_partial: regular expression of whole names that --init_checkpoint may lack
+        checkpoint: to evaluate; default: the best of --workdir
+        vocabulary: folder; default: that of the checkpoint
+        workdir: folder of the run
+        cache_dir: of records; default: beside --workdir
+        num_seeds: runs, in --workdir/seed-K
+        race_level: of race: middle, high or all
+        kind: own: or regression, multiple_choice
+        labels: own: in the order of their ids; default: as in train
+        tpu: run on a TPU
+        tpu_name: the TPU's name or address
+    """
+
+    task: str = field(metadata={"help": f"{', '.join(task_table.TASKS)} or own"})
+    mode: tuple[str, ...] = field(
+        default=("train", "eval"), metadata={"help": f"several of {', '.join(MODES)}"}
+    )
+    data_dir: str | None = None
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+    init_checkpoint: str | None = None
+    init_head: bool = False
+    allow_partial: str | None = None
+    checkpoint: str | None = None
+    vocabulary: str | None = None
+    workdir: str
+    cache_dir: str | None = None
+    config: ConfigOverrides = field(default_factory=ConfigOverrides)
+    num_seeds: int = field(default=1, metadata={"lower_bound": 1})
+    race_level: str = "all"
+    kind: str = "classification"
+    labels: tuple[str, ...] = ()
+    columns: Columns = field(default_factory=Columns)
+    tpu: bool = False
+    tpu_name: str = "local"
+
+    def __post_init__(self) -> None:
+        known = ", ".join(MODES)
+        require(bool(self.mode), f"--mode: 'nothing' is not one of {known}.")
+        for mode in sorted(self.mode):
+            require(mode in MODES, f"--mode: {mode!r} is not one of {known}.")
+        if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
+            raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
+        for mode in self.mode:
+            if not self.data_dir and not self.split_file(MODES[mode]):
+                raise UserError(
+                    f"--mode={mode} needs --{MODES[mode]}_file or --data_dir. Give one, or name "
+                    "other modes."
+                )
+
+    def split_file(self, split: str) -> str | None:
+        """The file that is named for a split."""
+        named = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+        return named.get(split)
+
+    def splits(self, task: Task, mode: str) -> tuple[str, ...]:
+        """The splits that a mode reads: a file that is named is all of it."""
+        split = MODES[mode]
+        return (split,) if self.split_file(split) else task_table.split_halves(task.name, split)
+
+    def source(self, split: str) -> Source:
+        return Source(
+            data_dir=self.data_dir,
+            input_file=self.split_file(split),
+            level=self.race_level,
+            columns=self.columns,
+        )
+
+    @property
+    def cache_folder(self) -> str:
+        beside = os.path.join(os.path.dirname(self.workdir.rstrip("/")), "cache")
+        return self.cache_dir or beside
+
+
+def run(arguments: Arguments) -> None:
+    """Does what the modes say, for each seed; prints scores.
+
+    Raises:
+        UserError: something in the arguments or the files is wrong.
+    """
+    task = _find_task(arguments)
+    initial = config = None
+    if "train" in arguments.mode:
+        # The config first: its mistakes need not wait for a TPU or for other workers.
+        assert task is not None
+        if arguments.init_checkpoint:
+            initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
+        config = finetuned_model.resolve_config(task, initial, arguments.config)
+        runs = seeds.make_runs(config, arguments.workdir, arguments.num_seeds)
+        workdirs = [workdir for _, workdir in runs]
+    else:
+        workdirs = seeds.find_folders(arguments.workdir, arguments.num_seeds)
+    strategy = devices.choose_strategy(tpu=arguments.tpu_name if arguments.tpu else None)
+    with multi_worker.together(strategy):
+        # What the runs themselves cannot compare: which of them there are.
+        names = ("task", "mode", "num_seeds", "checkpoint")
+        values = {f"--{name}": getattr(arguments, name) for name in names}
+        multi_worker.check_same(strategy, values)
+        if task is not None and config is not None:
+            is_done = _train(arguments, task, strategy, config, initial)
+            if not is_done:
+                return
+        if arguments.mode == ("train",):
+            return
+        results = [_evaluate(arguments, task, strategy, workdir) for workdir in workdirs]
+        if len(results) > 1 and "eval" in arguments.mode:
+            print("\n".join(seeds.summarize(arguments.workdir, results)))
+
+
+def _find_task(arguments: Arguments) -> Task | None:
+    """The task; None if it is the user's own and the checkpoint has it."""
+    if arguments.task != task_table.OWN:
+        return task_table.get(arguments.task)
+    has_labels = arguments.labels or arguments.kind != task_table.CLASSIFICATION
+    if "train" not in arguments.mode and not has_labels:
+        return None
+    return task_cache.own_task(arguments.kind, arguments.source("train"), arguments.labels)
+
+
+def _prepare(
+    arguments: Arguments, task: Task, split: str, config: FinetuneConfig, tokenizer: Tokenizer
+) -> TaskDataset:
+    source, cache = arguments.source(split), arguments.cache_folder
+    folder = task_cache.prepare(task, split, source, tokenizer, cache, lengths=config)
+    return task_dataset.read(folder)
+
+
+def _train(
+    arguments: Arguments,
+    task: Task,
+    strategy: tf.distribute.Strategy,
+    config: FinetuneConfig,
+    initial: ModelCheckpoint | None,
+) -> bool:
+    """Trains the run of each seed; returns whether all came to their end."""
+    vocabulary, tokenizer = finetuned_model.find_vocabulary(
+        initial, arguments.vocabulary, arguments.cache_folder
+    )
+    # All that will be read, so that a mistake in the last file is not found after the training.
+    splits = [split for mode in arguments.mode for split in arguments.splits(task, mode)]
+    splits += ["dev"] if arguments.data_dir or arguments.dev_file else []
+    datasets = {
+        split: _prepare(arguments, task, split, config, tokenizer)
+        for split in dict.fromkeys(splits)
+    }
+    inputs = Inputs(
+        train=datasets["train"],
+        dev=datasets.get("dev"),
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        initial=initial,
+        init_head=arguments.init_head,
+        allow_partial=arguments.allow_partial,
+    )
+    runs = seeds.make_runs(config, arguments.workdir, arguments.num_seeds)
+    return all(finetuning.run(one, strategy, inputs, workdir) for one, workdir in runs)
+
+
+def _evaluate(
+    arguments: Arguments, task: Task | None, strategy: tf.distribute.Strategy, workdir: str
+) -> seeds.Result:
+    """Evaluates and predicts with the checkpoint of a run."""
+    path = arguments.checkpoint or workdir
+    model = finetuned_model.read_finetuned(path, task, arguments.config)
+    # The user's own labels are in the run; of published tasks, a model of another may predict one.
+    if arguments.task == task_table.OWN or task is None:
+        task = model.task
+    if arguments.labels and arguments.labels != model.task.labels:
+        known = ",".join(model.task.labels)
+        raise UserError(f"--labels: the model has {known}. Name these, or leave --labels out.")
+    tokenizer = finetuned_model.read_tokenizer(model.checkpoint, arguments.vocabulary)
+    evaluate = functools.partial(_evaluate_split, strategy=strategy, workdir=workdir)
+    scores = {}
+    for mode in ("eval", "predict"):
+        for split in arguments.splits(task, mode) if mode in arguments.mode else ():
+            dataset = _prepare(arguments, task, split, model.config, tokenizer)
+            scores[split] = evaluate(model, dataset, scored=mode == "eval")
+    dev = scores.get("dev", {})
+    return seeds.Result(
+        seed=model.config.seed,
+        checkpoint=model.checkpoint.source,
+        predictions=os.path.join(workdir, run_files.predictions_file("dev")),
+        score=dev.get(task.best_by, math.nan),
+        metrics=dev,
+    )
+
+
+def _evaluate_split(
+    model: FinetunedModel,
+    dataset: TaskDataset,
+    *,
+    strategy: tf.distribute.Strategy,
+    workdir: str,
+    scored: bool,
+) -> dict[str, float]:
+    """Evaluates one split and prints its scores."""
+    scores, path = task_evaluation.evaluate(model, strategy, dataset, workdir, scored=scored)
+    if devices.is_chief(strategy):
+        numbers = [reports.number(name, value) for name, value in scores.items()]
+        header = f"{dataset.task.name} {dataset.split}"
+        print(" | ".join([header, *numbers, model.checkpoint.source, path]), flush=True)
+    return scores

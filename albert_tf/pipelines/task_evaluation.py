@@ -1,0 +1,129 @@
+"""Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import files, run_files
+from albert_tf.checkpoints import matching, model_checkpoint
+from albert_tf.model import task_heads
+from albert_tf.model.task_model import AlbertForTask
+from albert_tf.records import task_dataset, task_table
+from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records.task_table import Task
+from albert_tf.tasks import inference, predictions
+from albert_tf.tasks.finetuned_model import FinetunedModel
+from albert_tf.train import devices, multi_worker
+from albert_tf.train_config import FinetuneConfig
+
+
+class Evaluation(NamedTuple):
+    """The result of an evaluation.
+
+    Attributes:
+        scores: {metric: value}; none if the dataset was not scored.
+        predictions_file: path of the predictions.
+    """
+
+    scores: dict[str, float]
+    predictions_file: str
+
+
+def evaluate(
+    model: FinetunedModel,
+    strategy: tf.distribute.Strategy,
+    dataset: TaskDataset,
+    output_dir: str,
+    *,
+    scored: bool,
+) -> Evaluation:
+    """Predicts a task dataset, and scores the predictions.
+
+    Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
+    of another task than the model's `predictions-SPLIT-TASK.json`. Metrics are
+
+        {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
+
+    Args:
+        model: with the head of the task.
+        strategy: see `devices.choose_strategy`.
+        dataset: of the model's task; of a model of MNLI, also of its diagnostic.
+        output_dir: is made if need be.
+        scored: whether the dataset has labels, to score the predictions with.
+
+    Raises:
+        UserError: model and dataset do not agree, or there are no labels to score with.
+    """
+    config, checkpoint = model.config, model.checkpoint
+    task_dataset.check_task(dataset, model.task)
+    own = model_checkpoint.load_tokenizer(checkpoint)
+    sha256 = own.sha256 if own else dataset.manifest["vocabulary"]["sha256"]
+    task_dataset.check_config(dataset, config, sha256, checkpoint.source)
+    if scored:
+        task_dataset.check_labelled(dataset)
+    devices.check_batches(config, strategy, evaluates=True)
+    data = {f"data.{name}": value for name, value in describe_data(dataset).items()}
+    multi_worker.check_same(strategy, data | {"scored": scored})
+    num_branches = devices.choose_num_branches(config, strategy)
+    devices.share_cores(num_branches)
+    with strategy.scope():
+        network, _ = make_model(config, model.task)
+    matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
+    predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
+    predicted = predict()
+    scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
+    # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
+    split, other = dataset.split, dataset.task != model.task
+    name = f"{split}-{dataset.task.name}" if other else split
+    path = os.path.join(output_dir, run_files.predictions_file(name))
+    if devices.is_chief(strategy):
+        tf.io.gfile.makedirs(output_dir)
+        predictions.write(path, dataset.task, predicted, split=split, checkpoint=checkpoint.source)
+        if scores:
+            metrics_path = os.path.join(output_dir, run_files.metrics_file(name))
+            _write_metrics(metrics_path, dataset, scores, checkpoint=checkpoint.source)
+    return Evaluation(scores, path)
+
+
+def _write_metrics(
+    path: str, dataset: TaskDataset, scores: Mapping[str, float], *, checkpoint: str
+) -> None:
+    content = {
+        "task": dataset.task.name,
+        "split": dataset.split,
+        "checkpoint": checkpoint,
+        "num_examples": len(dataset.examples),
+        "metrics": dict(scores),
+    }
+    files.write_json(path, content)
+
+
+def describe_data(dataset: TaskDataset) -> dict[str, Any]:
+    """What identifies a dataset, as JSON values."""
+    return {"folder": os.path.basename(dataset.path), "num_records": dataset.num_records}
+
+
+def head_name(config: FinetuneConfig, task: Task) -> str:
+    """The head of the task's model, a key of `task_heads.HEADS`."""
+    if task.kind == task_table.SPAN_OR_NONE and config.null_answer == "null_score":
+        return task_table.SPAN
+    return task.kind
+
+
+def make_model(config: FinetuneConfig, task: Task) -> tuple[AlbertForTask, list[keras.Variable]]:
+    """A model with the head of a task, and those of its weights that are trained."""
+    sizes = task_heads.HeadSizes(len(task.labels), config.start_n_top, config.end_n_top)
+    model = AlbertForTask(
+        config.albert,
+        head_name(config, task),
+        sizes,
+        seed=config.seed,
+        rematerialize=config.rematerialize,
+        layer_loop=config.layer_loop,
+        dtype=config.dtype,
+    )
+    return model, model.trained_weights()

@@ -1,0 +1,20 @@
+"""Names of the files in the folder of a run."""
+
+RUN_CONFIG = "config.json"
+# What else a run was made with: of pre-training; of fine-tuning.
+RECORDS = "records.json"
+TASK, TRAINING_DATA = "task.json", "training_data.json"
+METRICS_LOG = "metrics.jsonl"
+# The best checkpoint and its metrics.
+BEST, BEST_METRICS = "best", "metrics.json"
+EVALUATION = "evaluation.json"
+# Several runs of fine-tuning that differ in their seeds.
+SUMMARY = "summary.json"
+
+
+def metrics_file(split: str) -> str:
+    return f"metrics-{split}.json"
+
+
+def predictions_file(split: str) -> str:
+    return f"predictions-{split}.json"

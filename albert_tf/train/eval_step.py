@@ -1,0 +1,76 @@
+"""Evaluation and prediction of whole datasets on the replicas of a strategy."""
+
+from collections.abc import Callable, Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.model import losses
+from albert_tf.records import features
+from albert_tf.train.train_step import SUM, Totals, add_structures, split_rows, to_floats
+
+# Features that a prediction keeps beside the outputs.
+_KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
+
+
+def make_evaluate(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    objective: losses.Objective,
+    *,
+    num_branches: int,
+) -> Callable[[Iterable], dict[str, float]]:
+    """Returns `evaluate(batches)` -> `losses.means` over all real examples, and their counts."""
+
+    def evaluate_rows(rows):
+        return {**objective.sums(model(rows), rows), **objective.counts(rows)}
+
+    def evaluate_replica(batch):
+        return add_structures(evaluate_rows(rows) for rows in split_rows(batch, num_branches))
+
+    @tf.function
+    def run_batch(batch):
+        results = strategy.run(evaluate_replica, args=(batch,))
+        return {name: strategy.reduce(SUM, value, axis=None) for name, value in results.items()}
+
+    def evaluate(batches: Iterable) -> dict[str, float]:
+        totals: Totals = {}
+        for batch in batches:
+            for name, value in to_floats(run_batch(batch)).items():
+                totals[name] = totals.get(name, 0.0) + value
+        counts = {f"num_{name}": totals[name] for name in objective.names}
+        return {**losses.means(totals, objective.names), **counts}
+
+    return evaluate
+
+
+def make_predict(
+    strategy: tf.distribute.Strategy, model: keras.Model, *, num_branches: int
+) -> Callable[[Iterable], dict[str, np.ndarray]]:
+    """Returns `predict(batches)` -> the model's outputs of all real examples, in their order.
+
+    They are {name: [N, ...]}, with `unique_ids` if the batches have them.
+    """
+
+    def predict_rows(rows):
+        return {**{name: rows[name] for name in _KEPT if name in rows}, **model(rows)}
+
+    def predict_replica(batch):
+        slices = [predict_rows(rows) for rows in split_rows(batch, num_branches)]
+        return {name: tf.concat([rows[name] for rows in slices], 0) for name in slices[0]}
+
+    @tf.function
+    def run_batch(batch):
+        return strategy.run(predict_replica, args=(batch,))
+
+    def predict(batches: Iterable) -> dict[str, np.ndarray]:
+        outputs: dict[str, list[np.ndarray]] = {}
+        for batch in batches:
+            whole = {name: strategy.gather(x, axis=0) for name, x in run_batch(batch).items()}
+            is_real = whole.pop(features.IS_REAL_EXAMPLE).numpy() > 0
+            for name, tensor in whole.items():
+                outputs.setdefault(name, []).append(tensor.numpy()[is_real])
+        return {name: np.concatenate(arrays) for name, arrays in outputs.items()}
+
+    return predict

@@ -1,0 +1,108 @@
+"""Starts or resumes a training run in its folder."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints import model_checkpoint, native
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.records import input_pipeline
+from albert_tf.train import devices, run_dir, training_loop
+from albert_tf.train.run_dir import RunIdentity
+from albert_tf.train.train_state import TrainState
+
+
+class InitialWeights(NamedTuple):
+    """The weights that a new run starts from.
+
+    Attributes:
+        read: reads the checkpoint.
+        assign: sets the model's weights to those of the checkpoint.
+        evaluates: whether to evaluate them before the first update.
+    """
+
+    read: Callable[[], ModelCheckpoint]
+    assign: Callable[[ModelCheckpoint], object]
+    evaluates: bool
+
+
+def train(
+    state: TrainState,
+    identity: RunIdentity,
+    train_files: Sequence[str],
+    initial: InitialWeights | None,
+    *,
+    evaluate: Callable[[], dict[str, float]] | None,
+    best_by: str,
+    patience: int = 0,
+) -> bool:
+    """Trains to the last step, or resumes; see `training_loop.run_to_end`.
+
+    Args:
+        state: of the run.
+        identity: of the run; `run_dir.check` accepted it.
+        train_files: record files.
+        initial: the weights to start from if the folder has no checkpoint yet; None for new ones.
+        evaluate, best_by, patience: see `training_loop.Run`.
+
+    Raises:
+        UserError: the weights do not fit, or the loss is not finite any more.
+        tf.errors.DataLossError: a record file is damaged.
+    """
+    workdir = identity.workdir
+    checkpoint = native.make_checkpoint(state.model, state.optimizer, state.position)
+    resumed = native.resume(checkpoint, workdir)
+    start = f"resumed from {resumed}" if resumed else "new weights"
+    imported = None if resumed else initial
+    if imported is not None:
+        start = _import_weights(imported, identity)
+    if devices.is_chief(state.strategy):
+        run_dir.write(identity)
+    logging.info(
+        "%s parameters | %s | %s | %s | output in %s",
+        f"{state.model.count_params():,}",
+        devices.describe(state.strategy),
+        state.config.dtype,
+        start,
+        workdir,
+    )
+    if state.step < state.config.num_train_steps:
+        logging.info("the first update compiles the model, which takes a while")
+    run = training_loop.Run(
+        workdir=workdir,
+        checkpoint=checkpoint,
+        train_batches=lambda position: _distribute_batches(state, train_files, position),
+        evaluate=evaluate,
+        best_by=best_by,
+        patience=patience,
+        evaluates_first=imported is not None and imported.evaluates,
+    )
+    return training_loop.run_to_end(state, run)
+
+
+def _import_weights(initial: InitialWeights, identity: RunIdentity) -> str:
+    """Sets the model's weights to those of a checkpoint of any format; returns its path."""
+    checkpoint = initial.read()
+    model_checkpoint.log_summary(checkpoint)
+    run_dir.check_initial(identity, checkpoint)
+    initial.assign(checkpoint)
+    return checkpoint.source
+
+
+def _distribute_batches(state: TrainState, paths: Sequence[str], position: int):
+    config = state.config
+
+    def make_batches() -> tf.data.Dataset:
+        return input_pipeline.train_batches(
+            paths,
+            batch_size=config.train_batch_size,
+            seed=config.seed,
+            shuffle_buffer_size=config.shuffle_buffer_size,
+            position=position,
+        )
+
+    return input_pipeline.distribute(
+        state.strategy, make_batches, state.features, batch_size=config.train_batch_size
+    )
