@@ -151,7 +151,8 @@ def convert(
     with files.cleaning_up():
         checkpoint = read(source, from_format)
         model_checkpoint.log_summary(checkpoint)
-        shapes = weight_names.wanted(checkpoint.config, checkpoint.weights.keys())
+        names = checkpoint.weights.keys()
+        shapes = weight_names.expected_shapes(checkpoint.config, names)
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
         unsupported = FORMATS[to_format].list_unsupported(checkpoint)

@@ -1,4 +1,4 @@
-"""ALBERT and the model that is pre-trained."""
+"""The encoder ALBERT, and the model that is pre-trained."""
 
 import random
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Batch = Mapping[str, tf.Tensor]
 
 
 class Albert(keras.Model):
-    """The encoder: a batch of ids -> one vector for each token, and one for the whole.
+    """The encoder: a batch of ids -> a vector for each token, and one for the sequence.
 
         model = Albert(PRESETS["albert_base_v2"])
         outputs = model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
@@ -27,15 +27,14 @@ class Albert(keras.Model):
         pooled_output    [B, D], tanh(dense(first token))
         encoder_outputs  list of [B, S, D], one for each block
 
-    With `positions=` ([B, R] integers) the last block computes no other tokens than the first and
-    these, which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs`
-    [B, 1 + R, D]. With `pooled=False` there is no `pooled_output`, and a graph reads no weights of
-    the pooler.
+    With `positions=` ([B, R] integers) the last block computes only the first token and these,
+    which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs` [B, 1 + R, D].
+    With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
 
     Args:
         config: the model.
         seed: of the initial weights.
-        rematerialize: keep the input of each block only, and compute the rest again for gradients.
+        rematerialize: keep only the input of each block, and compute the rest again for gradients.
         layer_loop: the same in one loop over the layers, which must share all their weights; in
             training `encoder_outputs` is then the last block's alone.
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
@@ -80,16 +79,19 @@ class Albert(keras.Model):
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
         outputs = self.encoder(x, mask, training=training, seed=seed, positions=positions)
-        whole = [tf.shape(ids)[0], tf.shape(ids)[1], self.config.hidden_size]
-        last = whole if positions is None else [whole[0], tf.shape(positions)[1], whole[2]]
-        shapes = [whole] * (len(outputs) - 1) + [last]
-        outputs = [tf.reshape(x, shape) for x, shape in zip(outputs, shapes, strict=True)]
+        batch_size, size = tf.shape(ids)[0], self.config.hidden_size
+        last_tokens = tf.shape(ids if positions is None else positions)[1]
+        num_tokens = [tf.shape(ids)[1]] * (len(outputs) - 1) + [last_tokens]
+        outputs = [
+            tf.reshape(x, [batch_size, tokens, size])
+            for x, tokens in zip(outputs, num_tokens, strict=True)
+        ]
         last = outputs[-1]
-        found = {
+        vectors = {
             "sequence_output": last if positions is None else last[:, 1:],
             "encoder_outputs": outputs,
         }
-        return found | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else found
+        return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
 
     def _check(self, ids, training, seed) -> None:
         longest = self.config.max_position_embeddings
@@ -123,7 +125,9 @@ class AlbertForPretraining(keras.Model):
             self.masked_lm = pretraining_heads.MaskedLm(
                 config, rng, self.albert.embeddings, **options
             )
-            self.sentence_order = pretraining_heads.SentenceOrder(config, rng, **options)
+            self.sentence_order = pretraining_heads.SentenceOrder(
+                config, rng, 2, name="seq_relationship", **options
+            )
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:

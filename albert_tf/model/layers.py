@@ -39,6 +39,9 @@ def scope(path: str) -> Iterator[None]:
 class AlbertLayer(keras.layers.Layer):
     """Makes weights in the constructor, from `rng`; casts nothing by itself."""
 
+    # Whether weights' names begin with the layer's; those of published task heads do not.
+    has_scoped_names = True
+
     def __init__(self, config: AlbertConfig, rng: random.Random, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.config = config
@@ -54,8 +57,10 @@ class AlbertLayer(keras.layers.Layer):
             initializer = keras.initializers.TruncatedNormal(
                 stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
             )
-        kwargs = {"autocast": False, "dtype": "float32" if len(shape) == 1 else self.variable_dtype}
-        return self.add_weight(name=name, shape=shape, initializer=initializer, **kwargs)
+        make = self.add_weight if self.has_scoped_names else keras.Variable
+        dtype = "float32" if len(shape) == 1 else self.variable_dtype
+        options = {"shape": shape, "dtype": dtype, "autocast": False}
+        return make(name=name, initializer=initializer, **options)
 
 
 class DenseWeights(NamedTuple):

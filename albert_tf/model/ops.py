@@ -1,9 +1,12 @@
 """Performance-critical ops with custom gradients; plain references in tests/model/test_ops.py.
 
-On a CPU each elementary operation walks through memory again: TensorFlow's own GELU with its
+On a CPU each elementary operation reads and writes memory again: TensorFlow's own GELU with its
 gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
 cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
 (docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes rounding alone.
+
+`fused` ops are for training. Without it an op is plain TensorFlow, which merges it into the product
+before it, and which runs where there is no XLA: inference and exported graphs.
 """
 
 import functools
@@ -36,7 +39,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
 
 
 @xla.compiled
-def _gelu_and_slope(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _gelu_and_slope(x):
     y = tf.cast(x, tf.float32)
     s = tf.sigmoid(_GELU_SLOPE * y * (1.0 + _GELU_CUBIC * y * y))
     slope = s + y * s * (1.0 - s) * _GELU_SLOPE * (1.0 + 3.0 * _GELU_CUBIC * y * y)
@@ -51,17 +54,11 @@ def _fused_gelu(x: tf.Tensor) -> Any:
 
 
 def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """The tanh approximation of GELU, as published.
-
-    Args:
-        x: any shape.
-        fused: as one loop, for training. Without it, inference graphs keep the operation that
-            TensorFlow merges into the product before it.
-    """
+    """The tanh approximation of GELU, as published; any shape."""
     return _fused_gelu(x) if fused else tf.nn.gelu(x, approximate=True)
 
 
-def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _normalize(x):
     """[T, D] -> rows of mean 0 and variance 1 in float32, and 1 / standard deviation [T, 1]."""
     y = tf.cast(x, tf.float32)
     centred = y - tf.reduce_mean(y, -1, keepdims=True)
@@ -70,18 +67,18 @@ def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return centred * scale, scale
 
 
-def _plain_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    return tf.cast(_normalized(x)[0] * gamma + beta, x.dtype)
+def _plain_layer_norm(x, gamma, beta):
+    return tf.cast(_normalize(x)[0] * gamma + beta, x.dtype)
 
 
-_layer_norm = xla.compiled(_plain_layer_norm)
+_compiled_layer_norm = xla.compiled(_plain_layer_norm)
 
 
-def _known_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    """The operations, in their order, that TensorFlow on a CPU knows and merges into one.
+def _served_layer_norm(x, gamma, beta):
+    """The pattern of operations that TensorFlow on a CPU merges into one: a quarter of the time.
 
-    A quarter of the time of the plain ones. Rows are normalised as channels of a batch of one;
-    sums are float32, and the result is rounded to the type of `x` before gamma and beta.
+    Rows are normalized as channels of a batch of one; sums are float32, and the result is rounded
+    to the type of `x` before gamma and beta.
     """
     rows, size = tf.shape(x)[0], x.shape[1]
     y, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -97,10 +94,8 @@ def _known_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Ten
 
 
 @xla.compiled
-def _layer_norm_gradient(
-    x: tf.Tensor, gamma: tf.Tensor, upstream: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    normalized, scale = _normalized(x)
+def _layer_norm_gradient(x, gamma, upstream):
+    normalized, scale = _normalize(x)
     dy = tf.cast(upstream, tf.float32)
     dn = dy * gamma
     mean = tf.reduce_mean(dn, -1, keepdims=True)
@@ -111,31 +106,29 @@ def _layer_norm_gradient(
 
 @xla.custom_gradient
 def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-    return _layer_norm(x, gamma, beta), lambda upstream: _layer_norm_gradient(x, gamma, upstream)
+    y = _compiled_layer_norm(x, gamma, beta)
+    return y, lambda upstream: _layer_norm_gradient(x, gamma, upstream)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) -> tf.Tensor:
-    """LayerNorm over the last axis with epsilon 1e-12, in float32 whatever the type of `x`.
+    """LayerNorm of x [T, D] with epsilon 1e-12, in float32 whatever the type of x.
 
-    Args:
-        x: [T, D].
-        gamma, beta: [D], float32.
-        fused: as one loop, for training.
+    `gamma` and `beta` are [D], float32.
     """
     if not xla.has_custom_gradients():
-        return _known_layer_norm(x, gamma, beta)
+        return _served_layer_norm(x, gamma, beta)
     return (_fused_layer_norm if fused else _plain_layer_norm)(x, gamma, beta)
 
 
-def _plain_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> tf.Tensor:
+def _plain_softmax(scores, attention_bias):
     return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + attention_bias), scores.dtype)
 
 
-_softmax = xla.compiled(_plain_softmax)
+_compiled_softmax = xla.compiled(_plain_softmax)
 
 
 @xla.compiled
-def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+def _softmax_gradient(probs, upstream):
     p, dy = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
     # Divided by the sum, which is not quite 1 after rounding: what all of dy has in common must
     # cancel out, and while attention is still even that is nearly all of it.
@@ -145,33 +138,29 @@ def _softmax_gradient(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
 
 @xla.custom_gradient
 def _fused_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> Any:
-    probs = _softmax(scores, attention_bias)
+    probs = _compiled_softmax(scores, attention_bias)
     return probs, lambda upstream: (_softmax_gradient(probs, upstream), None)
 
 
 def softmax(scores: tf.Tensor, attention_bias: tf.Tensor, *, fused: bool) -> tf.Tensor:
     """softmax(scores + attention_bias) over the last axis, in float32 whatever the scores' type.
 
-    Args:
-        scores: [..., S].
-        attention_bias: float32, of a shape that broadcasts; with `fused` it gets no gradient.
-        fused: as one loop, for training; it keeps the result alone for the gradient.
+    `attention_bias` is float32, of a shape that broadcasts to that of `scores`; with `fused` it has
+    no gradient, and the gradient of `scores` needs the result alone.
     """
     return (_fused_softmax if fused else _plain_softmax)(scores, attention_bias)
 
 
 @xla.compiled
-def _log_of_sum(logits: tf.Tensor) -> tf.Tensor:
+def _log_sum_exp(logits):
     return tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1)
 
 
 @xla.compiled
-def _cross_entropy_gradient(
-    logits: tf.Tensor, labels: tf.Tensor, log_of_sum: tf.Tensor, upstream: tf.Tensor
-) -> tf.Tensor:
-    probs = tf.exp(tf.cast(logits, tf.float32) - log_of_sum[:, tf.newaxis])
-    hits = tf.equal(tf.range(tf.shape(logits)[1]), tf.cast(labels, tf.int32)[:, tf.newaxis])
-    return tf.cast((probs - tf.cast(hits, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
+def _cross_entropy_gradient(logits, labels, log_sum_exp, upstream):
+    probs = tf.exp(tf.cast(logits, tf.float32) - log_sum_exp[:, tf.newaxis])
+    is_label = tf.equal(tf.range(tf.shape(logits)[1]), tf.cast(labels, tf.int32)[:, tf.newaxis])
+    return tf.cast((probs - tf.cast(is_label, tf.float32)) * upstream[:, tf.newaxis], logits.dtype)
 
 
 @xla.custom_gradient
@@ -187,32 +176,27 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
     Returns:
         [T] float32, nats.
     """
-    log_of_sum = _log_of_sum(logits)
+    log_sum_exp = _log_sum_exp(logits)
     scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
-    known = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
-    scores = tf.where(known, scores, float("nan"))  # a compiled gather takes the nearest instead
+    is_class = (labels >= 0) & (labels < tf.shape(logits, out_type=labels.dtype)[1])
+    scores = tf.where(is_class, scores, float("nan"))  # a compiled gather takes the nearest instead
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return _cross_entropy_gradient(logits, labels, log_of_sum, upstream), None
+        return _cross_entropy_gradient(logits, labels, log_sum_exp, upstream), None
 
-    return log_of_sum - scores, gradient
+    return log_sum_exp - scores, gradient
 
 
 @xla.compiled
-def _sum_in_float32(*tensors: tf.Tensor) -> tf.Tensor:
+def _sum_in_float32(*tensors):
     return functools.reduce(tf.add, [tf.cast(x, tf.float32) for x in tensors])
 
 
 def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
-    """The weight as `dtype`, once for each of the layers that share it.
+    """The float32 weight as `dtype`, once for each of the layers that share it.
 
-    So it is cast once, and its gradients are added up in float32 in one pass, instead of being cast
+    It is cast once, and its gradients are added up in float32 in one pass, instead of being cast
     one by one, kept, and added.
-
-    Args:
-        weight: any shape, float32.
-        uses: how many copies.
-        dtype: of the copies.
     """
 
     @xla.custom_gradient
@@ -238,15 +222,16 @@ def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
-    """Dropout without state: the same `seed` and `site` give the same mask on the same machine.
+    """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
-    So masks differ between steps, places and replicas, and are the same when recomputed or resumed.
+    The same `seed` and `site` give the same mask on the same machine. So masks differ between
+    steps, places and replicas, and are the same when rematerialized or resumed.
 
     Args:
         x: any shape.
-        rate: share of elements set to 0.
+        rate: in [0, 1).
         seed: [2] int32, or None for no dropout.
-        site: number of the place in the model.
+        site: number of the place in the model (see `layers.block_sites`).
     """
     if seed is None or rate == 0.0:
         return x

@@ -1,4 +1,4 @@
-"""The heads of pre-training: what turns the encoder's vectors into logits. Shapes: see `layers`."""
+"""The heads of pre-training: the encoder's vectors -> logits. Shapes: see `layers`."""
 
 import tensorflow as tf
 
@@ -44,10 +44,7 @@ class ClassWeights(layers.AlbertLayer):
 
 
 class SentenceOrder(ClassWeights):
-    """Of the pooled vectors; class 1 is "swapped"."""
-
-    def __init__(self, config: AlbertConfig, rng, **kwargs):
-        super().__init__(config, rng, 2, name="seq_relationship", **kwargs)
+    """Two scores for the pooled vectors; class 1 is "swapped"."""
 
     def call(self, pooled):  # [B, D] -> [B, 2]
         return self.scores(pooled)

@@ -1,11 +1,11 @@
 """The heads of tasks. Shapes: see `layers`.
 
-Each is called with the vectors that it `reads` of the encoder's outputs and the batch, and returns
-float32 logits by name. Its dropout is `classifier_dropout_prob`, whatever that of the encoder.
+A head takes the encoder's output that it `reads` and the batch, and returns float32 logits by name.
+Its dropout is `classifier_dropout_prob`, whatever the encoder's.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -18,12 +18,12 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class HeadSizes(NamedTuple):
-    """What a head has to know besides the model.
+    """The sizes of a head that the model does not fix.
 
     Attributes:
         classes: C, classes or choices.
-        start_n_top: places where an answer may start that are followed up.
-        end_n_top: ends for each of them.
+        start_n_top: K, places where an answer may start, in the beam search.
+        end_n_top: M, ends for each of them.
     """
 
     classes: int = 1
@@ -35,12 +35,12 @@ class Classifier(pretraining_heads.ClassWeights):
     """Dropout, then a score for each class."""
 
     reads = "pooled_output"
+    has_scoped_names = False
+    has_one_output = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
-        super().__init__(config, rng, sizes.classes, **kwargs)
-
-    def add_weight(self, **options):
-        return _add_unscoped(**options)
+        super().__init__(config, rng, 1 if self.has_one_output else sizes.classes, **kwargs)
+        self.classes = sizes.classes
 
     def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, C]
         pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed if training else None)
@@ -50,20 +50,17 @@ class Classifier(pretraining_heads.ClassWeights):
 class Regression(Classifier):
     """A classifier of one class, whose score is the value."""
 
-    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
-        super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
+    has_one_output = True
 
 
 class MultipleChoice(Classifier):
     """One score for each choice, by the same weights."""
 
-    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
-        super().__init__(config, rng, sizes._replace(classes=1), **kwargs)
-        self.choices = sizes.classes
+    has_one_output = True
 
     def call(self, pooled, batch, training=False, seed=None):  # [B * C, D] -> [B, C]
-        scores = super().call(pooled, batch, training=training, seed=seed)["logits"]
-        return {"logits": tf.reshape(scores, [-1, self.choices])}
+        logits = super().call(pooled, batch, training=training, seed=seed)["logits"]
+        return {"logits": tf.reshape(logits, [-1, self.classes])}
 
 
 class Span(pretraining_heads.ClassWeights):
@@ -87,12 +84,12 @@ class Span(pretraining_heads.ClassWeights):
 class SpanOrNone(layers.AlbertLayer):
     """SQuAD 2.0, as published (and as in XLNet): the end depends on the start.
 
-    In training the start is the gold one:
+    In training the start is that of the label:
 
         start_logits, end_logits  [B, S], -1e30 where `p_mask` is 1
         cls_logits                [B], high for "there is no answer"
 
-    Otherwise the K best starts are followed up, with the M best ends of each:
+    Otherwise a beam search takes the K best starts and the M best ends for each:
 
         start_top_log_probs, start_top_index  [B, K]
         end_top_log_probs, end_top_index      [B, K * M]; those of start i from place i * M
@@ -100,6 +97,7 @@ class SpanOrNone(layers.AlbertLayer):
     """
 
     reads = "sequence_output"
+    has_scoped_names = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, **kwargs)
@@ -116,9 +114,6 @@ class SpanOrNone(layers.AlbertLayer):
             with layers.scope("dense_1"):
                 self.answer_1 = self.weight("kernel", (size, 1))
 
-    def add_weight(self, **options):
-        return _add_unscoped(**options)
-
     def call(self, x, batch, training=False, seed=None):  # [B, S, D], see above
         mask = tf.cast(batch[features.P_MASK], tf.float32)
         start_logits = tf.reshape(_one_output(self.start, _rows(x)), tf.shape(mask))
@@ -127,18 +122,18 @@ class SpanOrNone(layers.AlbertLayer):
         if training:
             starts = tf.gather(x, batch[features.START_POSITIONS], batch_dims=1)
             end_logits = self.end_logits(x, starts, mask, training=True)[:, 0]
-            found = {"start_logits": start_logits, "end_logits": end_logits}
+            outputs = {"start_logits": start_logits, "end_logits": end_logits}
         else:
-            found = self.beams(x, start_logits, mask)
-        return {**found, "cls_logits": cls_logits}
+            outputs = self.search(x, start_logits, mask)
+        return {**outputs, "cls_logits": cls_logits}
 
     def end_logits(self, x, starts, mask, *, training):
         """[B, S, D], vectors at K starts [B, K, D], [B, S] -> [B, K, S]"""
         kernel, bias = self.end_0.read()
         # The published product with [token, start], without laying out all the pairs.
-        of_token, of_start = tf.split(tf.cast(kernel, x.dtype), 2)
-        tokens = tf.reshape(tf.matmul(_rows(x), of_token), tf.shape(x))
-        starts = tf.reshape(tf.matmul(_rows(starts), of_start), tf.shape(starts))
+        token_kernel, start_kernel = tf.split(tf.cast(kernel, x.dtype), 2)
+        tokens = tf.reshape(tf.matmul(_rows(x), token_kernel), tf.shape(x))
+        starts = tf.reshape(tf.matmul(_rows(starts), start_kernel), tf.shape(starts))
         pairs = tokens[:, tf.newaxis] + starts[:, :, tf.newaxis]  # [B, K, S, D]
         y = _rows(tf.tanh(pairs + tf.cast(bias, x.dtype)))
         y = self.layer_norm(y, training=training)
@@ -153,8 +148,10 @@ class SpanOrNone(layers.AlbertLayer):
         kernel = tf.cast(self.answer_1.value, tf.float32)
         return tf.matmul(_dropout(y, self.config, seed), kernel)[:, 0]
 
-    def beams(self, x, start_logits, mask):
-        k, m = (_at_most(n, _num_tokens(x)) for n in self.sizes[1:])
+    def search(self, x, start_logits, mask):  # [B, S, D], [B, S], [B, S]
+        """The beam search: the best starts, and the best ends for each."""
+        k = _at_most(self.sizes.start_n_top, _num_tokens(x))
+        m = _at_most(self.sizes.end_n_top, _num_tokens(x))
         start_log_probs, start_index = tf.math.top_k(tf.nn.log_softmax(start_logits), k)
         starts = tf.gather(x, start_index, batch_dims=1)
         end_logits = self.end_logits(x, starts, mask, training=False)
@@ -174,11 +171,6 @@ HEADS: Mapping[str, type[keras.layers.Layer]] = {
     "span": Span,
     "span_or_none": SpanOrNone,
 }
-
-
-def _add_unscoped(**options: Any) -> keras.Variable:
-    """A weight whose name does not begin with its layer's, as those of the published heads."""
-    return keras.Variable(**options)
 
 
 def _dropout(x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None) -> tf.Tensor:

@@ -1,7 +1,8 @@
-"""ALBERT with the head of a task."""
+"""The model of a task: ALBERT and a head of `task_heads`."""
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,14 +19,14 @@ class AlbertForTask(keras.Model):
     """A batch of `features.finetuning` -> the outputs of the head, float32 (see `task_heads`).
 
     `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
-    {"start_logits", "end_logits": [B, S]}; `span_or_none` what `task_heads.SpanOrNone` says.
+    {"start_logits", "end_logits": [B, S]}; `span_or_none` those of `task_heads.SpanOrNone`.
 
     Args:
         config: the model.
         head: one of `task_heads.HEADS`.
         sizes: of the head.
         seed: of the initial weights.
-        rematerialize, layer_loop, dtype: see `albert_model.Albert`.
+        kwargs: `rematerialize`, `layer_loop` and `dtype` of `Albert`.
     """
 
     def __init__(
@@ -35,16 +36,12 @@ class AlbertForTask(keras.Model):
         sizes: task_heads.HeadSizes,
         *,
         seed: int = 0,
-        rematerialize: bool = False,
-        layer_loop: bool = False,
-        dtype: str = "float32",
+        **kwargs: Any,
     ):
+        dtype = kwargs.get("dtype")
         super().__init__(name="albert_for_task", dtype=dtype, autocast=False)
-        self.albert = Albert(
-            config, seed=seed, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
-        )
-        rng = random.Random(seed + 1)
-        self.head = task_heads.HEADS[head](config, rng, sizes, dtype=dtype)
+        self.albert = Albert(config, seed=seed, **kwargs)
+        self.head = task_heads.HEADS[head](config, random.Random(seed + 1), sizes, dtype=dtype)
         self.choices = sizes.classes if head == "multiple_choice" else 1
         self.built = True
 

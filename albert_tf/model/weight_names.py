@@ -22,7 +22,7 @@ ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
-# What the models of the world are made of. A classifier of one output is RACE's, too.
+# The parts of published models. A classifier of one output is RACE's, too.
 _MODELS: tuple[Set[str], ...] = (
     {ENCODER, POOLER},
     {ENCODER, MASKED_LM},
@@ -32,56 +32,30 @@ _MODELS: tuple[Set[str], ...] = (
 )
 
 
-def _dense(name: str, size_in: int, size_out: int) -> Shapes:
-    return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
-
-
-def _norm(name: str, size: int) -> Shapes:
-    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
+    """The model's raw variables under the names of the published checkpoints, sorted by name."""
+    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
 
 
 def shapes(config: AlbertConfig) -> Shapes:
     """Every weight of the model that is pre-trained: {published name: shape}."""
-    return {k: v for part in sorted(PRETRAINED) for k, v in parts(config)[part].items()}
+    return _join(parts(config), PRETRAINED)
 
 
-def _encoder(config: AlbertConfig) -> Shapes:
-    shapes = _embeddings(config)
-    for inner in range(config.inner_group_num):
-        for group in range(config.num_groups("attention")):
-            shapes |= _attention(BLOCK.format(group, inner), config.hidden_size)
-        for group in range(config.num_groups("ffn")):
-            block = BLOCK.format(group, inner)
-            shapes |= _feed_forward(block, config.hidden_size, config.intermediate_size)
-    return shapes
+def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
+    """What a checkpoint that has weights of these names must have: its model's parts, whole.
+
+    With a sentence head, for instance, it was pre-trained: it must have the masked-LM head. An
+    ALBERT that answers questions may have a pooler (Google's) or none (transformers').
+    """
+    by_part = parts(config)
+    present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
+    model = next((model for model in _MODELS if present <= model), present)
+    return _join(by_part, model)
 
 
-def _embeddings(config: AlbertConfig) -> Shapes:
-    embedding, hidden = config.embedding_size, config.hidden_size
-    found: Shapes = {
-        WORDS: (config.vocab_size, embedding),
-        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
-        "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
-    }
-    found |= _norm("bert/embeddings/LayerNorm", embedding)
-    if embedding != hidden:
-        found |= _dense(MAPPING, embedding, hidden)
-    return found
-
-
-def _attention(block: str, hidden: int) -> Shapes:
-    found: Shapes = {}
-    for name in ("self/query", "self/key", "self/value", "output/dense"):
-        found |= _dense(f"{block}attention_1/{name}", hidden, hidden)
-    return found | _norm(f"{block}LayerNorm", hidden)
-
-
-def _feed_forward(block: str, hidden: int, intermediate: int) -> Shapes:
-    return {
-        **_dense(f"{block}ffn_1/intermediate/dense", hidden, intermediate),
-        **_dense(f"{block}ffn_1/intermediate/output/dense", intermediate, hidden),
-        **_norm(f"{block}LayerNorm_1", hidden),
-    }
+def _join(by_part: dict[str, Shapes], chosen: Set[str]) -> Shapes:
+    return {name: shape for part in sorted(chosen) for name, shape in by_part[part].items()}
 
 
 def parts(config: AlbertConfig) -> dict[str, Shapes]:
@@ -91,7 +65,7 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
     """
     hidden, embedding = config.hidden_size, config.embedding_size
     return {
-        ENCODER: _encoder(config),
+        ENCODER: _embeddings(config) | _blocks(config),
         POOLER: _dense("bert/pooler/dense", hidden, hidden),
         MASKED_LM: {
             **_dense("cls/predictions/transform/dense", hidden, embedding),
@@ -112,22 +86,41 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
     }
 
 
+def _embeddings(config: AlbertConfig) -> Shapes:
+    embedding, hidden = config.embedding_size, config.hidden_size
+    return {
+        WORDS: (config.vocab_size, embedding),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
+        **_norm("bert/embeddings/LayerNorm", embedding),
+        **(_dense(MAPPING, embedding, hidden) if embedding != hidden else {}),
+    }
+
+
+def _blocks(config: AlbertConfig) -> Shapes:
+    hidden, intermediate = config.hidden_size, config.intermediate_size
+    shapes: Shapes = {}
+    for inner in range(config.inner_group_num):
+        for group in range(config.num_groups("attention")):
+            block = BLOCK.format(group, inner)
+            for name in ("self/query", "self/key", "self/value", "output/dense"):
+                shapes |= _dense(f"{block}attention_1/{name}", hidden, hidden)
+            shapes |= _norm(f"{block}LayerNorm", hidden)
+        for group in range(config.num_groups("ffn")):
+            block = BLOCK.format(group, inner)
+            shapes |= _dense(f"{block}ffn_1/intermediate/dense", hidden, intermediate)
+            shapes |= _dense(f"{block}ffn_1/intermediate/output/dense", intermediate, hidden)
+            shapes |= _norm(f"{block}LayerNorm_1", hidden)
+    return shapes
+
+
+def _dense(name: str, size_in: int, size_out: int) -> Shapes:
+    return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
+
+
+def _norm(name: str, size: int) -> Shapes:
+    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+
+
 def _class_weights(scope: str, classes: int, hidden: int) -> Shapes:
     return {f"{scope}output_weights": (classes, hidden), f"{scope}output_bias": (classes,)}
-
-
-def wanted(config: AlbertConfig, names: Set[str]) -> Shapes:
-    """What a checkpoint that has weights of these names must have: its model's parts, whole.
-
-    With a sentence head, for instance, it was pre-trained: it must have the masked-LM head. An
-    ALBERT that answers questions may have a pooler (Google's) or none (transformers').
-    """
-    found = parts(config)
-    present = {ENCODER} | {part for part, shapes in found.items() if shapes.keys() & names}
-    model = next((model for model in _MODELS if present <= model), present)
-    return {name: shape for part in sorted(model) for name, shape in found[part].items()}
-
-
-def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
-    """The model's raw variables under the names of the published checkpoints, sorted by name."""
-    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
