@@ -121,15 +121,15 @@ class SharedEncoder(AlbertLayer):
         """All steps in one loop but the last, which with `rows` is unlike them."""
         blocks = [Block(*pair) for pair in zip(self.attentions[0], self.ffns[0], strict=True)]
 
-        def run_step(x, seed, weights, step, rows=None):
+        def run_step(x, seed, weights, number, rows=None):
             for inner, block in enumerate(blocks):
-                number = step * len(blocks) + inner
+                block_options = {"number": number * len(blocks) + inner, **options}
                 last_rows = rows if inner == len(blocks) - 1 else None
-                x = block.run(x, seed, weights[inner], number=number, rows=last_rows, **options)
+                x = block.run(x, seed, weights[inner], rows=last_rows, **block_options)
             return x
 
         last = self.config.num_hidden_layers - 1
-        run_last = functools.partial(run_step, step=last, rows=rows)
+        run_last = functools.partial(run_step, number=last, rows=rows)
         weights = [block.read() for block in blocks]
         if last == 0:
             return rematerialization.rematerialize(run_last)(x, seed, weights)
@@ -138,15 +138,12 @@ class SharedEncoder(AlbertLayer):
 
 def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:
     """The layers in the order of their use, each with its weights for that use."""
-    weights = [
-        [iter(weights_for_uses(layer, group_of_step.count(number))) for layer in layers_of_group]
-        for number, layers_of_group in enumerate(groups)
-    ]
-    return [
-        (layer, next(weights[number][inner]))
-        for number in group_of_step
-        for inner, layer in enumerate(groups[number])
-    ]
+    weights = {
+        id(layer): iter(weights_for_uses(layer, group_of_step.count(number)))
+        for number, group in enumerate(groups)
+        for layer in group
+    }
+    return [(x, next(weights[id(x)])) for number in group_of_step for x in groups[number]]
 
 
 def weights_for_uses(layer, uses: int) -> list[Any]:

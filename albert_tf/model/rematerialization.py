@@ -5,6 +5,7 @@ else: dropout's seed is an argument, so that both times the same masks are drawn
 are arguments (a structure of `tf.nest`), so that each has its gradient.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,89 +15,84 @@ from albert_tf.model import xla
 
 Weights = Any  # nested tuples of tensors
 Layer = Callable[[tf.Tensor, tf.Tensor | None, Weights], tf.Tensor]
-# A layer that also takes the number of the step, an int32 scalar.
-Step = Callable[[tf.Tensor, tf.Tensor | None, Weights, tf.Tensor], tf.Tensor]
 
 
 def rematerialize(layer: Layer) -> Layer:
     """The same layer, which keeps nothing but its arguments for its gradient."""
 
-    def call(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
-        @tf.custom_gradient
-        def run(x: tf.Tensor, *flat: tf.Tensor) -> Any:
-            packed = tf.nest.pack_sequence_as(weights, flat)
+    def forward(x, seed, weights):
+        y = layer(x, seed, weights)
+        return y, lambda upstream: _late_gradients(layer, x, seed, weights, upstream)
 
-            def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-                return _late_gradients(layer, x, seed, packed, upstream)
-
-            return layer(x, seed, packed), gradient
-
-        return run(x, *tf.nest.flatten(weights))
-
-    return call
+    return _with_gradient(forward)
 
 
-def loop(step: Step, num_steps: int, last: Layer) -> Layer:
+def loop(step: Callable[..., tf.Tensor], num_steps: int, last: Layer) -> Layer:
     """`num_steps` steps and then `last`, all with the same weights, as one layer.
 
     The steps are a loop of the device, and their gradient is another one, which computes each step
-    again: a program of a few steps, however many there are. The weights are float32. Matrices are
-    cast to the type of x once; gradients are added up in float32.
+    again: a program of a few steps, however many there are. Matrices are cast to the type of x
+    once; gradients are added up in float32.
+
+    Args:
+        step: a layer that also takes `number`, that of the step, an int32 scalar.
+        num_steps: how many.
+        last: the last layer.
     """
 
-    def call(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
+    def forward(x, seed, weights):
+        copies = tf.nest.map_structure(
+            lambda w: tf.cast(w, x.dtype) if w.shape.rank == 2 else w, weights
+        )
+        y, inputs = _run_forward(step, num_steps, x, seed, copies)
+
+        def gradient(upstream):
+            gradients = _late_gradients(last, y, seed, copies, upstream)
+            return _run_backward(step, num_steps, inputs, seed, copies, gradients=gradients)
+
+        return last(y, seed, copies), gradient
+
+    return _with_gradient(forward)
+
+
+def _with_gradient(forward: Callable[..., Any]) -> Layer:
+    """The layer of a function `(x, seed, weights) -> (y, gradient)`, as in `tf.custom_gradient`."""
+
+    def layer(x: tf.Tensor, seed: tf.Tensor | None, weights: Weights) -> tf.Tensor:
         @tf.custom_gradient
         def run(x: tf.Tensor, *flat: tf.Tensor) -> Any:
-            copies = [tf.cast(w, x.dtype) if w.shape.rank == 2 else w for w in flat]
-            packed = tf.nest.pack_sequence_as(weights, copies)
-
-            def layer_of(number: tf.Tensor) -> Layer:
-                return lambda x, seed, weights: step(x, seed, weights, number)
-
-            y, inputs = _forward(layer_of, num_steps, x, seed, packed)
-
-            def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-                gradients = _late_gradients(last, y, seed, packed, upstream)
-                return _backward(layer_of, num_steps, inputs, seed, packed, gradients)
-
-            return last(y, seed, packed), gradient
+            return forward(x, seed, tf.nest.pack_sequence_as(weights, flat))
 
         return run(x, *tf.nest.flatten(weights))
 
-    return call
+    return layer
 
 
-def _forward(layer_of, num_steps, x, seed, weights):
+def _run_forward(step, num_steps, x, seed, weights):
     """The output of the loop and the inputs of its steps."""
     inputs = tf.TensorArray(x.dtype, num_steps, element_shape=x.shape, clear_after_read=False)
 
     def body(number, x, inputs):
-        y = tf.ensure_shape(layer_of(number)(x, seed, weights), x.shape)
+        y = tf.ensure_shape(step(x, seed, weights, number=number), x.shape)
         return number + 1, y, inputs.write(number, x)
 
     return _run_steps(body, num_steps, (0, x, inputs))[1:]
 
 
-def _backward(layer_of, num_steps, inputs, seed, weights, gradients):
+def _run_backward(step, num_steps, inputs, seed, weights, *, gradients):
     """The gradients of the first input and of the weights.
 
-    Args:
-        layer_of: makes the layer from the number of its step.
-        num_steps: how many.
-        inputs: of the steps.
-        seed: of dropout.
-        weights: of every step.
-        gradients: of the last output, and of the weights in what comes after it.
+    `gradients` are those of the last output, and of the weights in the layer after it.
     """
     upstream, *sums = gradients
 
-    def body(number, upstream, sums):
-        step = num_steps - 1 - number
-        x = inputs.read(step)
-        dx, *gradients = _gradients(layer_of(step), x, seed, weights, upstream)
+    def body(done, upstream, sums):
+        number = num_steps - 1 - done
+        layer = functools.partial(step, number=number)
+        dx, *gradients = _gradients(layer, inputs.read(number), seed, weights, upstream)
         pairs = zip(sums, gradients, strict=True)
         sums = [total + tf.cast(gradient, tf.float32) for total, gradient in pairs]
-        return number + 1, tf.ensure_shape(dx, upstream.shape), sums
+        return done + 1, tf.ensure_shape(dx, upstream.shape), sums
 
     sums = [tf.cast(gradient, tf.float32) for gradient in sums]
     _, dx, sums = _run_steps(body, num_steps, (0, upstream, sums))

@@ -1,8 +1,8 @@
-"""LAMB and AdamW as ALBERT was trained with them.
+"""The optimizers LAMB and AdamW as ALBERT was trained with them.
 
 Source: You et al., "Large Batch Optimization for Deep Learning", algorithm 2, and the code
 published with ALBERT. They differ in one point: that code does not correct the bias of Adam's
-moments. `keras.optimizers.Lamb` cannot stand in: it decays outside the trust ratio and adapts
+moments. `keras.optimizers.Lamb` is no substitute: it decays outside the trust ratio and adapts
 biases and LayerNorm too.
 """
 
@@ -33,19 +33,17 @@ def lamb_update(
     """One update of one weight, in the paper's letters; tensors of one shape and float type.
 
     Args:
-        w: the weight.
-        g: its gradient.
-        m: first moment.
-        v: second moment.
-        beta_1: decay of `m`.
-        beta_2: decay of `v`.
+        w, g: the weight and its gradient.
+        m, v: first and second moment, which decay by `beta_1` and `beta_2`.
+        beta_1, beta_2: in [0, 1).
         epsilon: added to the root of `v`, not under it.
-        weight_decay_rate: times `w` is added to the update, within the trust ratio.
+        weight_decay_rate: times `w` is added to the update, inside the trust ratio.
         adapt: whether to scale by the trust ratio. Without it this is AdamW.
-        t: number of this update, from 1, to correct the bias of the moments; None leaves it.
+        t: number of this update, from 1, to correct the bias of the moments; None does not.
 
     Returns:
-        What the learning rate multiplies and `w` loses; the new `m`; the new `v`.
+        The update, which is to be multiplied by the learning rate and subtracted from `w`; the new
+        `m`; the new `v`.
     """
     # Rounded before 1 - beta is taken, so that the bias correction cancels exactly at t = 1.
     beta_1, beta_2 = tf.constant(beta_1, w.dtype), tf.constant(beta_2, w.dtype)
@@ -69,7 +67,7 @@ def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
 
 
 class Lamb(keras.optimizers.Optimizer):
-    """Holds the moments of `lamb_update`; as published unless told otherwise.
+    """The optimizer around `lamb_update`; defaults as published.
 
     Update number k, from 0, takes the learning rate schedule(k).
 
@@ -77,7 +75,6 @@ class Lamb(keras.optimizers.Optimizer):
         learning_rate: a float or a `keras.optimizers.schedules.LearningRateSchedule`.
         beta_1, beta_2, epsilon, weight_decay_rate: see `lamb_update`.
         bias_correction: True is the paper's algorithm, False the published code.
-        name: of the optimizer.
     """
 
     layer_adaptation = True
@@ -95,11 +92,8 @@ class Lamb(keras.optimizers.Optimizer):
     ):
         # The base class is not given `weight_decay`: it would decay outside the trust ratio.
         super().__init__(learning_rate=learning_rate, name=name)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.weight_decay_rate = weight_decay_rate
-        self.bias_correction = bias_correction
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of the trainable `variables`; call it in the strategy's scope."""
@@ -132,11 +126,8 @@ class Lamb(keras.optimizers.Optimizer):
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
         """Applies gradients already summed over the replicas; `apply` would sum them once more.
 
-        So the caller can clip what was summed: Keras clips before it sums. To be called in a
-        replica context.
-
-        Args:
-            gradients: one for each variable, in the order of `build`; none may be None.
+        So the caller can clip the sums: Keras clips before it sums. Call it in a replica context,
+        with one gradient for each variable, in the order of `build`; none may be None.
         """
 
         def update_all(strategy, gradients, learning_rate):
@@ -161,11 +152,10 @@ class Lamb(keras.optimizers.Optimizer):
 
         With `iterations.value` they are the whole state.
         """
-        moments = {"adam_m": self._m, "adam_v": self._v}
         slots = {
-            f"{variable.path}/{name}": slot.value
-            for name, slots in moments.items()
-            for variable, slot in zip(self._trainable_variables, slots, strict=True)
+            f"{variable.path}/{name}": moment.value
+            for name, moments in (("adam_m", self._m), ("adam_v", self._v))
+            for variable, moment in zip(self._trainable_variables, moments, strict=True)
         }
         assert len(slots) == 2 * len(self._m), "two weights have the same path"
         return slots

@@ -19,7 +19,7 @@ class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
     warm-up ends (from 0.0017594 to 0.001716 in the paper's run).
 
     Args:
-        learning_rate: where the decay starts and the warm-up points to.
+        learning_rate: where the decay starts and the warm-up aims.
         num_train_steps: the rate is 0 from this step on.
         num_warmup_steps: 0 for none.
         poly_power: 1 is linear.
