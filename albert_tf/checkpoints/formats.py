@@ -151,8 +151,7 @@ def convert(
     with files.cleaning_up():
         checkpoint = read(source, from_format)
         model_checkpoint.log_summary(checkpoint)
-        names = checkpoint.weights.keys()
-        shapes = weight_names.expected_shapes(checkpoint.config, names)
+        shapes = weight_names.expected_shapes(checkpoint.config, checkpoint.weights.keys())
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
         unsupported = FORMATS[to_format].list_unsupported(checkpoint)
