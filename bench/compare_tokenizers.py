@@ -34,9 +34,9 @@ def read_lines(path: str, count: int) -> list[str]:
 def compare(lines: list[str], vocabulary: str) -> tuple[Counter, list[str]]:
     """How many lines each set of rules explains, and the lines that none does."""
     tokenizer = tokenization.load(vocabulary)
-    is_wordpiece = isinstance(tokenizer.settings, WordPieceConfig)
+    is_wordpiece = isinstance(tokenizer.config, WordPieceConfig)
     kind = transformers.BertTokenizer if is_wordpiece else transformers.AlbertTokenizer
-    cleaning = {"do_lower_case": tokenizer.settings.lower_case}
+    cleaning = {"do_lower_case": tokenizer.config.lower_case}
     theirs = kind.from_pretrained(vocabulary, **cleaning)
     like_theirs = tokenization.load(vocabulary, compat="hf" if is_wordpiece else "hf_fast")
     known = tokenizer_rules.rules(tokenizer, like_theirs)

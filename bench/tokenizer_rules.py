@@ -43,7 +43,7 @@ def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
         tokenizer: ours.
         like_theirs: the same with `compat` as theirs is: hf_fast, or hf for WordPiece.
     """
-    if isinstance(tokenizer.settings, WordPieceConfig):
+    if isinstance(tokenizer.config, WordPieceConfig):
         return {
             LONG_WORDS: lambda _: like_theirs.encode,
             SPECIAL: _cutting_at(wordpiece_tokenizer.SPECIAL_PIECES, tokenizer),

@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
+from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
+from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.tokenization import Tokenizer
 from data_prep.pretraining_data import documents
 
 REPORT = "report.json"
@@ -85,13 +86,13 @@ def train(settings: VocabularyConfig, *, input_files: Sequence[str], output_dir:
         "settings": dataclasses.asdict(settings),
         "inputs": documents.identify(paths),
     }
-    if tokenization.find(output_dir):
+    if tokenization.find_vocabulary(output_dir):
         _check_same(output_dir, made_from)
         print(f"{output_dir} holds this vocabulary already: nothing to do.")
         return
     sample: list[str] = []
     model = train_model(_sampled(_cleaned(paths, settings.tokenizer), sample), settings)
-    tokenizer = tokenization.from_model(model, settings.tokenizer)
+    tokenizer = tokenization.from_sentencepiece(model, settings.tokenizer)
     report = measure(tokenizer, sample)
     _save(output_dir, model, tokenizer, {**made_from, "report": report})
     print("\n".join(_lines(report)))
@@ -138,7 +139,7 @@ def measure(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
     covered = sum(count for c, count in characters.items() if c in known)
     ids = [i for encoded in tokenizer.encode_batch(lines) for i in encoded]
     lengths = Counter(
-        len(tokenizer.id_to_piece(int(i)).removeprefix(tokenization.WORD_START))
+        len(tokenizer.id_to_piece(int(i)).removeprefix(sentencepiece_tokenizer.WORD_START))
         for i in tokenizer.replacement_ids
     )
     return {
@@ -158,7 +159,7 @@ def _cleaned(paths: Sequence[str], settings: TokenizerConfig) -> Iterator[str]:
                 path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
             ):
                 for line in document:
-                    if cleaned := tokenization.clean(line, settings):
+                    if cleaned := normalization.normalize(line, settings):
                         yield cleaned
     print("training", file=sys.stderr)
 
@@ -213,7 +214,8 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     ]
     files.write_bytes(os.path.join(output_dir, tokenization.VOCAB), "".join(rows).encode())
     files.write_json(
-        os.path.join(output_dir, tokenization.CONFIG), dataclasses.asdict(tokenizer.settings)
+        os.path.join(output_dir, tokenization.NORMALIZATION),
+        dataclasses.asdict(tokenizer.config),
     )
     files.write_json(os.path.join(output_dir, REPORT), report)
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)

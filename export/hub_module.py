@@ -231,7 +231,7 @@ def _traced_pack(pack: Callable[..., Tensors]) -> Any:
 def _save(root: tf.train.Checkpoint, source: Source, folder: str) -> None:
     # Without a vocabulary nobody knows.
     if source.tokenizer is not None:
-        lower_case = source.tokenizer.settings.lower_case
+        lower_case = source.tokenizer.config.lower_case
         root.do_lower_case = tf.Variable(lower_case, trainable=False)
     with saved_model.asset_files(source) as root.assets:
         for asset in root.assets:

@@ -24,7 +24,7 @@ HUB_VARIABLES = "variables/variables"
 VOCABULARY_NAMES = {
     tokenization.MODEL: ("30k-clean.model", "spiece.model"),
     tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
-    tokenization.CONFIG: (tokenization.CONFIG,),
+    tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
     tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
 }
 _SKIPPED = {

@@ -12,7 +12,8 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
+from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
@@ -38,12 +39,12 @@ def read(folder: str) -> dict[str, bytes]:
             f"{tokenization.WORDPIECE} of the model beside it."
         )
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    if tokenization.CONFIG in vocabulary or not tf.io.gfile.exists(path):
+    if tokenization.NORMALIZATION in vocabulary or not tf.io.gfile.exists(path):
         return vocabulary
     switches = _read_switches(path)
     for name in pieces:
         if (config := _to_config(name, switches)) != type(config)():
-            vocabulary[tokenization.CONFIG] = files.to_json(config_io.to_dict(config))
+            vocabulary[tokenization.NORMALIZATION] = files.to_json(config_io.to_dict(config))
     return vocabulary
 
 
@@ -67,15 +68,15 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         return
-    switches = _to_switches(tokenizer.settings)
+    switches = _to_switches(tokenizer.config)
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG), switches)
     name = next(name for name in model_checkpoint.PIECES if name in checkpoint.vocabulary)
     theirs = config_io.to_dict(_to_config(name, _SWITCHES | switches))
-    for field, value in config_io.to_dict(tokenizer.settings).items():
+    for field, value in config_io.to_dict(tokenizer.config).items():
         if theirs[field] != value:
             logging.info(
                 f"transformers has no {field} {value!r} and tokenizes some texts otherwise; "
-                f"{tokenization.CONFIG} keeps it for this project"
+                f"{tokenization.NORMALIZATION} keeps it for this project"
             )
 
 

@@ -19,7 +19,8 @@ from albert_tf.tokenizers import tokenization
 PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
 # {our name of a vocabulary file: its names in a format, the written one first}
 Names = Mapping[str, Sequence[str]]
-VOCABULARY_NAMES: Names = {n: (n,) for n in (tokenization.VOCAB, tokenization.CONFIG, *PIECES)}
+_FILES = (tokenization.VOCAB, tokenization.NORMALIZATION, *PIECES)
+VOCABULARY_NAMES: Names = {name: (name,) for name in _FILES}
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
 # One value for fields in which models of one size differ: languages have their own vocabularies.
@@ -118,8 +119,8 @@ def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None
         )
     if not names:
         return None
-    normalization = checkpoint.vocabulary.get(tokenization.CONFIG, b"{}")
-    values = files.parse_json(normalization, tokenization.CONFIG, checkpoint.source)
+    normalization = checkpoint.vocabulary.get(tokenization.NORMALIZATION, b"{}")
+    values = files.parse_json(normalization, tokenization.NORMALIZATION, checkpoint.source)
     content = checkpoint.vocabulary[names[0]]
     return tokenization.from_bytes(names[0], content, values, checkpoint.source)
 

@@ -72,7 +72,7 @@ def read(folder: str) -> ModelCheckpoint:
     )
     for key, name in skipped.items():
         if vocabulary and name == _LOWER_CASE and not tf_checkpoint.read_scalar(prefix, key):
-            vocabulary.setdefault(tokenization.CONFIG, files.to_json({"lower_case": False}))
+            vocabulary.setdefault(tokenization.NORMALIZATION, files.to_json({"lower_case": False}))
     arrays = tf_checkpoint.read_tensors(prefix, names)
     config = _read_config(folder, arrays)
     logging.info("hidden_act is taken to be 'gelu', dropout 0: the module does not say.")

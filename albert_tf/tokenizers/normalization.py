@@ -1,4 +1,4 @@
-"""Cleans text before SentencePiece meets it, and remembers where each character came from."""
+"""Normalizes text before SentencePiece, and keeps the origin of each character."""
 
 import dataclasses
 import re
@@ -20,7 +20,7 @@ UNICODE_FORMS: dict[str, tuple[Form | None, Form | None]] = {
 }
 COMPATS = ("google", "hf", "hf_fast")
 
-# What str.split splits at, white space, is what this pattern leaves out.
+# The complement of the white space at which str.split splits.
 _WORDS = re.compile(r"\S+")
 
 
@@ -50,39 +50,39 @@ class TokenizerConfig:
 
 
 class Origin(NamedTuple):
-    """Where cleaned text came from: character i of it from `[starts[i], ends[i])` of the text."""
+    """Origin of normalized text: its character i stands for `[starts[i], ends[i])` of the text."""
 
     starts: list[int]
     ends: list[int]
 
 
-def clean(text: str, settings: TokenizerConfig) -> str:
-    """Collapses white space, normalises, drops accents and lowers, as `settings` say."""
+def normalize(text: str, config: TokenizerConfig) -> str:
+    """Collapses white space, applies the Unicode form, drops accents and lowers letters."""
     text = " ".join(text.split())
     if not text.isascii():
-        text = _normalize(text, settings)
-    return text.lower() if settings.lower_case else text
+        text = _normalize_unicode(text, config)
+    return text.lower() if config.lower_case else text
 
 
-def _normalize(text: str, settings: TokenizerConfig) -> str:
-    loose, composed = _forms(settings)
+def _normalize_unicode(text: str, config: TokenizerConfig) -> str:
+    loose, composed = _get_forms(config)
     if loose:
         text = unicodedata.normalize(loose, text)
-    if not settings.keep_accents:
+    if not config.keep_accents:
         text = "".join(c for c in text if not unicodedata.combining(c))
     return unicodedata.normalize(composed, text) if composed else text
 
 
-def _forms(settings: TokenizerConfig) -> tuple[Form | None, Form | None]:
-    loose, composed = UNICODE_FORMS[settings.unicode_form]
-    return loose, "NFC" if loose and settings.keep_accents else composed
+def _get_forms(config: TokenizerConfig) -> tuple[Form | None, Form | None]:
+    loose, composed = UNICODE_FORMS[config.unicode_form]
+    return loose, "NFC" if loose and config.keep_accents else composed
 
 
-def clean_and_trace(text: str, settings: TokenizerConfig) -> tuple[str, Origin | None]:
-    """`clean`, and the origin of each character; None if character i came from character i."""
-    cleaned = clean(text, settings)
-    if text.isascii() and len(cleaned) == len(text):
-        return cleaned, None
+def normalize_with_origin(text: str, config: TokenizerConfig) -> tuple[str, Origin | None]:
+    """Returns normalized text and its origin; None if character i came from character i."""
+    normalized = normalize(text, config)
+    if text.isascii() and len(normalized) == len(text):
+        return normalized, None
     origin = Origin([], [])
     end = None
     for match in _WORDS.finditer(text):
@@ -95,27 +95,27 @@ def clean_and_trace(text: str, settings: TokenizerConfig) -> tuple[str, Origin |
             origin.starts.extend(range(begin, end))
             origin.ends.extend(range(begin + 1, end + 1))
         else:
-            _trace_word(match[0], begin, settings, origin)
-    assert len(origin.starts) == len(cleaned), text
-    return cleaned, origin
+            _add_word_origin(match[0], begin, config, origin)
+    assert len(origin.starts) == len(normalized), text
+    return normalized, origin
 
 
-def _trace_word(word: str, begin: int, settings: TokenizerConfig, origin: Origin) -> None:
-    for first, last in _clusters(word, settings):
-        length = len(clean(word[first:last], settings))
+def _add_word_origin(word: str, begin: int, config: TokenizerConfig, origin: Origin) -> None:
+    for first, last in _split_clusters(word, config):
+        length = len(normalize(word[first:last], config))
         origin.starts.extend([begin + first] * length)
         origin.ends.extend([begin + last] * length)
 
 
-def _clusters(word: str, settings: TokenizerConfig) -> Iterator[tuple[int, int]]:
-    """Cuts a word into the shortest parts that are cleaned each for itself.
+def _split_clusters(word: str, config: TokenizerConfig) -> Iterator[tuple[int, int]]:
+    """Yields the bounds of the shortest parts of a word that are normalized independently.
 
-    A combining mark belongs to what it stands on, even if it is dropped.
+    A combining mark belongs to the character before it, even if the mark is dropped.
     """
-    composes = bool(_forms(settings)[1])
+    composes = bool(_get_forms(config)[1])
     begin = 0
     for i in range(1, len(word)):
-        if _is_mark(word[i]) or (composes and _merge(word[begin:i], word[i], settings)):
+        if _is_mark(word[i]) or (composes and _join(word[begin:i], word[i], config)):
             continue
         yield begin, i
         begin = i
@@ -126,9 +126,9 @@ def _is_mark(c: str) -> bool:
     return not c.isascii() and bool(unicodedata.combining(unicodedata.normalize("NFKD", c)[0]))
 
 
-def _merge(cluster: str, c: str, settings: TokenizerConfig) -> bool:
+def _join(cluster: str, c: str, config: TokenizerConfig) -> bool:
     """Whether two parts become one character, as the letters of a Korean syllable do."""
     if c.isascii():
         return False
-    apart = _normalize(cluster, settings) + _normalize(c, settings)
-    return _normalize(cluster + c, settings) != apart
+    apart = _normalize_unicode(cluster, config) + _normalize_unicode(c, config)
+    return _normalize_unicode(cluster + c, config) != apart

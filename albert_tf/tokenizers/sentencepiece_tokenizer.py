@@ -1,4 +1,4 @@
-"""A SentencePiece model with the published rule for digits before a comma, and where pieces lie."""
+"""SentencePiece with the published rule for digits before a comma, and with offsets."""
 
 import itertools
 import string
@@ -23,7 +23,7 @@ _STAND_IN = "\ufdd0"
 
 
 class Expansion(NamedTuple):
-    """What replaces a piece: ids, and how many characters of the piece each of them stands for."""
+    """Replacement of a piece: ids, and the number of its characters that each stands for."""
 
     ids: list[int]
     widths: list[int]
@@ -36,49 +36,51 @@ def is_word_start(piece: str) -> bool:
     return not _CONTINUING.issuperset(piece)
 
 
-class SentencePieces(NamedTuple):
-    """A SentencePiece model and how text is cleaned for it; made by `read`."""
+class SentencePieceTokenizer(NamedTuple):
+    """A SentencePiece model and the normalization of its text; made by `read`."""
 
-    settings: TokenizerConfig
+    config: TokenizerConfig
     processor: sentencepiece.SentencePieceProcessor
     pieces: list[str]
     expansions: dict[int, Expansion]
 
-    def clean(self, text: str) -> str:
-        return normalization.clean(text, self.settings)
+    def normalize(self, text: str) -> str:
+        return normalization.normalize(text, self.config)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        cleaned = [self.clean(text) for text in texts]
-        batch = self.processor.encode(cleaned, out_type=int, num_threads=1)
+        normalized = [self.normalize(text) for text in texts]
+        batch = self.processor.encode(normalized, out_type=int, num_threads=1)
         rare = self.expansions.keys()
         return [ids if rare.isdisjoint(ids) else self._expand(ids) for ids in batch]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        traced = [normalization.clean_and_trace(text, self.settings) for text in texts]
+        with_origin = [normalization.normalize_with_origin(text, self.config) for text in texts]
         batch = self.processor.encode(
-            [cleaned for cleaned, _ in traced], return_type="offset_mapping", num_threads=1
+            [normalized for normalized, _ in with_origin],
+            return_type="offset_mapping",
+            num_threads=1,
         )
-        found = []
-        for (cleaned, origin), mapping in zip(traced, batch, strict=True):
+        encoded = []
+        for (normalized, origin), mapping in zip(with_origin, batch, strict=True):
             ids, pieces = mapping["ids"], mapping["pieces"]
-            spans = _trimmed(cleaned, pieces, mapping["offsets"])
+            spans = _trim_spans(normalized, pieces, mapping["offsets"])
             if spans is None:
-                spans = _through_normalizer(self.processor, cleaned, pieces)
+                spans = _compute_spans(self.processor, normalized, pieces)
             if not self.expansions.keys().isdisjoint(ids):
                 spans = self._expand_spans(ids, spans)
                 ids = self._expand(ids)
-            found.append((ids, list(_traced_back(spans, origin)) if origin else spans))
-        return found
+            encoded.append((ids, list(_map_to_origin(spans, origin)) if origin else spans))
+        return encoded
 
     def encode_with_masks(self, text: str, mask: str) -> list[int]:
         mask_id = self.processor.piece_to_id(mask)
-        cleaned = self.clean(text.replace(mask, _STAND_IN))
+        normalized = self.normalize(text.replace(mask, _STAND_IN))
         ids: list[int] = []
-        for piece in self.processor.encode(cleaned, out_type=str):
+        for piece in self.processor.encode(normalized, out_type=str):
             if _STAND_IN not in piece:
                 ids += self._expand([self.processor.piece_to_id(piece)])
                 continue
-            # A masked word took its ▁ with it.
+            # The mask replaces the word together with its ▁.
             if ids and self.pieces[ids[-1]] == WORD_START:
                 ids.pop()
             ids += [mask_id] * piece.count(_STAND_IN)
@@ -91,10 +93,10 @@ class SentencePieces(NamedTuple):
         return [is_word_start(piece) for piece in self.pieces]
 
     def is_special(self) -> list[bool]:
-        """[V] whether no text becomes a piece: control, unused and byte pieces."""
-        asked = (self.processor.is_control, self.processor.is_unused, self.processor.is_byte)
+        """Returns [V] whether no text becomes the piece: control, unused and byte pieces."""
+        checks = (self.processor.is_control, self.processor.is_unused, self.processor.is_byte)
         return [
-            piece in SPECIAL_PIECES or any(is_kind(i) for is_kind in asked)
+            piece in SPECIAL_PIECES or any(is_kind(i) for is_kind in checks)
             for i, piece in enumerate(self.pieces)
         ]
 
@@ -112,12 +114,12 @@ class SentencePieces(NamedTuple):
             if sum(widths) == end - begin:
                 bounds = itertools.accumulate(widths, initial=begin)
                 expanded += itertools.pairwise(bounds)
-            else:  # the model's own normaliser changed the length: nobody knows which is whose
+            else:  # the model's own normalizer changed the length: the parts are unknown
                 expanded += [(begin, end)] * len(widths)
         return expanded
 
 
-def read(model: bytes, settings: TokenizerConfig, path: str) -> SentencePieces:
+def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceTokenizer:
     """Reads a serialised model; `path` names it in errors.
 
     Raises:
@@ -133,17 +135,17 @@ def read(model: bytes, settings: TokenizerConfig, path: str) -> SentencePieces:
             f"{path} is not a SentencePiece model. Train one with bin/train_vocabulary."
         ) from None
     pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
-    return SentencePieces(
-        settings, processor, pieces, _expansions(processor, pieces, settings.compat)
+    return SentencePieceTokenizer(
+        config, processor, pieces, _find_expansions(processor, pieces, config.compat)
     )
 
 
-def _expansions(
+def _find_expansions(
     processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str], compat: str
 ) -> dict[int, Expansion]:
-    """Ids that the published code replaces: digits and a comma in one piece, such as "▁2011,".
+    """Returns the ids that the published code replaces: digits with a comma, such as "▁2011,".
 
-    The digits are encoded anew without the comma. It depends on the piece alone, hence a table.
+    The digits are encoded again without the comma.
     """
     table: dict[int, Expansion] = {}
     if compat == "hf_fast":
@@ -162,13 +164,13 @@ def _expansions(
     return table
 
 
-def _trimmed(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list[Span] | None:
-    """SentencePiece's spans without the space that a ▁ stands for, unless a piece is nothing else.
+def _trim_spans(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list[Span] | None:
+    """Returns SentencePiece's spans without the space that a ▁ stands for, except of a lone ▁.
 
-    What the model's own normaliser drops, SentencePiece adds to the next piece. Returns None if a
-    piece is longer than its span: then that normaliser made several characters of one.
+    SentencePiece adds characters that the model's own normalizer drops to the next piece. Returns
+    None if a piece is longer than its span: then that normalizer expanded a character.
     """
-    found: list[Span] = []
+    trimmed: list[Span] = []
     for piece, (begin, end) in zip(pieces, spans, strict=True):
         bare = piece[1:] if piece[0] == WORD_START else piece
         if bare and end - begin != len(bare):
@@ -178,31 +180,31 @@ def _trimmed(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list[Sp
                 begin = end - len(bare)
             elif piece is not bare:
                 begin = max(begin, text.rfind(" ", begin, end) + 1)
-        found.append((begin, end))
-    return found
+        trimmed.append((begin, end))
+    return trimmed
 
 
-def _through_normalizer(
+def _compute_spans(
     processor: sentencepiece.SentencePieceProcessor, text: str, pieces: Sequence[str]
 ) -> list[Span]:
-    """Spans by the model's own normaliser: slow, and right where SentencePiece's own are short.
+    """Returns the spans by the model's own normalizer: slow, but exact for expanded characters.
 
-    Of one character that became several it gives none to a piece that ends before the last.
+    SentencePiece gives an empty span to a piece that ends inside an expanded character.
     """
     _, origins = processor.normalize(text, with_offsets=True)
-    ends = [*origins]  # of what each normalised character came from
+    ends = [*origins]  # the end of the origin of each normalized character
     for i in reversed(range(len(origins) - 1)):
         ends[i] = origins[i + 1] if origins[i + 1] > origins[i] else ends[i + 1]
-    found = []
+    spans = []
     for last, piece in zip(itertools.accumulate(map(len, pieces)), pieces, strict=True):
         first = last - len(piece)
         if piece[0] == WORD_START and len(piece) > 1:
             first += 1
-        found.append((origins[first], ends[last - 1]))
-    return found
+        spans.append((origins[first], ends[last - 1]))
+    return spans
 
 
-def _traced_back(spans: Sequence[Span], origin: Origin) -> Iterator[Span]:
+def _map_to_origin(spans: Sequence[Span], origin: Origin) -> Iterator[Span]:
     starts, ends = origin
     for begin, end in spans:
         if begin < end:

@@ -1,8 +1,8 @@
-"""Text to ids and back, whichever kind of vocabulary it is.
+"""Loads vocabularies and converts text to ids and back.
 
-A vocabulary is a folder: `spiece.model` and `spiece.vocab` (to be read by people), or the
-`vocab.txt` of WordPiece; and `cleaning.json`, which says how text is cleaned before it meets the
-pieces. Without that it is a published vocabulary: the defaults are its cleaning.
+A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
+`vocab.txt` of WordPiece, and with `cleaning.json`, the settings of its normalization. Without that
+file it is a published vocabulary, which the default settings describe.
 """
 
 import dataclasses
@@ -18,32 +18,20 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
-from albert_tf.tokenizers.normalization import COMPATS, UNICODE_FORMS, Span, TokenizerConfig, clean
+from albert_tf.tokenizers.normalization import Span, TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import (
     SPECIAL_PIECES,
-    WORD_START,
-    SentencePieces,
-    is_word_start,
+    SentencePieceTokenizer,
 )
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig, WordPieces
-
-__all__ = [
-    "COMPATS",
-    "UNICODE_FORMS",
-    "WORD_START",
-    "TokenizerConfig",
-    "WordPieceConfig",
-    "clean",
-    "is_word_start",
-]
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig, WordPieceTokenizer
 
 MODEL = "spiece.model"
 VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
-CONFIG = "cleaning.json"
+NORMALIZATION = "cleaning.json"
 # Name of a file that holds the pieces, as we or the publishers call it -> ours.
-NAMES = {
+VOCABULARY_FILES = {
     MODEL: MODEL,
     "30k-clean.model": MODEL,
     WORDPIECE: WORDPIECE,
@@ -62,10 +50,10 @@ class Tokenizer:
         sha256: of the pieces and the settings; equal for vocabularies that give equal ids.
         size: V.
         is_word_start: [V] bool; a word is a piece that starts one and all that follow and do not.
-        replacement_ids: [R] the pieces that may replace a masked one: none is special.
+        replacement_ids: [R] pieces that may replace a masked one; none is special.
     """
 
-    settings: TokenizerConfig | WordPieceConfig
+    config: TokenizerConfig | WordPieceConfig
     sha256: str
     size: int
     pad_id: int
@@ -75,124 +63,124 @@ class Tokenizer:
     mask_id: int
     is_word_start: np.ndarray
     replacement_ids: np.ndarray
-    _pieces: SentencePieces | WordPieces = dataclasses.field(repr=False)
-    _ids: dict[str, int] = dataclasses.field(repr=False)
+    backend: SentencePieceTokenizer | WordPieceTokenizer = dataclasses.field(repr=False)
+    ids_by_piece: dict[str, int] = dataclasses.field(repr=False)
 
-    def clean(self, text: str) -> str:
-        """The text as the vocabulary meets it."""
-        return self._pieces.clean(text)
+    def normalize(self, text: str) -> str:
+        """Returns the text as SentencePiece or WordPiece reads it."""
+        return self.backend.normalize(text)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Cleans and encodes. Special pieces typed in a text are text; see `encode_with_masks`."""
-        return self._pieces.encode_batch(texts)
+        """Returns the ids of each text. Special pieces in a text are ordinary text."""
+        return self.backend.encode_batch(texts)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         return self.encode_batch_with_offsets([text])[0]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The same ids, and where in the text as given, not as cleaned, each piece came from.
+        """Returns the ids of each text, and the span of each piece in the text as given.
 
-        Spans are half-open, in characters. Neither their starts nor their ends ever go back. They
-        overlap if one character became several pieces, and are empty for a piece that stands for
-        none. What became white space belongs to a piece only if that is nothing else (a lone ▁).
+        Spans are half-open, in characters; their starts and ends never decrease. They overlap if
+        one character became several pieces, and are empty for a piece without a character. White
+        space belongs to a piece only if the piece is nothing else (a lone ▁).
         """
-        return self._pieces.encode_batch_with_offsets(texts)
+        return self.backend.encode_batch_with_offsets(texts)
 
     def encode_with_masks(self, text: str) -> list[int]:
-        """Encodes a text in which [MASK] stands for a piece, or for several: [MASK][MASK]."""
-        return self._pieces.encode_with_masks(text, MASK)
+        """Returns the ids of a text in which each [MASK] stands for one piece."""
+        return self.backend.encode_with_masks(text, MASK)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; control pieces such as [CLS] vanish."""
-        return self._pieces.decode(ids)
+        """Returns the text of `ids` without control pieces such as [CLS]."""
+        return self.backend.decode(ids)
 
     def id_to_piece(self, index: int) -> str:
-        return self._pieces.pieces[index]
+        return self.backend.pieces[index]
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of `piece`, `unk_id` if there is none."""
-        return self._ids.get(piece, self.unk_id)
+        """Returns the id of `piece`, or `unk_id`."""
+        return self.ids_by_piece.get(piece, self.unk_id)
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
-    """Loads the vocabulary in a folder; the name of its file says which kind it is.
+    """Loads the vocabulary of a folder; the name of its file gives the kind.
 
     Args:
         directory: the folder.
-        changes: settings to take instead of those in `cleaning.json`.
+        changes: settings that replace those of `cleaning.json`.
 
     Raises:
         UserError: no vocabulary, two, a file that holds none, or a special piece is missing.
     """
-    name = find(directory) or MODEL
+    name = find_vocabulary(directory) or MODEL
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")
-    config_path = os.path.join(directory, CONFIG)
+    config_path = os.path.join(directory, NORMALIZATION)
     values = files.read_json(config_path, "vocabulary") if tf.io.gfile.exists(config_path) else {}
     if isinstance(values, dict):
         values |= changes
     return from_bytes(name, content, values, directory)
 
 
-def find(directory: str) -> str | None:
-    """The name of the file that holds the pieces of a folder's vocabulary, None if there is none.
+def find_vocabulary(directory: str) -> str | None:
+    """Returns the name of a folder's vocabulary file; None if there is none.
 
     Raises:
         UserError: there are several.
     """
-    found = [name for name in NAMES if tf.io.gfile.exists(os.path.join(directory, name))]
-    if len(found) > 1:
+    names = [name for name in VOCABULARY_FILES if tf.io.gfile.exists(os.path.join(directory, name))]
+    if len(names) > 1:
         raise UserError(
-            f"{directory} holds {' and '.join(found)}: remove the one that is not used."
+            f"{directory} holds {' and '.join(names)}: remove the one that is not used."
         )
-    return found[0] if found else None
+    return names[0] if names else None
 
 
-def from_model(model: bytes, settings: TokenizerConfig, path: str = MODEL) -> Tokenizer:
-    """The tokenizer of a serialised SentencePiece model; `path` names it in errors."""
-    found = sentencepiece_tokenizer.read(model, settings, path)
-    return _tokenizer(found, model, settings, path, sentencepiece_tokenizer.SPECIAL_PIECES)
+def from_sentencepiece(model: bytes, config: TokenizerConfig, path: str = MODEL) -> Tokenizer:
+    """Returns the tokenizer of a serialized SentencePiece model; `path` names it in errors."""
+    backend = sentencepiece_tokenizer.read(model, config, path)
+    return _make_tokenizer(backend, model, config, path, sentencepiece_tokenizer.SPECIAL_PIECES)
 
 
-def from_rows(content: bytes, settings: WordPieceConfig, path: str = WORDPIECE) -> Tokenizer:
-    """The tokenizer of a WordPiece vocabulary, a piece a line; `path` names it in errors."""
-    found = wordpiece_tokenizer.read(content, settings, path)
-    return _tokenizer(found, content, settings, path, wordpiece_tokenizer.SPECIAL_PIECES)
+def from_wordpiece(content: bytes, config: WordPieceConfig, path: str = WORDPIECE) -> Tokenizer:
+    """Returns the tokenizer of a WordPiece vocabulary; `path` names it in errors."""
+    backend = wordpiece_tokenizer.read(content, config, path)
+    return _make_tokenizer(backend, content, config, path, wordpiece_tokenizer.SPECIAL_PIECES)
 
 
 _KINDS: dict[str, tuple[Any, Callable[..., Tokenizer]]] = {
-    MODEL: (TokenizerConfig, from_model),
-    WORDPIECE: (WordPieceConfig, from_rows),
+    MODEL: (TokenizerConfig, from_sentencepiece),
+    WORDPIECE: (WordPieceConfig, from_wordpiece),
 }
 
 
 def from_bytes(name: str, content: bytes, values: Mapping[str, Any], where: str) -> Tokenizer:
-    """The tokenizer of a vocabulary of either kind.
+    """Returns the tokenizer of a vocabulary of either kind.
 
     Args:
-        name: of the file with the pieces, one of `NAMES`.
-        content: of that file.
-        values: what `cleaning.json` holds.
-        where: they come from, for messages.
+        name: name of the vocabulary file, one of `VOCABULARY_FILES`.
+        content: content of that file.
+        values: content of `cleaning.json`.
+        where: the folder, for messages.
 
     Raises:
         UserError: it holds no vocabulary, a special piece is missing, or a setting makes no sense.
     """
-    settings, make = _KINDS[NAMES[name]]
-    cleaning = config_io.from_dict(settings, values, os.path.join(where, CONFIG))
-    return make(content, cleaning, os.path.join(where, name))
+    config_class, make = _KINDS[VOCABULARY_FILES[name]]
+    normalization = config_io.from_dict(config_class, values, os.path.join(where, NORMALIZATION))
+    return make(content, normalization, os.path.join(where, name))
 
 
-def _tokenizer(
-    found: SentencePieces | WordPieces,
+def _make_tokenizer(
+    backend: SentencePieceTokenizer | WordPieceTokenizer,
     content: bytes,
-    settings: TokenizerConfig | WordPieceConfig,
+    config: TokenizerConfig | WordPieceConfig,
     path: str,
     special_pieces: Sequence[str],
 ) -> Tokenizer:
-    ids = {piece: i for i, piece in enumerate(found.pieces)}
+    ids = {piece: i for i, piece in enumerate(backend.pieces)}
     if missing := [piece for piece in special_pieces if piece not in ids]:
         raise UserError(
             f"{path} lacks the special pieces {', '.join(missing)}. "
@@ -200,22 +188,22 @@ def _tokenizer(
         )
     pad, unk, cls, sep, mask = (ids[piece] for piece in special_pieces)
     return Tokenizer(
-        settings=settings,
-        sha256=_sha256(content, settings),
-        size=len(found.pieces),
+        config=config,
+        sha256=_hash_vocabulary(content, config),
+        size=len(backend.pieces),
         pad_id=pad,
         unk_id=unk,
         cls_id=cls,
         sep_id=sep,
         mask_id=mask,
-        is_word_start=np.array(found.is_word_start()),
-        replacement_ids=np.flatnonzero(~np.array(found.is_special())).astype(np.int32),
-        _pieces=found,
-        _ids=ids,
+        is_word_start=np.array(backend.is_word_start()),
+        replacement_ids=np.flatnonzero(~np.array(backend.is_special())).astype(np.int32),
+        backend=backend,
+        ids_by_piece=ids,
     )
 
 
-def copy(source: str, target: str) -> None:
+def copy_vocabulary(source: str, target: str) -> None:
     """Copies the vocabulary in folder `source` to folder `target`, the pieces last.
 
     Raises:
@@ -224,13 +212,17 @@ def copy(source: str, target: str) -> None:
     if source == target:
         return
     tf.io.gfile.makedirs(target)
-    name = find(source) or MODEL
-    for old, new in ((VOCAB, VOCAB), (CONFIG, CONFIG), (name, NAMES[name])):
+    name = find_vocabulary(source) or MODEL
+    for old, new in (
+        (VOCAB, VOCAB),
+        (NORMALIZATION, NORMALIZATION),
+        (name, VOCABULARY_FILES[name]),
+    ):
         path = os.path.join(source, old)
         if old == name or tf.io.gfile.exists(path):
             files.write_bytes(os.path.join(target, new), files.read_bytes(path, "vocabulary"))
 
 
-def _sha256(content: bytes, settings: TokenizerConfig | WordPieceConfig) -> str:
-    canonical = json.dumps(dataclasses.asdict(settings), sort_keys=True).encode()
+def _hash_vocabulary(content: bytes, config: TokenizerConfig | WordPieceConfig) -> str:
+    canonical = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
     return hashlib.sha256(hashlib.sha256(content).digest() + canonical).hexdigest()

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies of BERT and of the Chinese ALBERTs: a `vocab.txt`, a piece a line."""
+"""WordPiece, the tokenizer of BERT and the Chinese ALBERTs: a `vocab.txt` with a piece a line."""
 
 import dataclasses
 import re
@@ -16,24 +16,24 @@ SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNK = SPECIAL_PIECES[1]
 CONTINUATION = "##"
 
-# A word of more characters is unknown: in the published code, and in transformers.
+# A longer word is unknown as a whole: in the published code, and in transformers.
 LONGEST_WORD = {"google": 200, "hf": 100}
-# Places that the published vocabularies keep free.
-_FREE = re.compile(r"\[unused\d+\]|<[ST]>")
+# Unused rows of the published vocabularies.
+_UNUSED = re.compile(r"\[unused\d+\]|<[ST]>")
 # A row of spiece.vocab: a piece and the logarithm of its probability.
 _SCORED = re.compile(r"[^\t]*\t-?\d+(\.\d+)?(e-?\d+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordPieceConfig:
-    """How text is cleaned and cut into words. Defaults are the published uncased models'.
+    """Normalization and splitting into words. Defaults are those of the published uncased models.
 
     Attributes:
         lower_case: lower the letters.
         keep_accents: keep combining characters. Unset: kept where letters are not lowered.
         split_chinese: each Chinese character is a word.
-        compat: the longest word that is not unknown as a whole: `google` 200 characters, as in the
-            published code; `hf` 100.
+        compat: most characters of a word that is not unknown: `google` 200, as in the published
+            code; `hf` 100.
     """
 
     lower_case: bool = True
@@ -46,24 +46,24 @@ class WordPieceConfig:
             raise UserError(f"compat: {self.compat!r} is not one of {', '.join(LONGEST_WORD)}.")
 
 
-class WordPieces(NamedTuple):
-    """A vocabulary and how text is cut for it; made by `read`."""
+class WordPieceTokenizer(NamedTuple):
+    """A WordPiece vocabulary and its tokenizer; made by `read`."""
 
     pieces: list[str]
-    cutter: tokenizers.Tokenizer
+    backend: tokenizers.Tokenizer
 
-    def clean(self, text: str) -> str:
-        return " ".join(self.cutter.normalizer.normalize_str(text).split())
+    def normalize(self, text: str) -> str:
+        return " ".join(self.backend.normalizer.normalize_str(text).split())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         # One by one: a batch takes all cores, and data preparation has a process on each already.
-        return [self.cutter.encode(text, add_special_tokens=False).ids for text in texts]
+        return [self.backend.encode(text, add_special_tokens=False).ids for text in texts]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        encoded = [self.cutter.encode(text, add_special_tokens=False) for text in texts]
+        encoded = [self.backend.encode(text, add_special_tokens=False) for text in texts]
         return [
-            (found.ids, found.offsets if text.isascii() else _with_accents(text, found.offsets))
-            for text, found in zip(texts, encoded, strict=True)
+            (row.ids, row.offsets if text.isascii() else _add_accents(text, row.offsets))
+            for text, row in zip(texts, encoded, strict=True)
         ]
 
     def encode_with_masks(self, text: str, mask: str) -> list[int]:
@@ -85,59 +85,59 @@ class WordPieces(NamedTuple):
 
 def is_special(piece: str) -> bool:
     """Whether no text becomes this piece."""
-    return piece in SPECIAL_PIECES or _FREE.fullmatch(piece) is not None
+    return piece in SPECIAL_PIECES or _UNUSED.fullmatch(piece) is not None
 
 
-def read(content: bytes, settings: WordPieceConfig, path: str) -> WordPieces:
+def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokenizer:
     """Reads a vocabulary file; `path` names it in errors.
 
     Raises:
         UserError: not UTF-8, or a vocabulary of SentencePiece.
     """
-    pieces = _pieces(content, path)
-    # Of a piece that stands there twice the published code takes the last.
+    pieces = _parse_pieces(content, path)
+    # The published code uses the last row of a piece that occurs twice.
     ids = {piece: i for i, piece in enumerate(pieces)}
-    cutter = tokenizers.Tokenizer(
+    backend = tokenizers.Tokenizer(
         models.WordPiece(
             vocab=ids,
             unk_token=UNK,
-            max_input_chars_per_word=LONGEST_WORD[settings.compat],
+            max_input_chars_per_word=LONGEST_WORD[config.compat],
             continuing_subword_prefix=CONTINUATION,
         )
     )
-    keeps = settings.keep_accents
-    cutter.normalizer = normalizers.BertNormalizer(
+    keeps = config.keep_accents
+    backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.split_chinese,
-        strip_accents=settings.lower_case if keeps is None else not keeps,
-        lowercase=settings.lower_case,
+        handle_chinese_chars=config.split_chinese,
+        strip_accents=config.lower_case if keeps is None else not keeps,
+        lowercase=config.lower_case,
     )
-    cutter.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return WordPieces(pieces, cutter)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return WordPieceTokenizer(pieces, backend)
 
 
-def _pieces(content: bytes, path: str) -> list[str]:
+def _parse_pieces(content: bytes, path: str) -> list[str]:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text: it is no WordPiece vocabulary.") from None
-    # Only here does a line end: U+2028 is a piece of the Chinese vocabulary.
+        raise UserError(f"{path} is not UTF-8 text: take a WordPiece vocabulary.") from None
+    # Only a line feed ends a line: U+2028 is a piece of the Chinese vocabulary.
     rows = text.removesuffix("\n").split("\n")
     if all(_SCORED.fullmatch(row) for row in rows[:9]):
         raise UserError(
             f"{path} is a list of SentencePiece's pieces, not a WordPiece vocabulary. "
             "Put its spiece.model there instead."
         )
-    # As published: white space around a piece, and what follows in its row, do not count.
+    # As published: a row is its first word.
     return [row.split()[0] if row.split() else row for row in rows]
 
 
-def _with_accents(text: str, spans: Sequence[Span]) -> list[Span]:
-    """Adds to each span the dropped accents that stand on its last letter."""
-    found = []
+def _add_accents(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Adds to each span the dropped accents of its last letter."""
+    extended = []
     following = [*(begin for begin, _ in spans), len(text)][1:]
     for (begin, end), limit in zip(spans, following, strict=True):
         while end < limit and unicodedata.category(text[end]) == "Mn":
             end += 1
-        found.append((begin, end))
-    return found
+        extended.append((begin, end))
+    return extended

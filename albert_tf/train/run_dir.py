@@ -174,7 +174,7 @@ def write(identity: RunIdentity) -> None:
     """Makes the folder that of the run; the config last, for it is what claims the folder."""
     workdir = identity.workdir
     tf.io.gfile.makedirs(workdir)
-    tokenization.copy(identity.vocabulary, vocabulary_path(workdir))
+    tokenization.copy_vocabulary(identity.vocabulary, vocabulary_path(workdir))
     for name, content in identity.files.items():
         files.write_json(os.path.join(workdir, name), content)
     config_io.save(identity.config, os.path.join(workdir, RUN_CONFIG))

@@ -58,7 +58,7 @@ def create(
     _note_cap(settings)
     stream, has_several_blocks = _read_blocks(paths, settings)
     own_vocabulary = os.path.join(output_dir, manifest.VOCABULARY)
-    tokenization.copy(vocabulary, own_vocabulary)
+    tokenization.copy_vocabulary(vocabulary, own_vocabulary)
     progress.start(output_dir, identity, shards)
     print(f"{output_dir}: {len(shards)} shards are there already." if shards else output_dir)
     # Of the input whose shards are done.

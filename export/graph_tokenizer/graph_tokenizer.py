@@ -5,9 +5,17 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.tokenizers.sentencepiece_tokenizer import SPECIAL_PIECES, WORD_START, SentencePieces
+from albert_tf.tokenizers.sentencepiece_tokenizer import (
+    SPECIAL_PIECES,
+    WORD_START,
+    SentencePieceTokenizer,
+)
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceConfig, WordPieces
+from albert_tf.tokenizers.wordpiece_tokenizer import (
+    LONGEST_WORD,
+    WordPieceConfig,
+    WordPieceTokenizer,
+)
 from export.graph_tokenizer import (
     code_points,
     normalization_ops,
@@ -52,8 +60,8 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     Raises:
         UserError: a SentencePiece model has a setting that a graph does not know.
     """
-    pieces, settings = tokenizer._pieces, tokenizer.settings
-    if isinstance(pieces, SentencePieces):
+    pieces, settings = tokenizer.backend, tokenizer.config
+    if isinstance(pieces, SentencePieceTokenizer):
         functions = _of_sentencepieces(pieces, tokenizer)
     else:
         assert isinstance(settings, WordPieceConfig)
@@ -65,9 +73,9 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     )
 
 
-def _of_sentencepieces(found: SentencePieces, tokenizer: Tokenizer) -> GraphTokenizer:
+def _of_sentencepieces(found: SentencePieceTokenizer, tokenizer: Tokenizer) -> GraphTokenizer:
     model = sentencepiece_ops.read(found.processor.serialized_model_proto())
-    clean = normalization_ops.make_clean(found.settings)
+    clean = normalization_ops.make_clean(found.config)
     normalize, cut = sentencepiece_ops.make_normalize(model), sentencepiece_ops.make_cut(model)
     expansions = piece_offsets.make_expansions(found.expansions, tokenizer.size)
     normalizes = bool(model.normalizer_spec.precompiled_charsmap)
@@ -111,7 +119,7 @@ def _count(pieces: Pieces, value: int) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(found, owners, tf.size(pieces.ids))
 
 
-def _of_wordpieces(found: WordPieces, settings: WordPieceConfig) -> GraphTokenizer:
+def _of_wordpieces(found: WordPieceTokenizer, settings: WordPieceConfig) -> GraphTokenizer:
     longest = LONGEST_WORD[settings.compat]
     keeps = settings.keep_accents
     # The library takes characters apart where it drops accents.

@@ -21,7 +21,7 @@ Clean = Callable[[Characters], Characters]
 
 
 def make_clean(settings: TokenizerConfig) -> Clean:
-    """Returns the graph version of `albert_tf.tokenizers.normalization.clean_and_trace`."""
+    """Returns the graph version of `albert_tf.tokenizers.normalization.normalize_with_origin`."""
     # Letters are lowered after they are composed, or at once.
     composes = _composes(settings)
     table = _table(settings, lowers=settings.lower_case and not composes)
@@ -61,7 +61,7 @@ def _table(settings: TokenizerConfig, lowers: bool) -> Table:
     def change(c: str) -> str:
         if c.isspace():
             return c
-        text = normalization.clean(c, plain)
+        text = normalization.normalize(c, plain)
         if _composes(settings):
             text = unicodedata.normalize("NFD", text)
         return _lower(text) if lowers else text

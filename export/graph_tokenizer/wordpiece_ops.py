@@ -14,7 +14,12 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, SPECIAL_PIECES, UNK, WordPieces
+from albert_tf.tokenizers.wordpiece_tokenizer import (
+    CONTINUATION,
+    SPECIAL_PIECES,
+    UNK,
+    WordPieceTokenizer,
+)
 from export.graph_tokenizer import code_points, unicode_composition
 from export.graph_tokenizer.code_points import Characters, Numbers
 
@@ -59,7 +64,9 @@ class Pieces(NamedTuple):
     ends: tf.Tensor
 
 
-def make_split(found: WordPieces, longest: int, *, reorders: bool) -> Callable[[Characters], Words]:
+def make_split(
+    found: WordPieceTokenizer, longest: int, *, reorders: bool
+) -> Callable[[Characters], Words]:
     """What cleans text and cuts it into words.
 
     Args:
@@ -149,16 +156,16 @@ def _marks() -> Numbers:
         return code_points.make_numbers(dict.fromkeys(marks, 1))
 
 
-def _cleaned(found: WordPieces) -> dict[str, str]:
+def _cleaned(found: WordPieceTokenizer) -> dict[str, str]:
     """What becomes of each character that does not stay."""
-    clean = found.cutter.normalizer.normalize_str
+    clean = found.backend.normalizer.normalize_str
     strings = {c: clean(c) for page in _pages() if clean(page) != page for c in page}
     return {c: string for c, string in strings.items() if string != c}
 
 
-def _kinds(found: WordPieces) -> dict[str, int]:
+def _kinds(found: WordPieceTokenizer) -> dict[str, int]:
     """Which characters are white space, and which are words alone."""
-    cut = found.cutter.pre_tokenizer.pre_tokenize_str
+    cut = found.backend.pre_tokenizer.pre_tokenize_str
     kinds: dict[str, int] = {}
     for page in _pages():
         if len(cut(f"a{page}a")) != 1:

@@ -53,8 +53,8 @@ def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
     (tmp_path / "cleaning.json").unlink()  # what is left is what transformers reads
     found = holding(hugging_face_vocabulary.read(str(tmp_path)))
     same = (
-        model_checkpoint.load_tokenizer(found).settings
-        == model_checkpoint.load_tokenizer(made).settings
+        model_checkpoint.load_tokenizer(found).config
+        == model_checkpoint.load_tokenizer(made).config
     )
     assert same == (not lost)
 

@@ -86,7 +86,7 @@ def test_the_case_of_letters_is_read(tmp_path, vocabulary):
     save(tmp_path / "module", tiny_checkpoints.make(), vocabulary, lower_case=False)
     found = formats.read(str(tmp_path / "module"))
     assert json.loads(found.vocabulary["cleaning.json"]) == {"lower_case": False}
-    assert not model_checkpoint.load_tokenizer(found).settings.lower_case
+    assert not model_checkpoint.load_tokenizer(found).config.lower_case
 
 
 @pytest.mark.parametrize(

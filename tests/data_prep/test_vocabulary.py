@@ -46,7 +46,7 @@ def test_text_is_cleaned_and_covered(tmp_path):
 def test_cleaning_is_saved(tmp_path):
     cleaning = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="NFC")
     found = train(tmp_path, tokenizer=cleaning)
-    assert found.settings == cleaning
+    assert found.config == cleaning
     assert found.decode(found.encode("The café")) == "The café"
 
 

@@ -39,7 +39,7 @@ def write_run(folder, kind, vocabulary, *, more="", **changes):
     header = f'{{"task": "{name}", "kind": "{kind}", "labels": [{labels}]{more}}}'
     (folder / run_files.TASK).write_text(header)
     (folder / "best" / "albert_config.json").unlink()
-    tokenization.copy(vocabulary, str(folder / manifest.VOCABULARY))
+    tokenization.copy_vocabulary(vocabulary, str(folder / manifest.VOCABULARY))
     return str(folder)
 
 

@@ -63,7 +63,7 @@ def random_text(rng, size):
 @functools.cache
 def trained(settings, rule="identity"):
     """A serialised model whose own normaliser follows `rule`."""
-    cleaned = [normalization.clean(line, settings) for line in LINES]
+    cleaned = [normalization.normalize(line, settings) for line in LINES]
     writer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(cleaned * 9),
@@ -89,8 +89,8 @@ def one_sigma(text):
 
 
 def assert_origin_is_right(text, settings):
-    cleaned, origin = normalization.clean_and_trace(text, settings)
-    assert cleaned == normalization.clean(text, settings)
+    cleaned, origin = normalization.normalize_with_origin(text, settings)
+    assert cleaned == normalization.normalize(text, settings)
     starts, ends = origin or (list(range(len(text))), list(range(1, len(text) + 1)))
     assert len(starts) == len(ends) == len(cleaned)
     assert starts == sorted(starts)
@@ -99,7 +99,7 @@ def assert_origin_is_right(text, settings):
         zip(starts, ends, cleaned, strict=True), lambda item: item[:2]
     ):
         part = "".join(c for _, _, c in group)
-        found = normalization.clean(text[start:end], settings)
+        found = normalization.normalize(text[start:end], settings)
         assert one_sigma(found.strip()) == one_sigma(part.strip()), (text, part)
 
 
@@ -148,7 +148,7 @@ def by_hand(settings):
     model.trainer_spec.unk_id, model.trainer_spec.pad_id = 1, 0
     model.trainer_spec.bos_id = model.trainer_spec.eos_id = -1
     model.normalizer_spec.name = "identity"
-    return tokenization.from_model(model.SerializeToString(), settings)
+    return tokenization.from_sentencepiece(model.SerializeToString(), settings)
 
 
 def assert_spans_are_right(found, text, normalize):
@@ -177,22 +177,22 @@ def assert_spans_are_right(found, text, normalize):
 def test_the_text_of_a_span_cleans_to_its_piece(settings):
     rng = random.Random(1)
     texts = [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(150))]
-    for compat in tokenization.COMPATS:
+    for compat in normalization.COMPATS:
         settings = dataclasses.replace(settings, compat=compat)
-        found = tokenization.from_model(trained(settings), settings)
+        found = tokenization.from_sentencepiece(trained(settings), settings)
         for text in texts:
-            assert_spans_are_right(found, text, found.clean)
+            assert_spans_are_right(found, text, found.normalize)
 
 
 @pytest.mark.parametrize("settings", [PUBLISHED, KEEPING], ids=str)
 def test_models_that_normalise_themselves(settings):
     """As the published ones do: nmt_nfkc composes again, and drops what nobody sees."""
     model = trained(settings, "nmt_nfkc")
-    found = tokenization.from_model(model, settings)
+    found = tokenization.from_sentencepiece(model, settings)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     def normalize(text):
-        return processor.normalize(found.clean(text)).removeprefix("▁")
+        return processor.normalize(found.normalize(text)).removeprefix("▁")
 
     rng = random.Random(2)
     for text in [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(300))]:
@@ -200,7 +200,7 @@ def test_models_that_normalise_themselves(settings):
 
 
 def test_a_batch_is_the_same_as_one_by_one():
-    found = tokenization.from_model(trained(PUBLISHED), PUBLISHED)
+    found = tokenization.from_sentencepiece(trained(PUBLISHED), PUBLISHED)
     texts = [*NASTY, *LINES]
     batch = found.encode_batch_with_offsets(texts)
     assert batch == [found.encode_with_offsets(text) for text in texts]
@@ -208,5 +208,8 @@ def test_a_batch_is_the_same_as_one_by_one():
 
 
 def test_plain_text_needs_no_tracing():
-    assert normalization.clean_and_trace("The cat, 2011", PUBLISHED) == ("the cat, 2011", None)
-    assert normalization.clean_and_trace("a  b", PUBLISHED)[1] == ([0, 1, 3], [1, 3, 4])
+    assert normalization.normalize_with_origin("The cat, 2011", PUBLISHED) == (
+        "the cat, 2011",
+        None,
+    )
+    assert normalization.normalize_with_origin("a  b", PUBLISHED)[1] == ([0, 1, 3], [1, 3, 4])

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from albert_tf.errors import UserError
-from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 PUBLISHED = TokenizerConfig()
@@ -42,7 +42,7 @@ def special(*, without=()):
 
 def tokenizer(settings=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
     model = serialized({**special(), **dict.fromkeys(words, 1)})
-    return tokenization.from_model(model, settings)
+    return tokenization.from_sentencepiece(model, settings)
 
 
 @pytest.fixture
@@ -70,16 +70,16 @@ def folder(tmp_path):
     ],
 )
 def test_cleaning(settings, text, cleaned):
-    assert tokenization.clean(text, TokenizerConfig(**settings)) == cleaned
+    assert normalization.normalize(text, TokenizerConfig(**settings)) == cleaned
 
 
 @pytest.mark.parametrize("text", ["Ünïcödé ﬁ２ 한국어", "ÅNGSTRÖM Σας", "Straße  a\u0300", "ǅ ガ"])
-@pytest.mark.parametrize("form", tokenization.UNICODE_FORMS)
+@pytest.mark.parametrize("form", normalization.UNICODE_FORMS)
 @pytest.mark.parametrize("keep", [False, True])
 def test_cleaning_twice_changes_nothing(text, form, keep):
     settings = TokenizerConfig(unicode_form=form, keep_accents=keep)
-    once = tokenization.clean(text, settings)
-    assert tokenization.clean(once, settings) == once
+    once = normalization.normalize(text, settings)
+    assert normalization.normalize(once, settings) == once
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,9 @@ def test_cleaning_twice_changes_nothing(text, form, keep):
     ],
 )
 def test_word_starts_as_published(starts, pieces):
-    assert [tokenization.is_word_start(piece) for piece in pieces] == [starts] * len(pieces)
+    assert [sentencepiece_tokenizer.is_word_start(piece) for piece in pieces] == [starts] * len(
+        pieces
+    )
 
 
 def test_encode_and_decode():
@@ -126,7 +128,7 @@ def published_pieces(compat, text):
     return result
 
 
-@pytest.mark.parametrize("compat", tokenization.COMPATS)
+@pytest.mark.parametrize("compat", normalization.COMPATS)
 @pytest.mark.parametrize("text", ["2011, the 940, cats, 40,", "40,000", "the cat", "cats,"])
 def test_digits_before_a_comma(compat, text):
     found = tokenizer(TokenizerConfig(compat=compat))
@@ -137,7 +139,7 @@ def test_digits_before_a_comma(compat, text):
 def test_compats_differ_inside_a_number():
     pieces = {
         compat: [tokenizer(TokenizerConfig(compat=compat)).id_to_piece(i) for i in ids]
-        for compat in tokenization.COMPATS
+        for compat in normalization.COMPATS
         for ids in [tokenizer(TokenizerConfig(compat=compat)).encode("940,")]
     }
     assert pieces == {
@@ -176,7 +178,7 @@ def test_tables():
 
 def test_special_pieces_anywhere_in_the_vocabulary():
     pieces = {"▁a": 1, **special(), "b": 1}
-    found = tokenization.from_model(serialized(pieces), PUBLISHED)
+    found = tokenization.from_sentencepiece(serialized(pieces), PUBLISHED)
     assert found.mask_id == 5
     assert found.replacement_ids.tolist() == [0, 6, 7, 8, 9]
 
@@ -185,17 +187,17 @@ def test_load_and_copy(folder, tmp_path):
     settings = TokenizerConfig(keep_accents=True)
     (folder / "cleaning.json").write_text(json.dumps(dataclasses.asdict(settings)))
     loaded = tokenization.load(str(folder))
-    assert loaded.settings == settings
+    assert loaded.config == settings
     target = tmp_path / "deep" / "copy"
-    tokenization.copy(str(folder), str(target))
-    tokenization.copy(str(target), str(target))
+    tokenization.copy_vocabulary(str(folder), str(target))
+    tokenization.copy_vocabulary(str(target), str(target))
     assert {path.name for path in target.iterdir()} == {"spiece.model", "cleaning.json"}
     assert tokenization.load(str(target)).sha256 == loaded.sha256
 
 
 def test_sha256_tells_settings_and_models_apart(folder):
     before = tokenization.load(str(folder))
-    assert before.settings == PUBLISHED  # a model alone is a published one
+    assert before.config == PUBLISHED  # a model alone is a published one
     hashes = {before.sha256, tokenizer().sha256, tokenizer(TokenizerConfig(compat="hf")).sha256}
     assert len(hashes) == 3
 
@@ -248,6 +250,6 @@ def test_a_trained_model_gives_the_same_one_by_one_and_in_a_batch():
         control_symbols=["[CLS]", "[SEP]", "[MASK]"],
         minloglevel=2,
     )
-    found = tokenization.from_model(writer.getvalue(), PUBLISHED)
+    found = tokenization.from_sentencepiece(writer.getvalue(), PUBLISHED)
     assert found.encode_batch(lines) == [found.encode(line) for line in lines]
     assert np.mean([found.unk_id in ids for ids in found.encode_batch(lines)]) == 0

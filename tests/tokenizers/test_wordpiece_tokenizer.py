@@ -47,7 +47,7 @@ def rows(pieces=PIECES):
 
 
 def tokenizer(settings=PUBLISHED, pieces=PIECES):
-    return tokenization.from_rows(rows(pieces), settings)
+    return tokenization.from_wordpiece(rows(pieces), settings)
 
 
 @pytest.fixture
@@ -183,16 +183,16 @@ def test_the_text_of_a_span_cleans_to_its_piece(settings):
             if index != found.unk_id:
                 known += 1
                 bare = found.id_to_piece(index).removeprefix("##")
-                assert bare in found.clean(text[start:end]), (text, bare)
+                assert bare in found.normalize(text[start:end]), (text, bare)
     assert known > 3000
 
 
 def test_load_and_copy(folder, tmp_path):
     (folder / "cleaning.json").write_text(json.dumps({"lower_case": False, "compat": "hf"}))
     loaded = tokenization.load(str(folder))
-    assert loaded.settings == WordPieceConfig(lower_case=False, compat="hf")
+    assert loaded.config == WordPieceConfig(lower_case=False, compat="hf")
     target = tmp_path / "copy"
-    tokenization.copy(str(folder), str(target))
+    tokenization.copy_vocabulary(str(folder), str(target))
     assert tokenization.load(str(target)).sha256 == loaded.sha256
     hashes = {loaded.sha256, tokenizer().sha256, tokenizer(pieces=PIECES[:-1]).sha256}
     assert len(hashes) == 3
@@ -209,7 +209,7 @@ def test_published_names(tmp_path, vocabulary_dir, published, ours):
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     (source / published).write_bytes(content)
-    tokenization.copy(str(source), str(target))
+    tokenization.copy_vocabulary(str(source), str(target))
     assert [path.name for path in target.iterdir()] == [ours]
     assert tokenization.load(str(source)).sha256 == tokenization.load(str(target)).sha256
 
@@ -223,7 +223,7 @@ def test_two_vocabularies_in_a_folder(folder):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\tsecond column\n", " \n"])
 def test_rows_are_read_as_published(end):
     content = "".join(f"{piece}{end}" for piece in PIECES).encode()
-    assert tokenization.from_rows(content, PUBLISHED).encode("The cafe") == [9, 10]
+    assert tokenization.from_wordpiece(content, PUBLISHED).encode("The cafe") == [9, 10]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])

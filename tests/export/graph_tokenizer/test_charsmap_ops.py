@@ -12,7 +12,7 @@ from export.graph_tokenizer import charsmap_ops, code_points
 @functools.cache
 def model(rule):
     """One that does nothing to text but what its rules say."""
-    found = tiny_texts.sentencepieces(rule=rule)._pieces.processor.serialized_model_proto()
+    found = tiny_texts.sentencepieces(rule=rule).backend.processor.serialized_model_proto()
     found = sentencepiece_model_pb2.ModelProto.FromString(found)
     for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
         setattr(found.normalizer_spec, name, False)

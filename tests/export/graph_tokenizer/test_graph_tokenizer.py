@@ -69,7 +69,7 @@ def test_wordpieces(settings):
 
 
 def by_hand(pieces):
-    return tokenization.from_model(serialized(pieces), PUBLISHED)
+    return tokenization.from_sentencepiece(serialized(pieces), PUBLISHED)
 
 
 def test_unknown_characters_count_once_however_long_they_are():

@@ -23,7 +23,7 @@ def assert_same(settings, lines):
     rows = zip(lines, cleaned.numpy().tolist(), starts.to_list(), ends.to_list(), strict=True)
     for line, found, begins, afters in rows:
         text = line.decode(errors="replace")
-        expected, origin = normalization.clean_and_trace(text, settings)
+        expected, origin = normalization.normalize_with_origin(text, settings)
         assert found.decode() == expected, text
         assert begins == (origin.starts if origin else [*range(len(text))]), text
         assert afters == (origin.ends if origin else [*range(1, len(text) + 1)]), text
