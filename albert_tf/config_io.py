@@ -25,9 +25,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
     dead = DEAD_KEYS if cls is AlbertConfig else frozenset()
     if unknown := sorted(set(values) - set(hints) - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
-    found = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
+    converted = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
     try:
-        return cls(**found)
+        return cls(**converted)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 

@@ -14,27 +14,27 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 
 
-def expand(patterns: Sequence[str], what: str) -> list[str]:
+def expand(patterns: Sequence[str], name: str) -> list[str]:
     """Returns the files that match glob `patterns`: sorted within a pattern, each once.
 
     Args:
         patterns: paths or globs.
-        what: the flag's name, for the error message.
+        name: the flag's name, for the error message.
 
     Raises:
         UserError: a pattern matches nothing.
     """
-    found: dict[str, None] = {}
+    expanded: dict[str, None] = {}
     for pattern in patterns:
         # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
         paths = (path.removeprefix("./") for path in tf.io.gfile.glob(pattern))
         matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
         if not matches:
-            raise UserError(f"{what}: no file matches {pattern!r}.")
-        found.update(dict.fromkeys(matches))
-    if not found:
-        raise UserError(f"{what}: name at least one file.")
-    return list(found)
+            raise UserError(f"{name}: no file matches {pattern!r}.")
+        expanded.update(dict.fromkeys(matches))
+    if not expanded:
+        raise UserError(f"{name}: name at least one file.")
+    return list(expanded)
 
 
 @contextlib.contextmanager
@@ -96,26 +96,26 @@ def write_json(path: str, value: Any) -> None:
     write_bytes(path, to_json(value))
 
 
-def read_bytes(path: str, what: str) -> bytes:
-    """Returns the content of a file; `what` says in an error which thing is missing."""
+def read_bytes(path: str, name: str) -> bytes:
+    """Returns the content of a file; `name` is that of the thing, for the error message."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
     except tf.errors.NotFoundError:
-        raise UserError(f"{what}: there is no file {path!r}.") from None
+        raise UserError(f"{name}: there is no file {path!r}.") from None
     except tf.errors.FailedPreconditionError:
-        raise UserError(f"{what}: {path!r} is a folder, not a file.") from None
+        raise UserError(f"{name}: {path!r} is a folder, not a file.") from None
 
 
-def read_json(path: str, what: str) -> Any:
-    return parse_json(read_bytes(path, what), path, what)
+def read_json(path: str, name: str) -> Any:
+    return parse_json(read_bytes(path, name), path, name)
 
 
-def parse_json(content: bytes, path: str, what: str) -> Any:
+def parse_json(content: bytes, path: str, name: str) -> Any:
     try:
         return json.loads(content.decode())
     except ValueError as error:
-        raise UserError(f"{what}: {path!r} is not JSON: {error}.") from None
+        raise UserError(f"{name}: {path!r} is not JSON: {error}.") from None
 
 
 def to_json(value: Any) -> bytes:

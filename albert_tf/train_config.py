@@ -1,4 +1,4 @@
-"""Configurations of training runs: what pre-training and fine-tuning share, and what each adds."""
+"""Configurations of training runs: the common fields, those of pre-training and of fine-tuning."""
 
 import dataclasses
 import math
@@ -16,27 +16,16 @@ MAY_BE_ZERO = {
 }
 # Fields that change checkpointing, evaluation and logging, not the weights: a resumed run may
 # change them.
-HOST_FIELDS = frozenset(
-    {
-        "eval_batch_size",
-        "eval_steps",
-        "end_n_top",
-        "keep_checkpoint_max",
-        "max_answer_length",
-        "max_eval_examples",
-        "max_rollbacks",
-        "n_best_size",
-        "patience",
-        "save_checkpoints_steps",
-        "start_n_top",
-        "steps_per_loop",
-    }
-)
+HOST_FIELDS = {
+    *("eval_batch_size", "eval_steps", "keep_checkpoint_max", "max_eval_examples", "max_rollbacks"),
+    *("patience", "save_checkpoints_steps", "steps_per_loop"),
+    *("start_n_top", "end_n_top", "n_best_size", "max_answer_length"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The fields of every training run. Those without a default have one in the subclasses.
+    """The fields of every training run. Subclasses give defaults to those without one.
 
     Attributes:
         albert: the model; in a file also the name of a preset.

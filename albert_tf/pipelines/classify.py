@@ -1,4 +1,4 @@
-"""Classifies texts with a fine-tuned model: the quickest look at what it has learnt."""
+"""Classifies texts with a fine-tuned model: the quickest look at it."""
 
 from collections import Counter
 from collections.abc import Sequence

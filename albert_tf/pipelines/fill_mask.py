@@ -1,4 +1,4 @@
-"""Answers text with [MASK]: the quickest look at what a model has learnt."""
+"""Guesses the pieces behind [MASK]: the quickest look at a pre-trained model."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Guess(NamedTuple):
 def load(
     workdir: str, checkpoint: str | None
 ) -> tuple[albert_model.AlbertForPretraining, tokenization.Tokenizer]:
-    """The model and the vocabulary of a pre-training run's folder."""
+    """The model and the tokenizer in the folder of a pre-training run."""
     _, network, _ = pretraining_evaluation.load(workdir, checkpoint)
     return network, tokenization.load(run_dir.vocabulary_path(workdir))
 

@@ -1,7 +1,6 @@
 """The program bin/run_finetuning: prepares the data, trains, evaluates, predicts."""
 
 import dataclasses
-import functools
 import math
 import os
 from dataclasses import field
@@ -17,7 +16,7 @@ from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model, seeds
-from albert_tf.tasks.finetuned_model import ConfigOverrides, FinetunedModel
+from albert_tf.tasks.finetuned_model import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
@@ -117,11 +116,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    """Does what the modes say, for each seed; prints scores.
-
-    Raises:
-        UserError: something in the arguments or the files is wrong.
-    """
+    """Trains, evaluates and predicts, as the modes say, with each seed; prints the scores."""
     task = _find_task(arguments)
     initial = config = None
     if "train" in arguments.mode:
@@ -136,7 +131,7 @@ def run(arguments: Arguments) -> None:
         workdirs = seeds.find_folders(arguments.workdir, arguments.num_seeds)
     strategy = devices.choose_strategy(tpu=arguments.tpu_name if arguments.tpu else None)
     with multi_worker.together(strategy):
-        # What the runs themselves cannot compare: which of them there are.
+        # The runs themselves compare all other arguments.
         names = ("task", "mode", "num_seeds", "checkpoint")
         values = {f"--{name}": getattr(arguments, name) for name in names}
         multi_worker.check_same(strategy, values)
@@ -180,7 +175,7 @@ def _train(
     vocabulary, tokenizer = finetuned_model.find_vocabulary(
         initial, arguments.vocabulary, arguments.cache_folder
     )
-    # All that will be read, so that a mistake in the last file is not found after the training.
+    # All splits are prepared now: a mistake in the last file must not appear after the training.
     splits = [split for mode in arguments.mode for split in arguments.splits(task, mode)]
     splits += ["dev"] if arguments.data_dir or arguments.dev_file else []
     datasets = {
@@ -203,7 +198,7 @@ def _train(
 def _evaluate(
     arguments: Arguments, task: Task | None, strategy: tf.distribute.Strategy, workdir: str
 ) -> seeds.Result:
-    """Evaluates and predicts with the checkpoint of a run."""
+    """Evaluates and predicts with the checkpoint of a run; prints a line for each split."""
     path = arguments.checkpoint or workdir
     model = finetuned_model.read_finetuned(path, task, arguments.config)
     # The user's own labels are in the run; of published tasks, a model of another may predict one.
@@ -213,34 +208,23 @@ def _evaluate(
         known = ",".join(model.task.labels)
         raise UserError(f"--labels: the model has {known}. Name these, or leave --labels out.")
     tokenizer = finetuned_model.read_tokenizer(model.checkpoint, arguments.vocabulary)
-    evaluate = functools.partial(_evaluate_split, strategy=strategy, workdir=workdir)
-    scores = {}
+    dev_scores: dict[str, float] = {}
     for mode in ("eval", "predict"):
         for split in arguments.splits(task, mode) if mode in arguments.mode else ():
             dataset = _prepare(arguments, task, split, model.config, tokenizer)
-            scores[split] = evaluate(model, dataset, scored=mode == "eval")
-    dev = scores.get("dev", {})
+            scores, path = task_evaluation.evaluate(
+                model, strategy, dataset, workdir, scored=mode == "eval"
+            )
+            if split == "dev":
+                dev_scores = scores
+            if devices.is_chief(strategy):
+                numbers = [reports.number(name, value) for name, value in scores.items()]
+                parts = [f"{dataset.task.name} {split}", *numbers, model.checkpoint.source, path]
+                print(" | ".join(parts), flush=True)
     return seeds.Result(
         seed=model.config.seed,
         checkpoint=model.checkpoint.source,
         predictions=os.path.join(workdir, run_files.predictions_file("dev")),
-        score=dev.get(task.best_by, math.nan),
-        metrics=dev,
+        score=dev_scores.get(task.best_by, math.nan),
+        metrics=dev_scores,
     )
-
-
-def _evaluate_split(
-    model: FinetunedModel,
-    dataset: TaskDataset,
-    *,
-    strategy: tf.distribute.Strategy,
-    workdir: str,
-    scored: bool,
-) -> dict[str, float]:
-    """Evaluates one split and prints its scores."""
-    scores, path = task_evaluation.evaluate(model, strategy, dataset, workdir, scored=scored)
-    if devices.is_chief(strategy):
-        numbers = [reports.number(name, value) for name, value in scores.items()]
-        header = f"{dataset.task.name} {dataset.split}"
-        print(" | ".join([header, *numbers, model.checkpoint.source, path]), flush=True)
-    return scores

@@ -1,4 +1,4 @@
-"""A pre-trained checkpoint again: to evaluate it, or for whatever else needs a run's model."""
+"""Evaluation of a pre-trained checkpoint on held-out records."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,25 @@ def load(
     Raises:
         UserError: `workdir` is not a run's folder, or the checkpoint is not of its model.
     """
-    settings = run_dir.read_config(workdir, PretrainConfig)
-    network = albert_model.AlbertForPretraining(settings.albert, dtype=settings.dtype)
+    config = run_dir.read_config(workdir, PretrainConfig)
+    network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
     prefix = native.find_prefix(checkpoint or workdir)
     matching.assign_weights(native.read_weights(prefix), network, prefix, log_level=logging.DEBUG)
-    return settings, network, prefix
+    return config, network, prefix
 
 
 def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
     With records of both tasks, this is the paper's cross evaluation (section 4.6): a model trained
-    on one sentence task is asked the other.
+    on one sentence task predicts the other.
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"}}.
     """
-    settings, network, prefix = load(workdir, checkpoint)
+    config, network, prefix = load(workdir, checkpoint)
     vocabulary = tokenization.load(run_dir.vocabulary_path(workdir)).sha256
-    found: dict[str, Any] = {"checkpoint": prefix}
+    results: dict[str, Any] = {"checkpoint": prefix}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_for(paths).items():
         if contents["vocabulary"]["sha256"] != vocabulary:
@@ -53,17 +53,17 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
             )
         data = contents["settings"]
         task, length = data["sentence_task"], data["max_seq_length"]
-        if task in found:
+        if task in results:
             raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
-        if length > settings.albert.max_position_embeddings:
+        if length > config.albert.max_position_embeddings:
             raise UserError(
                 f"the records in {folder} have max_seq_length={length}, over the model's "
-                f"max_position_embeddings {settings.albert.max_position_embeddings}. "
+                f"max_position_embeddings {config.albert.max_position_embeddings}. "
                 "Create them with --max_seq_length of the model."
             )
         own = [path for path in paths if os.path.dirname(path) == folder]
-        found[task] = {**_evaluate(network, own, data, settings.eval_batch_size), "files": own}
-    return found
+        results[task] = {**_evaluate(network, own, data, config.eval_batch_size), "files": own}
+    return results
 
 
 def _evaluate(
@@ -82,7 +82,7 @@ def _evaluate(
         results = evaluate(batches)
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt(paths, error) from None
-    # A file cut between two records can be read to its end.
+    # A file that ends between two records can be read to its end.
     counted = results.get(f"num_{losses.SENTENCE_NAMES[data['sentence_task']]}", expected)
     if counted != expected:
         raise UserError(

@@ -1,7 +1,6 @@
 """Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
 
 import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -84,22 +83,11 @@ def evaluate(
         tf.io.gfile.makedirs(output_dir)
         predictions.write(path, dataset.task, predicted, split=split, checkpoint=checkpoint.source)
         if scores:
-            metrics_path = os.path.join(output_dir, run_files.metrics_file(name))
-            _write_metrics(metrics_path, dataset, scores, checkpoint=checkpoint.source)
+            header = {"task": dataset.task.name, "split": split, "checkpoint": checkpoint.source}
+            counts = {"num_examples": len(dataset.examples), "metrics": scores}
+            metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
+            files.write_json(metrics_file, {**header, **counts})
     return Evaluation(scores, path)
-
-
-def _write_metrics(
-    path: str, dataset: TaskDataset, scores: Mapping[str, float], *, checkpoint: str
-) -> None:
-    content = {
-        "task": dataset.task.name,
-        "split": dataset.split,
-        "checkpoint": checkpoint,
-        "num_examples": len(dataset.examples),
-        "metrics": dict(scores),
-    }
-    files.write_json(path, content)
 
 
 def describe_data(dataset: TaskDataset) -> dict[str, Any]:

@@ -64,12 +64,12 @@ def resolve_config(
     Raises:
         UserError: a key or a value is wrong.
     """
-    recipe = recipes.settings(changes.recipe or recipes.default(task.name), task.name)
+    recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
     file = files.read_json(changes.config_file, "--config") if changes.config_file else {}
     file = file if isinstance(file, dict) else {}  # `config_io.load` refuses what is no object
     own = {**file, **dict(map(config_io.parse, changes.overrides))}
-    defaults = recipes.without_schedule(recipe, own)
+    defaults = recipes.drop_schedule(recipe, own)
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
     overrides = _add_recipe_to_presets(changes.overrides, file.get("albert"), albert)

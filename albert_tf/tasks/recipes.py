@@ -27,7 +27,7 @@ _V1 = {
     "sts-b": _Row(2e-5, 16, 0.0, 3598, 214, 512, 100),
     "sst-2": _Row(1e-5, 32, 0.0, 20_935, 1256, 512, 100),
     "mnli": _MNLI,
-    "ax": _MNLI,  # it has no training data: it is asked of a model of MNLI
+    "ax": _MNLI,  # it has no training data: a model of MNLI predicts it
     "qnli": _Row(1e-5, 32, 0.0, 33_112, 1986, 512, 200),
     "qqp": _Row(5e-5, 128, 0.1, 14_000, 1000, 512, 100),
     "rte": _Row(3e-5, 32, 0.1, 800, 200, 512, 100),
@@ -47,16 +47,16 @@ RECIPES = {"v1": _V1, "v2": _V2, "none": None}
 _HEAD_DROPOUT = 0.1
 
 
-def default(task: str) -> str:
-    """The recipe of a task if none is named."""
+def choose_recipe(task: str) -> str:
+    """The recipe of a task if the user names none."""
     return "v2" if task in _V2 else "none"
 
 
-def settings(name: str, task: str) -> dict[str, Any]:
+def read_recipe(name: str, task: str) -> dict[str, Any]:
     """Fields of a `FinetuneConfig`, nested, for `config_io.load`; of `none` there are none.
 
     Raises:
-        UserError: no such recipe, or it has nothing to say of the task.
+        UserError: no such recipe, or it has no row for the task.
     """
     if name not in RECIPES:
         raise UserError(f"there is no recipe {name!r}. Take one of {', '.join(RECIPES)}.")
@@ -65,28 +65,25 @@ def settings(name: str, task: str) -> dict[str, Any]:
         return {}
     if task not in rows:
         raise UserError(f"recipe {name} has no task {task!r}. Take --recipe=none, and --set.")
-    found = rows[task]._asdict()
-    dropout = found.pop("dropout")
+    values = rows[task]._asdict()
+    dropout = values.pop("dropout")
     albert = {
         "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": dropout,
         "classifier_dropout_prob": _HEAD_DROPOUT,
     }
-    return {**found, "save_checkpoints_steps": found["eval_steps"], "albert": albert}
+    return {**values, "save_checkpoints_steps": values["eval_steps"], "albert": albert}
 
 
-def without_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its steps and its warm-up, where the user counts in passes and proportions.
 
-    Args:
-        recipe: of `settings`.
-        own: fields that the user named, and their values. Steps, unless they are 0, go before
-            passes.
+    `own` are the fields that the user sets; steps, unless they are 0, take precedence over passes.
     """
     dropped = set()
     steps = own.get("num_train_steps")
     if steps == 0 or (steps is None and "num_train_epochs" in own):
-        dropped = {"num_train_steps", "num_warmup_steps"}  # a warm-up meant for those steps
+        dropped = {"num_train_steps", "num_warmup_steps"}  # the warm-up belongs to those steps
     if "warmup_proportion" in own:
         dropped |= {"num_warmup_steps"}
     return {name: value for name, value in recipe.items() if name not in dropped}

@@ -25,7 +25,7 @@ PAPER = {
 
 
 def of(name, task):
-    found = config_io.load(FinetuneConfig, None, (), recipes.settings(name, task))
+    found = config_io.load(FinetuneConfig, None, (), recipes.read_recipe(name, task))
     albert = found.albert
     assert albert.hidden_dropout_prob == albert.attention_probs_dropout_prob
     assert albert.classifier_dropout_prob == 0.1
@@ -49,15 +49,15 @@ def test_the_rows_are_the_papers(task):
 
 def test_no_task_lacks_a_row():
     assert set(PAPER) == set(task_table.TASKS)
-    assert {recipes.default(task) for task in task_table.TASKS} == {"v2"}
-    assert recipes.default("own") == "none"
+    assert {recipes.choose_recipe(task) for task in task_table.TASKS} == {"v2"}
+    assert recipes.choose_recipe("own") == "none"
 
 
 def test_each_value_can_be_overridden(tmp_path):
     (tmp_path / "c.json").write_text('{"albert": {"hidden_size": 24}, "num_warmup_steps": 7}')
     overrides = ["num_train_steps=90", "albert.hidden_dropout_prob=0.3"]
     found = config_io.load(
-        FinetuneConfig, str(tmp_path / "c.json"), overrides, recipes.settings("v1", "rte")
+        FinetuneConfig, str(tmp_path / "c.json"), overrides, recipes.read_recipe("v1", "rte")
     )
     assert (found.num_train_steps, found.num_warmup_steps, found.learning_rate) == (90, 7, 3e-5)
     albert = found.albert
@@ -67,7 +67,7 @@ def test_each_value_can_be_overridden(tmp_path):
 
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(UserError, match=r"no recipe 'v3'\. Take one of v1, v2, none\."):
-        recipes.settings("v3", "rte")
+        recipes.read_recipe("v3", "rte")
     with pytest.raises(UserError, match=r"recipe v1 has no task 'own'\. Take --recipe=none"):
-        recipes.settings("v1", "own")
-    assert recipes.settings("none", "own") == {}
+        recipes.read_recipe("v1", "own")
+    assert recipes.read_recipe("none", "own") == {}
