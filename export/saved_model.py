@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import tensorflow as tf
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names, xla
 from export import model_card, server_ops, signatures, warmup
@@ -140,7 +140,7 @@ def asset_files(source: Source) -> Iterator[list[tf.saved_model.Asset]]:
     """The files that go with a model; they must be there until it is saved."""
     with tempfile.TemporaryDirectory() as folder:
         contents = dict(source.vocabulary)
-        contents[native.CONFIG] = files.to_json(config_io.to_dict(source.config))
+        contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(source.config))
         if source.options.labels:
             contents[LABELS] = "".join(f"{label}\n" for label in source.options.labels).encode()
         for name, content in contents.items():

@@ -12,12 +12,11 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 
-CONFIG = "albert_config.json"
 PREFIX = "model.ckpt-best"
 HUB_VARIABLES = "variables/variables"
 # See `model_checkpoint.VOCABULARY_NAMES`.
@@ -50,7 +49,7 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     Raises `UserError` if there is no config, or a file is damaged.
     """
     assets = os.path.dirname(prefix) if assets is None else assets
-    config = read_config(os.path.join(assets, CONFIG), prefix)
+    config = read_config(os.path.join(assets, ALBERT_CONFIG), prefix)
     names, skipped = translate_keys(tf_checkpoint.list_keys(prefix))
     return ModelCheckpoint(
         source=prefix,
@@ -73,12 +72,12 @@ def read_config(path: str, source: str) -> AlbertConfig:
     """
     if not tf.io.gfile.exists(path):
         raise UserError(
-            f"{source} has no {CONFIG}: nothing else says how many heads and layers it has. "
+            f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
             f"Put the model's at {path}."
         )
-    values = files.read_json(path, CONFIG)
+    values = files.read_json(path, ALBERT_CONFIG)
     if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Use the model's own {CONFIG}.")
+        raise UserError(f"{path} does not hold a JSON object. Use the model's own {ALBERT_CONFIG}.")
     if values.pop("ln_type", "postln") != "postln":
         raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
     known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
@@ -131,5 +130,5 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     )
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
-    files.write_json(os.path.join(folder, CONFIG), values | _DEAD_VALUES)
+    files.write_json(os.path.join(folder, ALBERT_CONFIG), values | _DEAD_VALUES)
     model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, VOCABULARY_NAMES)

@@ -28,7 +28,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, PRETRAINED, SQUAD1
 
-CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
+TRANSFORMERS_CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 EPSILON = 1e-12
 
 # Read as the tanh approximation, which we call "gelu": v1's files say "gelu", wrongly (HF#2395).
@@ -115,7 +115,7 @@ def read(folder: str) -> ModelCheckpoint:
 
     Raises `UserError` if it has no weights, is damaged, or holds no ALBERT that this project has.
     """
-    config_path = os.path.join(folder, CONFIG)
+    config_path = os.path.join(folder, TRANSFORMERS_CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
     config = _to_config(values, config_path)
     path, arrays = _read_arrays(folder)
@@ -254,7 +254,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     class_name, names = _choose_class(checkpoint)
-    files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
+    files.write_json(os.path.join(folder, TRANSFORMERS_CONFIG), _to_values(checkpoint, class_name))
     weights = {name: checkpoint.weights[name] for name in names}
     if config.embedding_size == config.hidden_size:  # a mapping that changes nothing
         size = config.hidden_size

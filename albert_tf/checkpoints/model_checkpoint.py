@@ -17,6 +17,8 @@ from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 
 PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
+# The config of a model, as the publishers call it.
+ALBERT_CONFIG = "albert_config.json"
 # {our name of a vocabulary file: its names in a format, the written one first}
 Names = Mapping[str, Sequence[str]]
 _FILES = (tokenization.VOCAB, tokenization.NORMALIZATION, *PIECES)

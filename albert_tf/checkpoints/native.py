@@ -14,14 +14,14 @@ import tensorflow as tf
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, reason
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
+from albert_tf.run_files import RUN_CONFIG
 
 NAME = "model.ckpt"
-CONFIG, RUN_CONFIG = "albert_config.json", "config.json"
 VOCABULARY = manifest.VOCABULARY
 _PREFIX = re.compile(rf".*/{re.escape(NAME)}-(\d+)")
 # What a run saves beside the weights.
@@ -110,11 +110,11 @@ def read(path: str) -> ModelCheckpoint:
     prefix = find_prefix(path)
     folder = os.path.dirname(prefix)
     homes = (folder, os.path.dirname(folder))  # a run's best checkpoint is one level down
-    paths = [os.path.join(home, name) for home in homes for name in (CONFIG, RUN_CONFIG)]
+    paths = [os.path.join(home, name) for home in homes for name in (ALBERT_CONFIG, RUN_CONFIG)]
     config_path = next(filter(tf.io.gfile.exists, paths), None)
     if config_path is None:
         raise UserError(
-            f"{prefix} has no config beside it. Put its {CONFIG} or {RUN_CONFIG} there."
+            f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
     vocabulary = os.path.join(os.path.dirname(config_path), VOCABULARY)
     return ModelCheckpoint(
@@ -131,7 +131,7 @@ def read(path: str) -> ModelCheckpoint:
 
 
 def _read_config(path: str) -> AlbertConfig:
-    values = files.read_json(path, CONFIG)
+    values = files.read_json(path, ALBERT_CONFIG)
     if isinstance(values, dict) and os.path.basename(path) == RUN_CONFIG:
         values = values.get("albert")
     if not isinstance(values, dict):
@@ -143,7 +143,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-0`, `albert_config.json` and `vocabulary/` into `folder`."""
     weights = {name: tf.Variable(array) for name, array in checkpoint.weights.items()}
     tf.train.Checkpoint(weights=weights).write(os.path.join(folder, f"{NAME}-0"))
-    config_io.save(checkpoint.config, os.path.join(folder, CONFIG))
+    config_io.save(checkpoint.config, os.path.join(folder, ALBERT_CONFIG))
     if checkpoint.vocabulary:
         vocabulary = os.path.join(folder, VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)

@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import google_tf1, model_checkpoint, tf_checkpoint
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -111,7 +111,7 @@ def _merge_heads(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def _read_config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
-    path = os.path.join(folder, "assets", google_tf1.CONFIG)
+    path = os.path.join(folder, "assets", ALBERT_CONFIG)
     try:
         vocab_size, embedding_size = arrays[weight_names.WORDS].shape
         hidden_size, heads, _ = arrays[f"{_BLOCK}attention_1/self/query/kernel"].shape
@@ -153,5 +153,5 @@ def _read_num_layers(folder: str, config_path: str) -> int:
             if "encoder_outputs" in fields:
                 return len(fields["encoder_outputs"].list_value.values)
     raise UserError(
-        f"{folder} does not say how many layers it has. Put {google_tf1.CONFIG} at {config_path}."
+        f"{folder} does not say how many layers it has. Put {ALBERT_CONFIG} at {config_path}."
     )

@@ -22,9 +22,9 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
 def test_a_task_of_ones_own(run, tmp_path, capsys):
     write_own(tmp_path)
     assert not run(*OWN, f"--data_dir={tmp_path}", "--mode=train,eval,predict")
-    said = "".join(capsys.readouterr())
-    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in said
-    assert "own dev | accuracy " in said
+    output = "".join(capsys.readouterr())
+    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in output
+    assert "own dev | accuracy " in output
     best = read(tmp_path / "run/best/metrics.json")
     prefix = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
     told = read(tmp_path / "run/metrics-dev.json")
@@ -59,10 +59,10 @@ def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
     run(*command)
     capsys.readouterr()
     assert not run(*command)
-    said = capsys.readouterr().out
-    assert "is there already" in said
-    assert "step 4/4" not in said
-    assert "done: step 4" in said
+    output = "".join(capsys.readouterr())
+    assert "is there already" in output
+    assert "step 4/4" not in output
+    assert "done: step 4" in output
     names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "cache").iterdir()}
     assert names == {"own-train", "own-dev", "vocabulary"}
 
@@ -103,7 +103,7 @@ def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path,
     albert = json.dumps(config_io.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
     assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)
-    assert "new weights" in capsys.readouterr().out
+    assert "new weights" in capsys.readouterr().err
 
 
 def write_mnli(folder):
@@ -158,9 +158,9 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     assert "has output_bias [3] instead of [2] for the head of the task" in message
     capsys.readouterr()
     assert not run(*rte, start=f"--init_checkpoint={tmp_path}/run")
-    said = capsys.readouterr().out
-    assert "left out: the head classifier, 2 weights" in said
-    assert f"| {found['checkpoint']} | output in {tmp_path}/rte" in said  # the best, as for ax
+    output = "".join(capsys.readouterr())
+    assert "left out: the head classifier, 2 weights" in output
+    assert f"| {found['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
     settings = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
     assert settings.albert.hidden_dropout_prob == 0.1  # of the recipe
 
@@ -213,7 +213,7 @@ def test_race(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_told_to_stop_is_not_evaluated(run, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_is_not_evaluated(run, tmp_path, monkeypatch, capsys):
     write_own(tmp_path)
 
     def line(record, num_steps):
@@ -223,10 +223,10 @@ def test_a_run_that_is_told_to_stop_is_not_evaluated(run, tmp_path, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr("albert_tf.train.reports.line", line)
         assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
-    said = capsys.readouterr().out
-    assert "interrupted at step 2" in said
-    assert "own dev | accuracy" not in said
+    output = "".join(capsys.readouterr())
+    assert "interrupted at step 2" in output
+    assert "own dev | accuracy" not in output
     assert len(list((tmp_path / "run").glob("seed-*"))) == 1
     assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
-    assert "resumed from" in capsys.readouterr().out
+    assert "resumed from" in capsys.readouterr().err
     assert len(read(tmp_path / "run/summary.json")["runs"]) == 2

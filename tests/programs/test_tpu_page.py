@@ -113,7 +113,7 @@ def test_addresses_of_several_hosts_are_understood():
 def constants():
     """All texts in our sources, the parts of f-strings apart."""
     for package in ("albert_tf", "data_prep"):
-        for path in (ROOT / package).glob("*.py"):
+        for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield node.value
