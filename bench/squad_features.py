@@ -3,7 +3,7 @@
     python bench/squad_features.py --input_file=dev-v1.1.json --vocabulary=vocabulary [--rounds=5]
 
 Length 384, stride 128, questions up to 64 tokens, as published. Reading the file and loading the
-vocabulary count; starting Python and importing TensorFlow does not, and is told apart.
+vocabulary count; starting Python and importing TensorFlow does not, and is shown apart.
 """
 
 import statistics
@@ -13,6 +13,7 @@ import time
 from absl import app, flags
 
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import Lengths
 from data_prep.task_data import squad
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "official JSON", required=True)
@@ -26,9 +27,7 @@ def convert(folder: str) -> tuple[int, dict[str, int]]:
         questions,
         tokenization.load(VOCABULARY.value),
         folder,
-        max_seq_length=384,
-        doc_stride=128,
-        max_query_length=64,
+        Lengths(max_seq_length=384, doc_stride=128, max_query_length=64),
         is_training=False,
     )
     return len(questions), counts

@@ -56,7 +56,7 @@ WORDS: Mapping[str, str] = {
     "end_top_index": "their places",
     "cls_logits": "high if there is no answer",
     "answer": "the best answer; empty if the context has none. Of a very long context the "
-    f"first {window_ops.MOST} windows are read",
+    f"first {window_ops.MAX_WINDOWS} windows are read",
     "start": "its first character in the context, counted from 0; 0 if it is empty",
     "end": "the character after its last; 0 if it is empty",
     "score": "of the best part of the context, higher is better; also where none is answered",

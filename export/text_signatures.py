@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records import features
+from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
 from export.export_source import Source
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
-from export.requests import answer_ops, choice_requests, mask_requests, packing, window_ops
+from export.requests import answer_ops, choice_requests, mask_requests, packing
 from export.requests.packing import Special
 from export.requests.serving_signature import Function, Signature
 from export.requests.token_ids import Tensors
@@ -132,18 +133,13 @@ def _of_choices(tools: _Tools) -> Signature:
 def _of_question(tools: _Tools) -> Signature:
     options, settings = tools.source.options, tools.source.options.settings
     names = tools.source.inputs
-    lengths = window_ops.Lengths(_length(tools), settings.doc_stride, settings.max_query_length)
-    read = answer_ops.make_read(
+    read = answer_ops.make_reader(
         lambda batch: tools.answer({name: batch[name] for name in names}),
         tools.tokenizer,
         tools.special,
-        lengths,
-        answer_ops.Settings(
-            options.may_be_none,
-            settings.n_best_size,
-            settings.max_answer_length,
-            null_threshold=options.null_threshold,
-        ),
+        settings,
+        AnswerOptions(options.may_be_none, settings.n_best_size, settings.max_answer_length),
+        null_threshold=options.null_threshold,
     )
     return _signature(
         lambda inputs: read(inputs["question"], inputs["context"]),

@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "data_prep": {"albert_tf", "albert_tf/tokenizers", "data_prep/pretraining_data"},
     "export/graph_tokenizer": {"albert_tf", "albert_tf/tokenizers"},
     "export/requests": {
-        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "export/graph_tokenizer"),
+        *("albert_tf", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
+        "export/graph_tokenizer",
     },
     "export": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),

@@ -87,9 +87,11 @@ def _decode_spans(
         {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
         qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS)),
         dataset.examples,
-        may_be_none=dataset.task.kind == task_table.SPAN_OR_NONE,
-        n_best_size=config.n_best_size,
-        max_answer_length=config.max_answer_length,
+        span_decoding.AnswerOptions(
+            may_be_none=dataset.task.kind == task_table.SPAN_OR_NONE,
+            n_best_size=config.n_best_size,
+            max_answer_length=config.max_answer_length,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
-"""What a span head says of windows -> the answers to questions, as text.
+"""Decodes the outputs of a span head into answers: for scoring, and inside an exported graph.
 
-W windows, S tokens of an input. Beams: K starts of each window, and M ends for each of them.
+W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each of
+them.
 """
 
 import itertools
@@ -8,83 +9,188 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from albert_tf.records import qa_windows as windows_
 from albert_tf.records.qa_windows import Windows
 
-Outputs = Mapping[str, np.ndarray]
+Outputs = Mapping[str, tf.Tensor]
 
-_BATCH = 512  # questions at once
+_BATCH = 512  # questions decoded at once
 # Stands for infinity, which JSON cannot write.
-_LIMIT = 1e30
+LIMIT = 1e30
+
+
+class AnswerOptions(NamedTuple):
+    """Which spans are answers.
+
+    Attributes:
+        may_be_none: whether a question may have no answer.
+        n_best_size: answers that share the probability; of logits also the number of starts, and of
+            ends, of a window that are combined.
+        max_answer_length: in tokens.
+    """
+
+    may_be_none: bool
+    n_best_size: int = 20
+    max_answer_length: int = 30
+
+
+class Spans(NamedTuple):
+    """N spans that may be answers, those of a question together, the best first.
+
+    Attributes:
+        questions: [N] int32, the row of the question.
+        starts: [N] int32, the first character in the context.
+        ends: [N] int32, the character after the last.
+        scores: [N] float64.
+    """
+
+    questions: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    scores: tf.Tensor
+
+    def select(self, indices: tf.Tensor) -> "Spans":
+        """Returns the spans at `indices`."""
+        return Spans(*(tf.gather(column, indices) for column in self))
 
 
 class _Pairs(NamedTuple):
-    """Starts and ends, positions in the input, and the score of both together.
+    """Starts and ends, positions in the input; they broadcast to the shape of `scores`.
 
-    Their shapes broadcast to that of `scores`, [W, starts, ends].
+    Attributes:
+        starts: [W, K, 1]
+        ends: [W, 1 or K, M]
+        scores: [W, K, M] float64, of start and end together.
     """
 
-    starts: np.ndarray
-    ends: np.ndarray
-    scores: np.ndarray
+    starts: tf.Tensor
+    ends: tf.Tensor
+    scores: tf.Tensor
 
 
 def predict(
-    outputs: Outputs,
+    outputs: Mapping[str, np.ndarray],
     windows: Windows,
     examples: Sequence[Mapping[str, Any]],
-    *,
-    may_be_none: bool,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
+    options: AnswerOptions,
 ) -> dict[str, dict[str, Any]]:
     """Finds the best answers to each question.
 
-    An answer starts where its window has more context than any other window, and ends in the same
-    window, in the context. Those that are the same text count once, with their best score.
+    Answers with the same text count once, with their best score.
 
     Args:
-        outputs: for N windows in any order, `unique_ids` [N] and either `start_logits` and
-            `end_logits`, [N, S], or the beams of SQuAD 2.0's head: `start_top_log_probs` and
-            `start_top_index` [N, K], `end_top_log_probs` and `end_top_index` [N, K * M] (M ends of
-            the first start, M of the second...), `cls_logits` [N]. What is not finite never wins.
-        windows: all of those of the examples.
+        outputs: for N windows in any order, `unique_ids` [N] and the outputs that `rank_spans`
+            takes.
+        windows: all windows of the examples.
         examples: the rows of `examples.jsonl`.
-        may_be_none: whether a question may have no answer. Logits score that at [CLS].
-        n_best_size: answers to keep; of logits also how many starts, and ends, of a window meet.
-        max_answer_length: in tokens.
+        options: which spans are answers.
 
     Returns:
         {id: {"prediction": text, "nbest": [{"text", "probability", "score", "start", "end"}, ...],
         "null_odds": number}}. `text` is context[start:end]; the prediction is the first text
-        whatever `null_odds` says, and "" if there is none. The higher `null_odds`, which is there
-        if `may_be_none`, the more likely there is no answer; a threshold decides.
+        whatever `null_odds` is, and "" if there is no text. The higher `null_odds`, present if
+        `may_be_none`, the more likely there is no answer; a threshold decides.
     """
-    rows = _rows(np.asarray(outputs["unique_ids"]), windows)
-    head = _BEAMS if "start_top_index" in outputs else _LOGITS
+    rows = _find_rows(np.asarray(outputs["unique_ids"]), windows)
+    tensors = Windows(*(tf.constant(column, tf.int32) for column in windows))
     bounds = np.searchsorted(windows.questions, np.arange(len(examples) + 1))
-    found = {}
+    predictions: dict[str, dict[str, Any]] = {}
     for begin in range(0, len(examples), _BATCH):
         batch = examples[begin : begin + _BATCH]
-        edges = bounds[begin : begin + len(batch) + 1]
-        these = slice(edges[0], edges[-1])
-        part = windows_.part(windows, these)
-        values = {name: np.asarray(array)[rows[these]] for name, array in outputs.items()}
-        pairs = head.pairs(values, part, n_best_size)
-        spans = _spans(pairs, part, edges - edges[0], max_answer_length)
-        nulls = np.minimum.reduceat(head.null_scores(values), edges[:-1] - edges[0])
-        for example, candidates, null in zip(batch, spans, nulls.tolist(), strict=True):
-            nbest = _nbest(example["context"], candidates, n_best_size)
-            found[example["id"]] = {"prediction": nbest[0]["text"], "nbest": nbest}
-            if may_be_none:
-                odds = null - nbest[0]["score"] if head.null_competes else null
-                found[example["id"]]["null_odds"] = odds
-    return found
+        selected = slice(bounds[begin], bounds[begin + len(batch)])
+        part = tensors.select(selected)
+        part = part._replace(questions=part.questions - begin)
+        values = {name: np.asarray(array)[rows[selected]] for name, array in outputs.items()}
+        with tf.device("CPU:0"):  # where sorting is stable
+            predictions |= _predict_batch(values, part, batch, options)
+    return predictions
 
 
-def _rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
-    """[W] where in the outputs each window is."""
+def _predict_batch(
+    outputs: Outputs,
+    windows: Windows,
+    examples: Sequence[Mapping[str, Any]],
+    options: AnswerOptions,
+) -> dict[str, dict[str, Any]]:
+    spans = Spans(*(column.numpy() for column in rank_spans(outputs, windows, options)))
+    bounds = np.searchsorted(spans.questions, np.arange(len(examples) + 1)).tolist()
+    columns = [column.tolist() for column in (spans.starts, spans.ends, spans.scores)]
+    nbests = []
+    for example, edges in zip(examples, itertools.pairwise(bounds), strict=True):
+        candidates = zip(*(column[slice(*edges)] for column in columns), strict=True)
+        nbests.append(_select_nbest(example["context"], candidates, options.n_best_size))
+    best_scores = tf.constant([nbest[0]["score"] for nbest in nbests], tf.float64)
+    predictions = {
+        example["id"]: {"prediction": nbest[0]["text"], "nbest": nbest}
+        for example, nbest in zip(examples, nbests, strict=True)
+    }
+    if options.may_be_none:
+        odds = compute_null_odds(outputs, windows, best_scores).numpy().tolist()
+        for prediction, null_odds in zip(predictions.values(), odds, strict=True):
+            prediction["null_odds"] = null_odds
+    return predictions
+
+
+def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Spans:
+    """Ranks the spans that may be answers to each question.
+
+    A span starts where its window has more context than any other window, and ends in the same
+    window, in the context.
+
+    Args:
+        outputs: `start_logits` and `end_logits`, [W, S], or the beams of SQuAD 2.0's head:
+            `start_top_log_probs` and `start_top_index` [W, K], `end_top_log_probs` and
+            `end_top_index` [W, K * M] (M ends of the first start, M of the second...), `cls_logits`
+            [W]. Values that are not finite never win.
+        windows: columns of int32.
+        options: which spans are answers.
+    """
+    pairs = _get_head(outputs).make_pairs(outputs, windows, options.n_best_size)
+    best_begins, best_ends, context_ends = (
+        column[:, tf.newaxis, tf.newaxis]
+        for column in (windows.best_begins, windows.best_ends, windows.firsts + windows.lengths)
+    )
+    valid = (
+        tf.math.is_finite(pairs.scores)
+        & (pairs.starts >= best_begins)
+        & (pairs.starts < best_ends)
+        & (pairs.ends >= pairs.starts)
+        & (pairs.ends < pairs.starts + options.max_answer_length)
+        & (pairs.ends < context_ends)
+    )
+    indices = tf.where(valid)
+    window = indices[:, 0]
+    tokens = tf.gather(windows.tokens - windows.firsts, window)
+    firsts, lasts = (
+        tokens + tf.gather_nd(tf.broadcast_to(positions, tf.shape(valid)), indices)
+        for positions in (pairs.starts, pairs.ends)
+    )
+    spans = Spans(
+        tf.gather(windows.questions, window),
+        tf.gather(windows.token_starts, firsts),
+        tf.gather(windows.token_ends, lasts),
+        tf.gather_nd(pairs.scores, indices),
+    )
+    order = tf.argsort(spans.scores, direction="DESCENDING", stable=True)
+    order = tf.gather(order, tf.argsort(tf.gather(spans.questions, order), stable=True))
+    return spans.select(order)
+
+
+def compute_null_odds(outputs: Outputs, windows: Windows, best_scores: tf.Tensor) -> tf.Tensor:
+    """[Q] float64: the higher, the more likely a question has no answer.
+
+    Logits score at [CLS] that there is none: the odds are how much higher that score is than
+    `best_scores`, [Q], those of the best answers.
+    """
+    head = _get_head(outputs)
+    scores = _bound(head.score_null(outputs))
+    nulls = tf.math.unsorted_segment_min(scores, windows.questions, tf.shape(best_scores)[0])
+    return nulls - best_scores if head.null_competes else nulls
+
+
+def _find_rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
+    """[W] the row of each window in the outputs."""
     order = np.argsort(unique_ids)
     places = np.searchsorted(unique_ids, windows.unique_ids, sorter=order)
     rows = order[np.minimum(places, len(order) - 1)]
@@ -92,103 +198,78 @@ def _rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
     return rows
 
 
-def _pairs_of_logits(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
-    """The best starts with the best ends. What cannot be an answer takes the place of none."""
-    positions = np.arange(outputs["start_logits"].shape[1])
-    starts, start_scores = _top(
-        outputs["start_logits"],
-        (positions >= windows.best_begins[:, np.newaxis])
-        & (positions < windows.best_ends[:, np.newaxis]),
-        n_best_size,
+def _pair_logits(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
+    """The best starts with the best ends."""
+    begins, ends = windows.firsts, windows.firsts + windows.lengths
+    starts, start_scores = _find_top(
+        outputs["start_logits"], windows.best_begins, windows.best_ends, n_best_size
     )
-    ends, end_scores = _top(
-        outputs["end_logits"],
-        (positions >= windows.firsts[:, np.newaxis])
-        & (positions < (windows.firsts + windows.lengths)[:, np.newaxis]),
-        n_best_size,
-    )
+    ends, end_scores = _find_top(outputs["end_logits"], begins, ends, n_best_size)
     return _Pairs(
-        starts[:, :, np.newaxis],
-        ends[:, np.newaxis],
-        start_scores[:, :, np.newaxis] + end_scores[:, np.newaxis],
+        starts[:, :, tf.newaxis],
+        ends[:, tf.newaxis],
+        start_scores[:, :, tf.newaxis] + end_scores[:, tf.newaxis],
     )
 
 
-def _top(logits: np.ndarray, allowed: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """[W, count] the best positions and their scores, the first of equals first."""
-    scores = np.where(allowed & np.isfinite(logits), logits, -np.inf).astype(np.float64)
-    positions = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return positions, np.take_along_axis(scores, positions, axis=1)
+def _find_top(
+    logits: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor, count: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """[W, count] the best positions from `begins` to `ends` with their scores.
+
+    The first of equals comes first; the score of any other position is -infinity.
+    """
+    positions = tf.range(tf.shape(logits)[1])
+    scores = tf.cast(logits, tf.float64)
+    allowed = (positions >= begins[:, tf.newaxis]) & (positions < ends[:, tf.newaxis])
+    scores = tf.where(allowed & tf.math.is_finite(scores), scores, -np.inf)
+    top = tf.math.top_k(scores, tf.minimum(count, tf.shape(scores)[1]))
+    return top.indices, top.values
 
 
-def _pairs_of_beams(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
-    starts = outputs["start_top_index"][:, :, np.newaxis]
-    shape = (*starts.shape[:2], -1)
-    start_scores = outputs["start_top_log_probs"].astype(np.float64)[:, :, np.newaxis]
-    end_scores = outputs["end_top_log_probs"].astype(np.float64).reshape(shape)
-    return _Pairs(starts, outputs["end_top_index"].reshape(shape), start_scores + end_scores)
+def _pair_beams(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
+    starts = tf.cast(outputs["start_top_index"], tf.int32)[:, :, tf.newaxis]
+    shape = tf.concat([tf.shape(starts)[:2], [-1]], axis=0)
+    end_scores = tf.reshape(tf.cast(outputs["end_top_log_probs"], tf.float64), shape)
+    start_scores = tf.cast(outputs["start_top_log_probs"], tf.float64)[:, :, tf.newaxis]
+    ends = tf.reshape(tf.cast(outputs["end_top_index"], tf.int32), shape)
+    return _Pairs(starts, ends, start_scores + end_scores)
 
 
 class _Head(NamedTuple):
-    """How to read the outputs of a head.
+    """How the outputs of a head are read.
 
     Attributes:
-        pairs: the starts and ends that compete.
-        null_scores: [W] of there being no answer.
-        null_competes: that score is one of answers: what counts is by how much it is better.
+        make_pairs: the starts and ends that compete.
+        score_null: [W] scores of no answer.
+        null_competes: that score compares with the scores of answers.
     """
 
-    pairs: Callable[[Outputs, Windows, int], _Pairs]
-    null_scores: Callable[[Outputs], np.ndarray]
+    make_pairs: Callable[[Outputs, Windows, int], _Pairs]
+    score_null: Callable[[Outputs], tf.Tensor]
     null_competes: bool
 
 
 _LOGITS = _Head(
-    _pairs_of_logits,
-    lambda outputs: _bounded(outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]),
+    _pair_logits,
+    lambda outputs: outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0],
     null_competes=True,
 )
-_BEAMS = _Head(
-    _pairs_of_beams, lambda outputs: _bounded(outputs["cls_logits"]), null_competes=False
-)
+_BEAMS = _Head(_pair_beams, lambda outputs: outputs["cls_logits"], null_competes=False)
 
 
-def _bounded(scores: np.ndarray) -> np.ndarray:
-    """Finite numbers; a network that gives none knows no answer."""
-    return np.nan_to_num(scores.astype(np.float64), nan=_LIMIT, posinf=_LIMIT, neginf=-_LIMIT)
+def _get_head(outputs: Outputs) -> _Head:
+    return _BEAMS if "start_top_index" in outputs else _LOGITS
 
 
-def _spans(
-    pairs: _Pairs, windows: Windows, edges: np.ndarray, max_answer_length: int
-) -> Iterator[Iterator[tuple[int, int, float]]]:
-    """Yields for each question, whose windows are between `edges`, the parts that may be answers.
-
-    First and last character and score, the best first.
-    """
-    best_begins, best_ends, ends_of_context = (
-        column[:, np.newaxis, np.newaxis]
-        for column in (windows.best_begins, windows.best_ends, windows.firsts + windows.lengths)
-    )
-    valid = (
-        np.isfinite(pairs.scores)
-        & (pairs.starts >= best_begins)
-        & (pairs.starts < best_ends)
-        & (pairs.ends >= pairs.starts)
-        & (pairs.ends < pairs.starts + max_answer_length)
-        & (pairs.ends < ends_of_context)
-    )
-    window = np.nonzero(valid)[0]
-    tokens = (windows.tokens - windows.firsts)[window]
-    begins = windows.token_starts[tokens + np.broadcast_to(pairs.starts, valid.shape)[valid]]
-    ends = windows.token_ends[tokens + np.broadcast_to(pairs.ends, valid.shape)[valid]]
-    scores = pairs.scores[valid]
-    order = np.lexsort((-scores, windows.questions[window]))
-    columns = [column[order].tolist() for column in (begins, ends, scores)]
-    for bounds in itertools.pairwise(np.searchsorted(window, edges).tolist()):
-        yield zip(*(column[slice(*bounds)] for column in columns), strict=True)
+def _bound(scores: tf.Tensor) -> tf.Tensor:
+    """Finite float64 numbers; NaN means that there is no answer."""
+    scores = tf.cast(scores, tf.float64)
+    scores = tf.where(tf.math.is_nan(scores), tf.constant(LIMIT, tf.float64), scores)
+    return tf.clip_by_value(scores, -LIMIT, LIMIT)
 
 
-def _nbest(
+def _select_nbest(
     context: str, spans: Iterator[tuple[int, int, float]], n_best_size: int
 ) -> list[dict[str, Any]]:
     """The best texts; if there is none, the empty one."""
@@ -201,7 +282,7 @@ def _nbest(
             found[text] = score, start, start + len(text)
             if len(found) == n_best_size:
                 break
-    found = found or {"": (-_LIMIT, 0, 0)}
+    found = found or {"": (-LIMIT, 0, 0)}
     scores = np.array([score for score, _, _ in found.values()])
     weights = np.exp(scores - scores[0])
     return [

@@ -1,4 +1,4 @@
-"""Questions to what a model reads that looks for the answer in a context.
+"""Makes the features of questions about contexts: tokens, windows and labels.
 
     [CLS] question [SEP] part of the context [SEP]
 
@@ -15,8 +15,9 @@ import numpy as np
 from albert_tf.records import features, qa_windows, token_lengths
 from albert_tf.records.qa_windows import Windows
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
 
-_BATCH = 256  # contexts to encode at once
+_BATCH = 256  # contexts tokenized at once
 
 
 class Answer(NamedTuple):
@@ -30,10 +31,10 @@ class Question(NamedTuple):
     """A question about a context.
 
     Attributes:
-        id: predictions are by id.
+        id: the key of its prediction.
         question: its text.
-        context: in which the answer is to be found.
-        answers: the first is the one that is learnt; none if there is none or it is not known.
+        context: the text that holds the answer.
+        answers: the first is the label; empty if there is none or it is not known.
         is_impossible: the context holds no answer.
         labelled: it is known whether there is an answer, and which.
     """
@@ -46,17 +47,17 @@ class Question(NamedTuple):
     labelled: bool
 
 
-class Encoded(NamedTuple):
-    """Questions in tokens.
+class Tokens(NamedTuple):
+    """Tokenized questions.
 
     Attributes:
-        queries: [Q] the tokens of each question.
-        num_truncated: how many questions were longer than may be.
-        ids: [T] the tokens of the contexts, each context once.
+        queries: [Q] the token ids of each question.
+        num_truncated: number of questions that lost their end.
+        ids: [T] the token ids of the contexts, each context once.
         starts: [T] the character of its context where a token starts.
         ends: [T] the character after its last.
-        begins: [Q] where the context of a question begins in `ids`...
-        lengths: [Q] ...and how many tokens it has.
+        begins: [Q] where in `ids` the context of a question begins...
+        lengths: [Q] ...and its number of tokens.
         cls_id, sep_id: of the vocabulary.
     """
 
@@ -71,16 +72,16 @@ class Encoded(NamedTuple):
     sep_id: int
 
 
-class Targets(NamedTuple):
-    """What is learnt.
+class Labels(NamedTuple):
+    """The answers as positions in the inputs.
 
     Attributes:
         start_positions: [W] of the answer's first token in the input, 0 if the window does not hold
             the whole answer.
         end_positions: [W] of its last.
         is_impossible: [W] bool, the window is known not to hold the whole answer.
-        is_exact: [Q] bool, false if pieces do not give the answer back as it is: it begins or ends
-            within one.
+        is_exact: [Q] bool, false if the answer begins or ends within a piece, so that no pieces are
+            exactly its text.
     """
 
     start_positions: np.ndarray
@@ -89,22 +90,23 @@ class Targets(NamedTuple):
     is_exact: np.ndarray
 
 
-def encode(questions: Sequence[Question], tokenizer: Tokenizer, max_query_length: int) -> Encoded:
-    """Encodes the questions, cut after `max_query_length` tokens, and each context once."""
+def tokenize(questions: Sequence[Question], tokenizer: Tokenizer, max_query_length: int) -> Tokens:
+    """Tokenizes the questions, truncated to `max_query_length` tokens, and each context once."""
     rows = {context: i for i, context in enumerate(dict.fromkeys(q.context for q in questions))}
+    texts = list(rows)
     # Python's numbers take ten times the memory of an array's: one batch at a time.
     parts, lengths = [], []
-    for contexts in _batches(list(rows)):
-        encoded = tokenizer.encode_batch_with_offsets(contexts)
+    for begin in range(0, len(texts), _BATCH):
+        encoded = tokenizer.encode_batch_with_offsets(texts[begin : begin + _BATCH])
         lengths += [len(ids) for ids, _ in encoded]
         ids = np.fromiter(itertools.chain.from_iterable(ids for ids, _ in encoded), np.int32)
         spans = itertools.chain.from_iterable(spans for _, spans in encoded)
         parts.append((ids, *np.array([*spans], np.int32).reshape(-1, 2).T))
-    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    bounds = np.cumsum([0, *lengths])
     row = np.array([rows[question.context] for question in questions])
     queries = tokenizer.encode_batch([question.question for question in questions])
     ids, starts, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Encoded(
+    return Tokens(
         queries=[query[:max_query_length] for query in queries],
         num_truncated=sum(len(query) > max_query_length for query in queries),
         ids=ids,
@@ -117,35 +119,35 @@ def encode(questions: Sequence[Question], tokenizer: Tokenizer, max_query_length
     )
 
 
-def cut(encoded: Encoded, max_seq_length: int, doc_stride: int) -> Windows:
-    """Cuts contexts into windows; one that has no token has a window all the same."""
-    num_queries = np.array([len(query) for query in encoded.queries])
-    rooms = max_seq_length - num_queries - token_lengths.NUM_SPECIAL_TOKENS
-    strides = np.minimum(rooms, doc_stride)
-    counts = 1 - np.minimum(rooms - encoded.lengths, 0) // strides
+def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
+    """Splits contexts into windows; an empty context has one window, too."""
+    num_queries = np.array([len(query) for query in tokens.queries])
+    rooms = lengths.max_seq_length - num_queries - token_lengths.NUM_SPECIAL_TOKENS
+    strides = np.minimum(rooms, lengths.doc_stride)
+    counts = 1 - np.minimum(rooms - tokens.lengths, 0) // strides
     bounds = np.concatenate([[0], np.cumsum(counts)])
     questions = np.repeat(np.arange(len(counts)), counts)
     skipped = (np.arange(bounds[-1]) - bounds[questions]) * strides[questions]
-    lengths = np.minimum(encoded.lengths[questions] - skipped, rooms[questions])
+    held = np.minimum(tokens.lengths[questions] - skipped, rooms[questions])
     firsts = num_queries[questions] + 2
-    best_begins, best_ends = np.zeros_like(lengths), lengths.copy()
+    best_begins, best_ends = np.zeros_like(held), held.copy()
     for question in np.flatnonzero(counts > 1):
         rows = slice(bounds[question], bounds[question + 1])
-        best_begins[rows], best_ends[rows] = _most_context(skipped[rows], lengths[rows])
+        best_begins[rows], best_ends[rows] = _find_most_context(skipped[rows], held[rows])
     return Windows(
         unique_ids=qa_windows.FIRST_ID + np.arange(bounds[-1]),
         questions=questions,
         firsts=firsts,
-        lengths=lengths,
-        tokens=encoded.begins[questions] + skipped,
+        lengths=held,
+        tokens=tokens.begins[questions] + skipped,
         best_begins=firsts - skipped + best_begins,
         best_ends=firsts - skipped + best_ends,
-        token_starts=encoded.starts,
-        token_ends=encoded.ends,
+        token_starts=tokens.starts,
+        token_ends=tokens.ends,
     )
 
 
-def _most_context(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _find_most_context(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each window of a context, the tokens that have more context in it than in any other.
 
     They are side by side. Context counts on the side where there is less of it, a hundredth of the
@@ -159,55 +161,55 @@ def _most_context(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, 
     return np.searchsorted(best, ranks, "left"), np.searchsorted(best, ranks, "right")
 
 
-def targets(questions: Sequence[Question], encoded: Encoded, cut: Windows) -> Targets:
+def label(questions: Sequence[Question], tokens: Tokens, windows: Windows) -> Labels:
     """Finds the tokens of the first answers. No question is dropped, whatever its answer is."""
-    found = [_tokens_of_answer(question, encoded, i) for i, question in enumerate(questions)]
-    first, last, is_exact = (np.array(column) for column in zip(*found, strict=True))
-    rows = cut.questions
-    skipped = cut.tokens - encoded.begins[rows]
+    spans = [_find_answer(question, tokens, i) for i, question in enumerate(questions)]
+    first, last, is_exact = (np.array(column) for column in zip(*spans, strict=True))
+    rows = windows.questions
+    skipped = windows.tokens - tokens.begins[rows]
     starts, ends = first[rows] - skipped, last[rows] - skipped
-    holds = (first[rows] >= 0) & (starts >= 0) & (ends < cut.lengths)
+    holds = (first[rows] >= 0) & (starts >= 0) & (ends < windows.lengths)
     labelled = np.array([question.labelled for question in questions])
-    return Targets(
-        start_positions=np.where(holds, cut.firsts + starts, 0),
-        end_positions=np.where(holds, cut.firsts + ends, 0),
+    return Labels(
+        start_positions=np.where(holds, windows.firsts + starts, 0),
+        end_positions=np.where(holds, windows.firsts + ends, 0),
         is_impossible=labelled[rows] & ~holds,
         is_exact=is_exact,
     )
 
 
-def _tokens_of_answer(question: Question, encoded: Encoded, row: int) -> tuple[int, int, bool]:
-    """The answer's first and last token in the context, and whether they are it and no more.
+def _find_answer(question: Question, tokens: Tokens, row: int) -> tuple[int, int, bool]:
+    """The answer's first and last token in the context, and whether their text is the answer.
 
-    (-1, -1) if there is none, or if the context has no token at all.
+    (-1, -1) if there is no answer, or if the context has no token.
     """
     if not question.answers:
         return -1, -1, True
-    if not encoded.lengths[row]:
+    if not tokens.lengths[row]:
         return -1, -1, False
     answer = question.answers[0]
     stripped = answer.text.strip()
     begin = answer.start + answer.text.index(stripped)
-    tokens = slice(encoded.begins[row], encoded.begins[row] + encoded.lengths[row])
-    starts, ends = encoded.starts[tokens], encoded.ends[tokens]
+    context = slice(tokens.begins[row], tokens.begins[row] + tokens.lengths[row])
+    starts, ends = tokens.starts[context], tokens.ends[context]
     first = min(int(np.searchsorted(ends, begin, "right")), len(ends) - 1)
     last = max(int(np.searchsorted(starts, begin + len(stripped), "left")) - 1, first)
     text = question.context[starts[first] : ends[last]].strip()
     return first, last, text == stripped
 
 
-def batch(
-    rows: slice, encoded: Encoded, cut: Windows, targets: Targets, max_seq_length: int
+def make_features(
+    rows: slice, tokens: Tokens, windows: Windows, labels: Labels, max_seq_length: int
 ) -> dict[str, np.ndarray]:
-    """The features of the N windows `rows`: [N, S], and [N, 1] for the targets."""
-    firsts, lengths = cut.firsts[rows], cut.lengths[rows]
+    """Returns the features of the N windows `rows`: [N, S], and [N, 1] for ids and labels."""
+    firsts, lengths = windows.firsts[rows], windows.lengths[rows]
     ids = np.zeros((len(firsts), max_seq_length), np.int32)
-    columns = (cut.questions[rows], firsts, lengths, cut.tokens[rows])
+    columns = (windows.questions[rows], firsts, lengths, windows.tokens[rows])
     for row, question, first, length, token in zip(ids, *columns, strict=True):
-        row[0] = encoded.cls_id
-        row[1 : first - 1] = encoded.queries[question]
-        row[first - 1] = row[first + length] = encoded.sep_id
-        row[first : first + length] = encoded.ids[token : token + length]
+        row[0] = tokens.cls_id
+        row[1 : first - 1] = tokens.queries[question]
+        row[first - 1] = row[first + length] = tokens.sep_id
+        row[first : first + length] = tokens.ids[token : token + length]
     place = np.arange(max_seq_length)
     begins, ends = firsts[:, np.newaxis], (firsts + lengths)[:, np.newaxis]
     in_context = (place >= begins) & (place < ends)
@@ -215,24 +217,10 @@ def batch(
         features.INPUT_IDS: ids,
         features.INPUT_MASK: place <= ends,
         features.SEGMENT_IDS: (place >= begins) & (place <= ends),
-        # [CLS] may be the answer: that there is none.
+        # An answer at [CLS] means that there is none.
         features.P_MASK: ~in_context & (place > 0),
-        features.UNIQUE_IDS: cut.unique_ids[rows, np.newaxis],
-        features.START_POSITIONS: targets.start_positions[rows, np.newaxis],
-        features.END_POSITIONS: targets.end_positions[rows, np.newaxis],
-        features.IS_IMPOSSIBLE: targets.is_impossible[rows, np.newaxis],
+        features.UNIQUE_IDS: windows.unique_ids[rows, np.newaxis],
+        features.START_POSITIONS: labels.start_positions[rows, np.newaxis],
+        features.END_POSITIONS: labels.end_positions[rows, np.newaxis],
+        features.IS_IMPOSSIBLE: labels.is_impossible[rows, np.newaxis],
     }
-
-
-def count(encoded: Encoded, cut: Windows, targets: Targets) -> dict[str, int]:
-    """What is worth telling: for the manifest."""
-    return {
-        "windows": len(cut.unique_ids),
-        "truncated_questions": encoded.num_truncated,
-        "inexact_answers": int(np.count_nonzero(~targets.is_exact)),
-        "windows_without_answer": int(np.count_nonzero(targets.is_impossible)),
-    }
-
-
-def _batches(texts: Sequence[str]) -> list[Sequence[str]]:
-    return [texts[i : i + _BATCH] for i in range(0, len(texts), _BATCH)]

@@ -1,5 +1,6 @@
 """SQuAD 1.1 and 2.0: the official JSON files, and the records that are made of them."""
 
+import itertools
 import json
 import operator
 import os
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
@@ -59,10 +61,8 @@ def write(
     questions: Sequence[Question],
     tokenizer: Tokenizer,
     folder: str,
+    lengths: Lengths,
     *,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
     is_training: bool,
 ) -> tuple[int, dict[str, int], dict[str, int]]:
     """Writes `records.tfrecord`, `examples.jsonl` and `windows.npz`.
@@ -71,43 +71,41 @@ def write(
         questions: as `read` gives them; their order is kept.
         tokenizer: of the model that will read the records.
         folder: exists.
-        max_seq_length: S.
-        doc_stride: tokens from the start of a window to the start of the next.
-        max_query_length: tokens of a question; a longer one loses its end, and is counted.
+        lengths: in tokens; a question that is too long loses its end, and is counted.
         is_training: every question must be labelled.
 
     Returns:
-        The number of records, the settings that they depend on, and what was counted.
+        The number of records, the lengths that they depend on, and the manifest's counts.
 
     Raises:
         UserError: a question leaves no room for its context, or is not labelled.
     """
-    settings = {
-        "max_seq_length": max_seq_length,
-        "doc_stride": doc_stride,
-        "max_query_length": max_query_length,
-    }
-    token_lengths.check(Lengths(**settings), task_table.SPAN)
+    token_lengths.check(lengths, task_table.SPAN)
     if is_training:
         _check_labels(questions)
-    encoded = span_features.encode(questions, tokenizer, max_query_length)
-    cut = span_features.cut(encoded, max_seq_length, doc_stride)
-    targets = span_features.targets(questions, encoded, cut)
+    tokens = span_features.tokenize(questions, tokenizer, lengths.max_query_length)
+    windows = span_features.split_into_windows(tokens, lengths)
+    labels = span_features.label(questions, tokens, windows)
+    num_windows = len(windows.unique_ids)
+    batches = (
+        span_features.make_features(
+            slice(begin, begin + _BATCH), tokens, windows, labels, lengths.max_seq_length
+        )
+        for begin in range(0, num_windows, _BATCH)
+    )
     record_writer.write(
         os.path.join(folder, task_dataset.RECORDS),
-        (
-            example
-            for begin in range(0, len(cut.unique_ids), _BATCH)
-            for example in record_writer.serialize(
-                span_features.batch(
-                    slice(begin, begin + _BATCH), encoded, cut, targets, max_seq_length
-                )
-            )
-        ),
+        itertools.chain.from_iterable(map(record_writer.serialize, batches)),
     )
     _write_examples(os.path.join(folder, task_dataset.EXAMPLES), questions)
-    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), cut)
-    return len(cut.unique_ids), settings, span_features.count(encoded, cut, targets)
+    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), windows)
+    counts = {
+        "windows": num_windows,
+        "truncated_questions": tokens.num_truncated,
+        "inexact_answers": int(np.count_nonzero(~labels.is_exact)),
+        "windows_without_answer": int(np.count_nonzero(labels.is_impossible)),
+    }
+    return num_windows, token_lengths.select(lengths, task_table.SPAN), counts
 
 
 def _entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

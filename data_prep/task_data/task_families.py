@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table, token_lengths
+from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
@@ -82,8 +82,8 @@ _SQUAD = Family(
             examples,
             tokenizer,
             folder,
+            lengths,
             is_training=split == "train",
-            **token_lengths.select(lengths, task.kind),
         )
     ),
 )

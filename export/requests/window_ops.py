@@ -1,81 +1,43 @@
-"""Questions about contexts, inside a graph: what a model reads to find the answers.
+"""Packs questions about contexts, inside a graph: what a model reads to find the answers.
 
     [CLS] question [SEP] part of the context [SEP]
 
-A context that is too long becomes several windows, which overlap. Q questions, W windows, T tokens
-of all the contexts, S tokens of an input.
+A context that is too long becomes several windows, which overlap. Q questions, W windows, S tokens
+of an input.
 """
-
-from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.records import features
+from albert_tf.records import features, qa_windows, token_lengths
+from albert_tf.records.qa_windows import Windows
+from albert_tf.train_config import Lengths
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
 from export.requests.packing import Batch, Parts, Special
 
 # Of one question: tens of thousands of characters. More would take minutes.
-MOST = 128
+MAX_WINDOWS = 128
 
 
-class Lengths(NamedTuple):
-    """In tokens.
-
-    Attributes:
-        max_seq_length: S at most.
-        doc_stride: from window to window.
-        max_query_length: a question longer than this loses its end.
-    """
-
-    max_seq_length: int
-    doc_stride: int
-    max_query_length: int
-
-
-class Windows(NamedTuple):
-    """W windows, those of a question side by side.
-
-    Attributes:
-        questions: [W] the row of its question.
-        firsts: [W] the position in the input of the first token of the context.
-        lengths: [W] how many tokens of the context the window holds.
-        tokens: [W] which one of all the contexts' tokens the first of them is.
-        best_begins: [W] the positions from here...
-        best_ends: [W] ...to before here have more context in this window than in another.
-        token_starts: [T] the character of its context where a token starts.
-        token_ends: [T] the character after its last.
-    """
-
-    questions: tf.Tensor
-    firsts: tf.Tensor
-    lengths: tf.Tensor
-    tokens: tf.Tensor
-    best_begins: tf.Tensor
-    best_ends: tf.Tensor
-    token_starts: tf.Tensor
-    token_ends: tf.Tensor
-
-
-def cut(
+def pack(
     questions: tf.Tensor,
     contexts: tf.Tensor,
     tokenizer: GraphTokenizer,
     ids: Special,
     lengths: Lengths,
 ) -> tuple[Windows, Batch]:
-    """Cuts contexts into windows; one that has no token has a window all the same.
+    """Splits contexts into windows, as `data_prep.task_data.span_features` does.
 
-    What is beyond the first `MOST` windows of a context is not read. Nor is it refused: a server
-    answers requests together, and would refuse all of them for the one.
+    What is beyond the first `MAX_WINDOWS` windows of a context is not read. Nor is it refused: a
+    server answers requests together, and would refuse all of them for the one.
 
     Args:
         questions: [Q] texts.
         contexts: [Q] texts.
-        tokenizer: for the ids.
-        ids: of the pieces around them.
-        lengths: of all.
+        tokenizer: of the model.
+        ids: of its special pieces.
+        lengths: of the windows.
 
     Returns:
         The windows and what the model reads: input_ids, input_mask, segment_ids and p_mask (1
@@ -87,11 +49,11 @@ def cut(
     query = packing.shorten(query, lengths.max_query_length)
     encoded, starts, ends = tokenizer.tokenize_with_offsets(contexts)
     context = packing.parts_of(encoded)
-    rooms = lengths.max_seq_length - query.lengths - 3  # special pieces
+    rooms = lengths.max_seq_length - query.lengths - token_lengths.NUM_SPECIAL_TOKENS
     strides = tf.minimum(rooms, lengths.doc_stride)
     # One, and one more for each stride that is begun beyond it.
     counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
-    counts = tf.minimum(counts, MOST)
+    counts = tf.minimum(counts, MAX_WINDOWS)
     rows = code_points.spread(counts)
     skipped = code_points.places(counts, rows) * tf.gather(strides, rows)
     room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
@@ -100,8 +62,9 @@ def cut(
     )
     query = Parts(query.flat, tf.gather(query.begins, rows), tf.gather(query.lengths, rows))
     firsts = query.lengths + 2
-    best_begins, best_ends = _most_context(part)
+    best_begins, best_ends = _find_most_context(part)
     windows = Windows(
+        unique_ids=qa_windows.FIRST_ID + tf.range(tf.size(rows)),
         questions=rows,
         firsts=firsts,
         lengths=part.lengths,
@@ -111,10 +74,15 @@ def cut(
         token_starts=starts.flat_values,
         token_ends=ends.flat_values,
     )
-    return windows, _batch(packing.assemble([query, part], ids), windows)
+    batch = packing.assemble([query, part], ids)
+    place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
+    begins = firsts[:, tf.newaxis]
+    in_context = (place >= begins) & (place < begins + part.lengths[:, tf.newaxis])
+    # An answer at [CLS] means that there is none.
+    return windows, {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}
 
 
-def _most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
+def _find_most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
     """[W], [W]: from which of all tokens to which each window has more context than any other.
 
     Context counts on the side where there is less of it, a hundredth of the window's length
@@ -138,11 +106,3 @@ def _most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
     ends = tf.math.unsorted_segment_max(token, window, none) + 1
     is_none = begins > ends
     return tf.where(is_none, part.begins, begins), tf.where(is_none, part.begins, ends)
-
-
-def _batch(batch: Batch, windows: Windows) -> Batch:
-    place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
-    begins = windows.firsts[:, tf.newaxis]
-    in_context = (place >= begins) & (place < begins + windows.lengths[:, tf.newaxis])
-    # [CLS] may be the answer: that there is none.
-    return {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}

@@ -3,6 +3,7 @@
 import grpc
 import numpy as np
 import pytest
+import python_reference
 import stand_in
 import tensorflow as tf
 import test_answer_ops
@@ -12,6 +13,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines import fill_mask
+from albert_tf.tasks.span_decoding import AnswerOptions
 from data_prep.task_data import race
 from export import model_kinds, saved_model, signatures, warmup
 from export.requests import serving_signature
@@ -29,7 +31,7 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(scope="module", params=model_kinds.KINDS)
 def exported(request, tmp_path_factory, vocabulary):
     """The model and its folder, for each kind."""
-    found = tiny_exports.source(request.param, vocabulary, lengths=test_answer_ops.LENGTHS)
+    found = tiny_exports.source(request.param, vocabulary, lengths=python_reference.LENGTHS)
     folder = tmp_path_factory.mktemp(request.param) / "model"
     return found, saved_model.write(found, str(folder))
 
@@ -102,16 +104,14 @@ def of_choices(found):
 
 
 def of_question(found):
-    """As `answers` has it, from windows that Python cuts."""
-    asked, settings = test_answer_ops.questions(9), found.options.settings
-    rows = test_answer_ops.in_python(
+    """As `span_decoding` answers, from windows that Python makes."""
+    asked, settings = test_answer_ops.make_questions(9), found.options.settings
+    rows = python_reference.answer_questions(
         found.tokenizer,
         asked,
         lambda batch: answer(found, batch),
-        may_be_none=found.options.may_be_none,
-        n_best_size=settings.n_best_size,
-        max_answer_length=settings.max_answer_length,
-        null_threshold=found.options.null_threshold,
+        AnswerOptions(found.options.may_be_none, settings.n_best_size, settings.max_answer_length),
+        found.options.null_threshold,
     )
     outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     outputs["answer"] = np.array([row["answer"].encode() for row in rows], object)

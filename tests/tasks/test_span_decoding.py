@@ -10,6 +10,7 @@ import pytest
 from albert_tf.records import qa_windows
 from albert_tf.records.qa_windows import Windows
 from albert_tf.tasks import span_decoding
+from albert_tf.tasks.span_decoding import AnswerOptions
 
 CONTEXT = "ab cd ef gh ij"
 S = 9
@@ -47,7 +48,7 @@ def logits(first, second, *, ids=(1_000_000_000, 1_000_000_001)):
 
 def predict(outputs, *, may_be_none=False, **options):
     return span_decoding.predict(
-        outputs, two_windows(), [row()], may_be_none=may_be_none, **options
+        outputs, two_windows(), [row()], AnswerOptions(may_be_none, **options)
     )["q"]
 
 
@@ -107,8 +108,7 @@ def test_equal_texts_count_once_and_white_space_is_cut_off():
         logits(({4: 2.0, 6: 1.0, 5: 3.0}, {4: 2.0, 6: 1.0, 5: 3.0}), ({5: 1.5}, {5: 1.5})),
         cut,
         [row(context="a  \tb a b")],
-        may_be_none=False,
-        max_answer_length=1,
+        AnswerOptions(may_be_none=False, max_answer_length=1),
     )["q"]
     assert [(a["text"], a["score"], a["start"], a["end"]) for a in found["nbest"]] == [
         ("a", 4.0, 0, 1),
@@ -155,7 +155,7 @@ def test_pieces_of_one_character():
         token_starts=np.array([0, 0, 0, 3, 6]), token_ends=np.array([2, 2, 2, 5, 8])
     )
     outputs = logits(({6: 3.0}, {4: 9.0, 6: 1.0}), ({}, {}))
-    (best, *_) = span_decoding.predict(outputs, cut, [row()], may_be_none=False)["q"]["nbest"]
+    (best, *_) = span_decoding.predict(outputs, cut, [row()], AnswerOptions(False))["q"]["nbest"]
     assert (best["text"], best["score"]) == ("ab", 4.0)
 
 
@@ -208,7 +208,7 @@ def test_a_context_without_tokens_has_the_empty_answer():
         token_ends=np.array([], int),
     )
     outputs = {name: array[:1] for name, array in logits(({}, {}), ({}, {})).items()}
-    found = span_decoding.predict(outputs, cut, [row(context=" ")], may_be_none=True)["q"]
+    found = span_decoding.predict(outputs, cut, [row(context=" ")], AnswerOptions(True))["q"]
     assert found["prediction"] == ""
     assert found["nbest"] == [
         {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
@@ -219,7 +219,7 @@ def test_a_context_without_tokens_has_the_empty_answer():
 def test_no_question_no_answer():
     cut = Windows(*(np.array([], int) for _ in Windows._fields))
     outputs = {"unique_ids": np.array([], int), "start_logits": np.zeros((0, S))}
-    assert span_decoding.predict(outputs, cut, [], may_be_none=True) == {}
+    assert span_decoding.predict(outputs, cut, [], AnswerOptions(True)) == {}
 
 
 def every_pair(outputs, cut, examples, max_answer_length):
@@ -268,7 +268,7 @@ def test_many_questions_against_every_pair():
         "end_logits": rng.normal(size=shape).astype(np.float32),
     }
     found = span_decoding.predict(
-        outputs, cut, examples, may_be_none=False, n_best_size=S, max_answer_length=3
+        outputs, cut, examples, AnswerOptions(False, n_best_size=S, max_answer_length=3)
     )
     for example, scores in zip(
         examples, every_pair(outputs, cut, examples, max_answer_length=3), strict=True

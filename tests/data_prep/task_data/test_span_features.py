@@ -7,8 +7,9 @@ import tiny_records
 from tiny_questions import CONTEXT, question
 
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import Lengths
 from data_prep.task_data import span_features
-from data_prep.task_data.span_features import Encoded
+from data_prep.task_data.span_features import Tokens
 
 vocabulary_dir = tiny_records.vocabulary_dir
 write = tiny_questions.write
@@ -172,16 +173,16 @@ def test_an_answer_is_the_smallest_part_that_pieces_can_give(vocabulary_dir):
         for end in range(begin + 1, len(text) + 1)
         if text[begin:end].strip()
     ]
-    encoded = span_features.encode(questions, vocabulary, 3)
-    cut = span_features.cut(encoded, 150, 10)
-    found = span_features.targets(questions, encoded, cut)
-    assert not found.is_impossible.any()
-    assert 0.02 < found.is_exact.mean() < 0.9
+    tokens = span_features.tokenize(questions, vocabulary, 3)
+    windows = span_features.split_into_windows(tokens, Lengths(max_seq_length=150, doc_stride=10))
+    labels = span_features.label(questions, tokens, windows)
+    assert not labels.is_impossible.any()
+    assert 0.02 < labels.is_exact.mean() < 0.9
     for row, asked in enumerate(questions):
-        tokens = slice(encoded.begins[row], encoded.begins[row] + encoded.lengths[row])
-        starts, ends = encoded.starts[tokens], encoded.ends[tokens]
-        first = found.start_positions[row] - cut.firsts[row]
-        last = found.end_positions[row] - cut.firsts[row]
+        context = slice(tokens.begins[row], tokens.begins[row] + tokens.lengths[row])
+        starts, ends = tokens.starts[context], tokens.ends[context]
+        first = labels.start_positions[row] - windows.firsts[row]
+        last = labels.end_positions[row] - windows.firsts[row]
         text = asked.answers[0].text.strip()
         begin = asked.context.index(text, asked.answers[0].start)
         pieces_of_it = (starts < begin + len(text)) & (ends > begin)
@@ -189,7 +190,7 @@ def test_an_answer_is_the_smallest_part_that_pieces_can_give(vocabulary_dir):
         if len(expected):
             assert (first, last) == (expected[0], expected[-1])
         part = asked.context[starts[first] : ends[last]].strip()
-        assert found.is_exact[row] == (part == text)
+        assert labels.is_exact[row] == (part == text)
 
 
 def published_windows(length, room, stride):
@@ -218,7 +219,7 @@ def test_windows_are_those_of_the_published_loop():
     sizes = [(700, 384, 128), (640, 260, 100), (1000, 201, 37), (5, 7, 1), (8, 7, 9)]
     sizes += [(int(rng.integers(1, 60)), int(rng.integers(1, 30)), 7) for _ in range(200)]
     for length, room, stride in sizes:
-        encoded = Encoded(
+        tokens = Tokens(
             queries=[[5, 6]],
             num_truncated=0,
             ids=np.arange(length),
@@ -229,9 +230,12 @@ def test_windows_are_those_of_the_published_loop():
             cls_id=2,
             sep_id=3,
         )
-        cut = span_features.cut(encoded, room + 5, stride)
+        windows = span_features.split_into_windows(
+            tokens, Lengths(max_seq_length=room + 5, doc_stride=stride)
+        )
         spans, best = published_windows(length, room, stride)
-        assert list(zip(cut.tokens.tolist(), cut.lengths.tolist(), strict=True)) == spans
+        assert list(zip(windows.tokens.tolist(), windows.lengths.tolist(), strict=True)) == spans
         for i, (start, _) in enumerate(spans):
-            tokens = np.arange(cut.best_begins[i], cut.best_ends[i]) - cut.firsts[i] + start
-            assert tokens.tolist() == [t for t, window in enumerate(best) if window == i]
+            positions = np.arange(windows.best_begins[i], windows.best_ends[i])
+            indices = positions - windows.firsts[i] + start
+            assert indices.tolist() == [t for t, window in enumerate(best) if window == i]

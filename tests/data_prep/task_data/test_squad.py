@@ -10,6 +10,7 @@ from tiny_questions import CONTEXT, question
 
 from albert_tf.errors import UserError
 from albert_tf.tasks import span_decoding, squad_metrics
+from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 from data_prep.task_data import squad
@@ -174,7 +175,7 @@ def test_an_answer_there_and_back(write, vocabulary_dir, kind, max_seq_length):
         "start_logits": 9.0 * np.eye(max_seq_length)[columns["start_positions"]],
         "end_logits": 9.0 * np.eye(max_seq_length)[columns["end_positions"]],
     }
-    found = span_decoding.predict(outputs, cut, examples, may_be_none=True)
+    found = span_decoding.predict(outputs, cut, examples, AnswerOptions(may_be_none=True))
     for example in examples:
         if example["answers"]:
             assert found[example["id"]]["prediction"] == example["answers"][0]

@@ -1,10 +1,10 @@
 import subprocess
 import sys
-import unicodedata
 
 import pytest
 import tensorflow as tf
 import tiny_texts
+from python_reference import is_in_canonical_order
 from test_offsets import KEEPING, PUBLISHED, SETTINGS
 from test_tokenization import serialized, special
 
@@ -42,13 +42,6 @@ def test_models_that_normalise_themselves(settings, rule):
     assert_same(tiny_texts.sentencepieces(settings, rule), tiny_texts.texts(2, 300))
 
 
-def in_order(line):
-    """Whether marks stand in canonical order: else tokenizers takes them for each other."""
-    decoded = line.decode(errors="replace")
-    parts = (unicodedata.normalize("NFD", c) for c in decoded)
-    return unicodedata.normalize("NFD", decoded) == "".join(parts)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -63,7 +56,7 @@ def test_wordpieces(settings):
     tokenizer, lines = tiny_texts.wordpieces(settings), tiny_texts.texts(3, 400)
     for size in (99, 100, 101, 200, 201):
         lines.append(b"a" * size + b" the " + "\u00e9".encode() * size)
-    assert_same(tokenizer, [line for line in lines if in_order(line)])
+    assert_same(tokenizer, [line for line in lines if is_in_canonical_order(line)])
     ids = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines)).to_list()
     assert ids == tokenizer.encode_batch([line.decode(errors="replace") for line in lines])
 
@@ -149,7 +142,7 @@ def test_saved_and_loaded_without_this_code(make, tmp_path):
         return {"ids": ids.flat_values, "begins": begins.flat_values}
 
     tf.saved_model.save(tf.train.Checkpoint(), tmp_path, signatures=signature)
-    lines = [line for line in tiny_texts.texts(4, 20) if line and in_order(line)]
+    lines = [line for line in tiny_texts.texts(4, 20) if line and is_in_canonical_order(line)]
     arguments = [sys.executable, "-c", FRESH, tmp_path, *(line.hex() for line in lines)]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env={})
     assert done.returncode == 0, done.stderr
