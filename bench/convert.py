@@ -2,7 +2,7 @@
 
     python bench/convert.py [--preset=albert_xxlarge_v2]
 
-Fails if what comes back after a round is not the same to the bit.
+Fails unless the weights are the same to the bit after all conversions.
 """
 
 import itertools

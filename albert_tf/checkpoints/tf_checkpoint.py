@@ -26,9 +26,9 @@ def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]
 
     Raises `UserError` if two keys have one name, or `to_float32` refuses a tensor.
     """
-    key_of: dict[str, str] = {}
+    first_keys: dict[str, str] = {}
     for key, name in names.items():
-        if (other := key_of.setdefault(name, key)) != key:
+        if (other := first_keys.setdefault(name, key)) != key:
             raise UserError(
                 f"{prefix}: both {other} and {key} are {name}. Use a checkpoint of one model."
             )
@@ -44,7 +44,7 @@ def read_scalar(prefix: str, key: str) -> Any:
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    """Converts an array; raises `UserError` for float64, quantised and other types that lose."""
+    """Converts an array; `UserError` for a type that float32 cannot hold, such as float64 or int8."""
     if array.dtype.name not in _EXACT:
         raise UserError(
             f"{source}: {name} is {array.dtype.name}, not float32. Use the original checkpoint."

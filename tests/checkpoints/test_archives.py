@@ -1,4 +1,4 @@
-"""Downloaded archives: opened, and not trusted."""
+"""Tests of opening downloaded archives, which are not trusted."""
 
 import errno
 import gzip
@@ -16,7 +16,7 @@ from albert_tf.checkpoints import archives, formats
 from albert_tf.errors import UserError
 
 
-def archive(path, *members):
+def write_archive(path, *members):
     with tarfile.open(path, "w:gz") as tar:
         for name, kind, content in members:
             info = tarfile.TarInfo(name)
@@ -36,9 +36,9 @@ def test_a_published_archive_is_read(tmp_path, top):
     path = f"{tmp_path}/albert_tiny.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         tar.add(folder, top or ".")
-    found = formats.read(path)
-    assert found.source == path
-    tiny_checkpoints.assert_same(found, made)
+    checkpoint = formats.read(path)
+    assert checkpoint.source == path
+    tiny_checkpoints.assert_same(checkpoint, made)
 
 
 def test_folders_are_left_as_they_are(tmp_path):
@@ -50,7 +50,7 @@ def test_folders_are_left_as_they_are(tmp_path):
     "name", ["/tmp/escaped", "../escaped", "a/../../escaped", "a/../escaped", "..", "a/.."]
 )
 def test_no_member_leaves_the_folder(tmp_path, name):
-    path = archive(tmp_path / "x.tar.gz", (name, tarfile.REGTYPE, b"x"))
+    path = write_archive(tmp_path / "x.tar.gz", (name, tarfile.REGTYPE, b"x"))
     with pytest.raises(UserError, match="would be written elsewhere"), archives.open_archive(path):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["x.tar.gz"]
@@ -59,8 +59,8 @@ def test_no_member_leaves_the_folder(tmp_path, name):
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE]
 )
-def test_no_links_and_no_devices(tmp_path, kind):
-    path = archive(tmp_path / "x.tgz", ("link", kind, b""))
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = write_archive(tmp_path / "x.tgz", ("link", kind, b""))
     with (
         pytest.raises(UserError, match="'link' is neither file nor folder"),
         archives.open_archive(path),
@@ -68,8 +68,8 @@ def test_no_links_and_no_devices(tmp_path, kind):
         pass
 
 
-def test_a_cut_archive_is_named(tmp_path):
-    path = archive(tmp_path / "x.tar.gz", ("a", tarfile.REGTYPE, bytes(range(256)) * 99))
+def test_a_truncated_archive_is_an_error_that_names_it(tmp_path):
+    path = write_archive(tmp_path / "x.tar.gz", ("a", tarfile.REGTYPE, bytes(range(256)) * 99))
     content = (tmp_path / "x.tar.gz").read_bytes()
     for damaged in (content[: len(content) // 2], b"no archive", b""):
         (tmp_path / "x.tar.gz").write_bytes(damaged)
@@ -82,7 +82,7 @@ def test_a_cut_archive_is_named(tmp_path):
 
 
 def fuzzed(path, content, count):
-    """Opens damaged copies of an archive; yields what was found in each that was not refused."""
+    """Opens damaged copies of an archive; yields the members of each that is not refused."""
     rng = random.Random(0)
     for _ in range(count):
         damaged = bytearray(content)
@@ -104,16 +104,16 @@ def members():
 
 def test_one_bit_is_enough_to_be_refused(tmp_path):
     path = tmp_path / "x.tar.gz"
-    archive(path, *members())
-    for found in fuzzed(path, path.read_bytes(), 200):
-        assert found == MEMBERS  # it was in a date, or in gzip's name of the system
+    write_archive(path, *members())
+    for members_read in fuzzed(path, path.read_bytes(), 200):
+        assert members_read == MEMBERS  # it was in a date, or in gzip's name of the system
 
 
 def test_no_member_of_a_damaged_tar_vanishes(tmp_path):
     path = tmp_path / "x.tar"
-    content = gzip.decompress(Path(archive(tmp_path / "x.tar.gz", *members())).read_bytes())
-    for found in fuzzed(path, content, 200):
-        assert len(found) == len(MEMBERS)  # a tar says nothing of the content of its members
+    content = gzip.decompress(Path(write_archive(tmp_path / "x.tar.gz", *members())).read_bytes())
+    for members_read in fuzzed(path, content, 200):
+        assert len(members_read) == len(MEMBERS)  # a tar says nothing of the content of its members
     for length in range(512, 8000, 512):
         path.write_bytes(content[:length])
         with pytest.raises(UserError, match="a damaged archive"), archives.open_archive(str(path)):
@@ -121,7 +121,7 @@ def test_no_member_of_a_damaged_tar_vanishes(tmp_path):
 
 
 def test_an_archive_that_was_unzipped_under_its_name(tmp_path):
-    path = Path(archive(tmp_path / "x.tar.gz", *members()))
+    path = Path(write_archive(tmp_path / "x.tar.gz", *members()))
     path.write_bytes(gzip.decompress(path.read_bytes()))
     with archives.open_archive(str(path)) as folder:
         assert sorted(os.listdir(folder)) == ["a", "b", "c"]
@@ -134,25 +134,25 @@ def test_members_keep_neither_dates_nor_special_rights(tmp_path):
     with tarfile.open(path, "w:gz") as tar:
         tar.addfile(info)
     with archives.open_archive(str(path)) as folder:
-        found = os.stat(f"{folder}/program")
-    assert stat.S_IMODE(found.st_mode) == 0o711
-    assert found.st_mtime < 8**11 - 1
+        status = os.stat(f"{folder}/program")
+    assert stat.S_IMODE(status.st_mode) == 0o711
+    assert status.st_mtime < 8**11 - 1
 
 
 def test_a_python_without_safe_extraction_is_named(tmp_path, monkeypatch):
-    path = archive(tmp_path / "x.tgz", *members())
+    path = write_archive(tmp_path / "x.tgz", *members())
     monkeypatch.delattr(tarfile, "data_filter")
     with pytest.raises(UserError, match="Update Python"), archives.open_archive(path):
         pass
 
 
 def test_an_empty_archive_is_an_empty_folder(tmp_path):
-    with archives.open_archive(archive(tmp_path / "x.tgz")) as folder:
+    with archives.open_archive(write_archive(tmp_path / "x.tgz")) as folder:
         assert os.listdir(folder) == []
 
 
 def test_a_member_below_a_file(tmp_path):
-    path = archive(tmp_path / "x.tgz", *members(), ("a/d", tarfile.REGTYPE, b""))
+    path = write_archive(tmp_path / "x.tgz", *members(), ("a/d", tarfile.REGTYPE, b""))
     with pytest.raises(UserError, match="a damaged archive"), archives.open_archive(path):
         pass
 
@@ -161,7 +161,7 @@ def test_a_full_disk_is_not_the_archives_fault(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    path = archive(tmp_path / "x.tgz", *members())
+    path = write_archive(tmp_path / "x.tgz", *members())
     monkeypatch.setattr(tarfile, "copyfileobj", fail)
     with pytest.raises(OSError, match="No space left on device"), archives.open_archive(path):
         pass
@@ -182,7 +182,7 @@ def test_an_archive_that_is_not_there(tmp_path):
 
 
 def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
-    path = archive(tmp_path / "x.tar.gz", ("model/config.json", tarfile.REGTYPE, b"{}"))
+    path = write_archive(tmp_path / "x.tar.gz", ("model/config.json", tarfile.REGTYPE, b"{}"))
     with pytest.raises(UserError) as caught:
         formats.read(path)
     assert str(caught.value).startswith(f"'{path}/model' is none of: ")

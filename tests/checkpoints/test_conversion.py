@@ -1,4 +1,4 @@
-"""Converting: nothing is lost, nothing is silent, nothing is left half-done."""
+"""Tests of converting: no weight is lost, differences are logged, failures leave no files."""
 
 import itertools
 import json
@@ -58,10 +58,10 @@ def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, conv
     route = [*itertools.chain(*itertools.permutations(WRITTEN, 2)), WRITTEN[0]]
     path = write(tmp_path / "start", made, route[0])
     for number, name in enumerate(route):
-        told = convert(path, tmp_path / str(number), name)
+        lines = convert(path, tmp_path / str(number), name)
         path = str(tmp_path / str(number))
         numbers = f"loaded {len(made.weights)}, missing 0, unexpected 0, mismatched 0"
-        assert numbers in told
+        assert numbers in lines
         tiny_checkpoints.assert_same(formats.read(path), made)
 
 
@@ -83,7 +83,7 @@ def test_the_report(tmp_path, vocabulary, convert):
     )
 
 
-def test_what_exists_is_not_overwritten(tmp_path, convert):
+def test_an_existing_target_is_not_overwritten(tmp_path, convert):
     with pytest.raises(UserError, match=r"--to: .* exists\. Remove it"):
         convert(tmp_path, tmp_path)
 
@@ -111,7 +111,9 @@ def changed(made, **arrays):
         ),
     ],
 )
-def test_what_is_not_explained_is_an_error(tmp_path, capsys, convert, arrays, listed, allowed):
+def test_a_difference_that_is_not_allowed_is_an_error(
+    tmp_path, capsys, convert, arrays, listed, allowed
+):
     made = changed(tiny_checkpoints.make(), **arrays)
     source = write(tmp_path / "in", made, "albert_tf")
     with pytest.raises(UserError, match=rf"does not fit the model \({listed}\)"):
@@ -120,8 +122,8 @@ def test_what_is_not_explained_is_an_error(tmp_path, capsys, convert, arrays, li
     assert os.listdir(tmp_path) == ["in"]
     assert re.fullmatch(listed[2:], lines[-1])
     assert convert(source, tmp_path / "out", allow_partial=allowed)[: len(lines)] == lines
-    found = formats.read(str(tmp_path / "out")).weights
-    assert set(found) == set(tiny_checkpoints.make().weights) - {
+    weights = formats.read(str(tmp_path / "out")).weights
+    assert set(weights) == set(tiny_checkpoints.make().weights) - {
         name.replace("__", "/") for name in arrays
     }
 
@@ -169,20 +171,20 @@ def fine_tuned(folder, task):
 def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left_out, convert):
     made = fine_tuned(tmp_path / "in", task)
     for number, name in enumerate(("albert_tf", "google", "albert_tf")):
-        told = convert(
+        lines = convert(
             tmp_path / (str(number - 1) if number else "in"), tmp_path / str(number), name
         )
-        assert f"loaded {len(made.weights)}, missing 0, unexpected 0, mismatched 0" in told
+        assert f"loaded {len(made.weights)}, missing 0, unexpected 0, mismatched 0" in lines
         tiny_checkpoints.assert_same(formats.read(str(tmp_path / str(number))), made)
     if left_out:
         message = f"hugging_face has no place for {len(left_out)} weights"
         with pytest.raises(UserError, match=message):
             convert(tmp_path / "in", tmp_path / "hf", "hugging_face")
         assert not (tmp_path / "hf").exists()
-    told = convert(
+    lines = convert(
         tmp_path / "in", tmp_path / "hf", "hugging_face", allow_partial="|".join(left_out)
     )
-    assert {f"no place in hugging_face: {name}" for name in left_out} <= set(told)
+    assert {f"no place in hugging_face: {name}" for name in left_out} <= set(lines)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [kind]
     kept = [name for name in made.weights if name not in left_out]
     tiny_checkpoints.assert_same(
@@ -199,7 +201,7 @@ def test_half_a_head_is_an_error(tmp_path, convert):
             convert(source, tmp_path / "out")
 
 
-def test_what_was_tuned_from_a_hub_module_is_whole_without_a_sentence_head(tmp_path, convert):
+def test_a_model_fine_tuned_from_a_hub_module_needs_no_sentence_head(tmp_path, convert):
     made = tiny_checkpoints.make(more=HEADS["classifier"])
     kept = [name for name in made.weights if "seq_relationship" not in name]
     arrays = {f"module/{name}": made.weights[name] for name in kept}
@@ -211,7 +213,7 @@ def test_what_was_tuned_from_a_hub_module_is_whole_without_a_sentence_head(tmp_p
     )
 
 
-def test_what_no_class_of_transformers_holds(tmp_path, convert):
+def test_weights_that_no_class_of_transformers_holds_are_refused(tmp_path, convert):
     for number, lost in enumerate(["bert/embeddings/word_embeddings", "bert/pooler/dense/bias"]):
         made = changed(tiny_checkpoints.make(model="bare"), **{lost: None})
         source = write(tmp_path / f"in{number}", made, "google")
@@ -229,19 +231,19 @@ def test_no_weights_at_all(tmp_path, name, convert):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_slots_of_our_own_checkpoints_are_told_of(tmp_path, convert):
+def test_slots_of_our_own_checkpoints_are_counted_in_the_summary(tmp_path, convert):
     network, optimizer = tiny_run.network(tf.distribute.get_strategy(), tiny_run.albert())
     checkpoint = native.make_checkpoint(network, optimizer, tf.Variable(0, dtype=tf.int64))
     native.make_manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
     config_io.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
-    told = convert(tmp_path / "in", tmp_path / "out")
-    assert told[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")
+    lines = convert(tmp_path / "in", tmp_path / "out")
+    assert lines[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")
 
 
 def test_no_half_written_folder_is_left(tmp_path, monkeypatch, convert):
     source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
 
-    def fail(what, folder):
+    def fail(checkpoint, folder):
         Path(folder, "config.json").touch()
         raise OSError("No space left on device")
 
@@ -273,10 +275,10 @@ def test_a_relative_target(tmp_path, monkeypatch, convert):
 
 def test_sigterm_leaves_nothing(tmp_path, monkeypatch, convert):
     source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
-    told = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    signals = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     stopped = formats.FORMATS["hugging_face"]._replace(
-        write=lambda what, folder: signal.raise_signal(signal.SIGTERM)
+        write=lambda checkpoint, folder: signal.raise_signal(signal.SIGTERM)
     )
     monkeypatch.setitem(formats.FORMATS, "hugging_face", stopped)
     try:
@@ -285,7 +287,7 @@ def test_sigterm_leaves_nothing(tmp_path, monkeypatch, convert):
         assert caught.value.code == 128 + signal.SIGTERM
         assert os.listdir(tmp_path) == ["in"]
         signal.raise_signal(signal.SIGTERM)
-        assert told == [signal.SIGTERM]
+        assert signals == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
 

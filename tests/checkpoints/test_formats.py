@@ -1,4 +1,4 @@
-"""Which format a path is, and what is said if it is none."""
+"""Tests of detecting the format of a path, and of its errors."""
 
 import shutil
 
@@ -23,7 +23,7 @@ def write(folder, made, name):
 
 
 @pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
-def test_what_is_written_is_recognised(tmp_path, made, name):
+def test_a_written_checkpoint_is_detected(tmp_path, made, name):
     folder = write(tmp_path / name, made, name)
     assert formats.detect_format(str(folder)) == name
     tiny_checkpoints.assert_same(formats.read(str(folder)), made)
@@ -47,7 +47,7 @@ def test_a_file_or_a_prefix_names_a_checkpoint_too(tmp_path, made, name, file):
     tiny_checkpoints.assert_same(formats.read(str(path)), made)
 
 
-def test_of_several_checkpoints_the_best_or_the_newest(tmp_path, made):
+def test_of_several_checkpoints_the_best_or_the_newest_is_taken(tmp_path, made):
     google_tf1.write(made, str(tmp_path))
     for ending in ("index", "data-00000-of-00001"):
         for step in (9, 10):
@@ -59,7 +59,7 @@ def test_of_several_checkpoints_the_best_or_the_newest(tmp_path, made):
     assert formats.FORMATS["google"].locate(str(tmp_path)) == f"{tmp_path}/model.ckpt-10"
 
 
-def test_a_prefix_counts_more_than_what_lies_beside_it(tmp_path, made):
+def test_a_prefix_takes_precedence_over_a_folder_of_transformers(tmp_path, made):
     google_tf1.write(made, str(tmp_path))
     hugging_face.write(made, str(tmp_path))
     assert formats.detect_format(str(tmp_path)) == "hugging_face"
@@ -67,7 +67,7 @@ def test_a_prefix_counts_more_than_what_lies_beside_it(tmp_path, made):
     tiny_checkpoints.assert_same(formats.read(str(tmp_path), "google"), made)
 
 
-def test_nothing_and_nothing_known(tmp_path):
+def test_an_empty_path_and_an_unknown_format_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"^there is nothing at '.*/none/model\.ckpt'"):
         formats.read(f"{tmp_path}/none/model.ckpt")
     (tmp_path / "readme.txt").touch()
@@ -77,13 +77,13 @@ def test_nothing_and_nothing_known(tmp_path):
 
 @pytest.mark.parametrize("name", ["albert_tf", "google"])
 @pytest.mark.parametrize("folder", ["run[1]", "run\\1"])
-def test_paths_that_tensorflow_does_not_open(tmp_path, made, folder, name):
+def test_paths_that_tensorflow_does_not_open_are_errors(tmp_path, made, folder, name):
     folder = write(tmp_path / folder, made, name)
     with pytest.raises(UserError, match=r"opens no checkpoint whose path has a \[ or a backslash"):
         formats.read(str(folder))
 
 
-def test_transformers_opens_them(tmp_path, made):
+def test_folders_of_transformers_may_have_such_paths(tmp_path, made):
     folder = write(tmp_path / "run[1]", made, "hugging_face")
     tiny_checkpoints.assert_same(formats.read(str(folder)), made)
 
@@ -97,7 +97,7 @@ def test_two_vocabularies_are_refused(tmp_path, name):
         formats.read(str(folder))
 
 
-def test_settings_of_the_cleaning_that_are_none(tmp_path):
+def test_a_normalization_file_without_an_object_is_an_error(tmp_path):
     vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
     folder = write(tmp_path / "in", tiny_checkpoints.make(vocabulary), "google")
     (folder / "cleaning.json").write_text("[]")
@@ -105,7 +105,7 @@ def test_settings_of_the_cleaning_that_are_none(tmp_path):
         formats.read(str(folder))
 
 
-def test_checkpoints_of_objects_of_others(tmp_path):
+def test_object_checkpoints_of_other_programs_are_refused(tmp_path):
     tf.train.Checkpoint(layer=tf.Variable(1.0)).write(f"{tmp_path}/ckpt")
     with pytest.raises(UserError, match="a checkpoint of objects of another program"):
         formats.read(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Checkpoints of the published TensorFlow 1 code, in and out."""
+"""Tests of reading and writing checkpoints of the published TensorFlow 1 code."""
 
 import json
 
@@ -36,20 +36,20 @@ def test_a_published_checkpoint_is_read_to_the_bit(tmp_path, prefix, changes):
         "global_step": np.int64(125000),
     }
     made = published(tmp_path, changes, prefix, extra)
-    found = formats.read(str(tmp_path))
-    tiny_checkpoints.assert_same(found, made)
-    assert found.skipped.keys() == extra.keys()
-    assert set(found.skipped.values()) == {"the step", "the optimizer's"}
+    checkpoint = formats.read(str(tmp_path))
+    tiny_checkpoints.assert_same(checkpoint, made)
+    assert checkpoint.skipped.keys() == extra.keys()
+    assert set(checkpoint.skipped.values()) == {"the step", "the optimizer's"}
 
 
 @pytest.mark.parametrize("ending", ["", ".index", ".data-00000-of-00001"])
 def test_any_file_of_it_names_it(tmp_path, ending):
     made = published(tmp_path)
-    found = formats.read(f"{tmp_path}/model.ckpt-best{ending}")
-    tiny_checkpoints.assert_same(found, made)
+    checkpoint = formats.read(f"{tmp_path}/model.ckpt-best{ending}")
+    tiny_checkpoints.assert_same(checkpoint, made)
 
 
-def test_what_is_written_is_read_by_tensorflow_and_by_us(tmp_path):
+def test_a_written_checkpoint_is_read_by_tensorflow_and_by_us(tmp_path):
     vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
     made = tiny_checkpoints.make(vocabulary, **tiny_checkpoints.GROUPED)
     folder = tmp_path / "out"
@@ -130,14 +130,14 @@ def test_a_wrong_config_is_named(tmp_path, changes, message):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_keys_that_say_nothing_are_ignored(tmp_path):
+def test_dead_keys_are_ignored(tmp_path):
     made = published(tmp_path)
     dead = {"ln_type": "postln", "directionality": "bidi", "pooler_fc_size": 768, "gap_size": 0}
     tiny_checkpoints.write_config(str(tmp_path), made.config, **dead)
     assert formats.read(str(tmp_path)).config == made.config
 
 
-def test_no_config(tmp_path):
+def test_a_checkpoint_needs_its_config(tmp_path):
     published(tmp_path)
     (tmp_path / "albert_config.json").unlink()
     with pytest.raises(UserError, match=r"has no albert_config\.json: nothing else says how many"):
@@ -149,8 +149,8 @@ def test_no_config(tmp_path):
 
 def test_keys_that_a_config_lacks_have_the_published_defaults(tmp_path):
     (tmp_path / "albert_config.json").write_text('{"vocab_size": 30000}')
-    found = google_tf1.read_config(str(tmp_path / "albert_config.json"), "x")
-    sizes = (found.hidden_size, found.num_attention_heads, found.intermediate_size)
+    config = google_tf1.read_config(str(tmp_path / "albert_config.json"), "x")
+    sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
     assert sizes == (4096, 64, 16384)
 
 
@@ -195,7 +195,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
         ({"num_hidden_layers": 22, "num_hidden_groups": 22}, "22 groups in 22 layers are rounded"),
     ],
 )
-def test_what_the_published_code_cannot_run_is_not_written(tmp_path, changes, message):
+def test_a_model_that_the_published_code_cannot_run_is_not_written(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         google_tf1.write(tiny_checkpoints.make(**changes), str(tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Folders of transformers, read and written without PyTorch."""
+"""Tests of reading and writing folders of transformers without PyTorch."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def change_config(folder, **changes):
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_what_is_written_is_read_to_the_bit(tmp_path, changes):
+def test_a_written_folder_is_read_to_the_bit(tmp_path, changes):
     made, _ = written(tmp_path, **changes)
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
 
@@ -60,7 +60,7 @@ def test_kernels_are_transposed_and_class_weights_are_not(tmp_path):
         np.testing.assert_array_equal(tensors[other], made.weights[name])
 
 
-def test_the_config_says_what_transformers_wants(tmp_path):
+def test_the_config_has_the_keys_of_transformers(tmp_path):
     written(tmp_path, hidden_dropout_prob=0.25)
     values = json.loads((tmp_path / "config.json").read_text())
     expected = {
@@ -84,9 +84,9 @@ def test_equal_sizes_get_a_mapping_that_changes_nothing(tmp_path):
     mapping = "albert.encoder.embedding_hidden_mapping_in"
     np.testing.assert_array_equal(tensors[f"{mapping}.weight"], np.eye(8, dtype=np.float32))
     assert not tensors[f"{mapping}.bias"].any()
-    found = formats.read(str(tmp_path))
-    assert list(found.skipped.values()) == ["changes nothing"] * 2
-    assert found.weights.keys() == made.weights.keys()
+    checkpoint = formats.read(str(tmp_path))
+    assert list(checkpoint.skipped.values()) == ["changes nothing"] * 2
+    assert checkpoint.weights.keys() == made.weights.keys()
     save(tmp_path, tensors | {f"{mapping}.bias": np.full(8, 0.5, np.float32)})
     with pytest.raises(UserError, match="but the mapping between them is trained"):
         formats.read(str(tmp_path))
@@ -102,7 +102,7 @@ def test_equal_sizes_get_a_mapping_that_changes_nothing(tmp_path):
         ("bare", "AlbertModel"),
     ],
 )
-def test_heads_tell_the_class(tmp_path, model, architecture):
+def test_heads_decide_the_class(tmp_path, model, architecture):
     made, tensors = written(tmp_path, model=model)
     values = json.loads((tmp_path / "config.json").read_text())
     assert values["architectures"] == [architecture]
@@ -111,20 +111,20 @@ def test_heads_tell_the_class(tmp_path, model, architecture):
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
 
 
-def test_only_what_the_class_has_is_written(tmp_path):
+def test_only_weights_of_the_class_are_written(tmp_path):
     made, tensors = written(tmp_path, more=tiny_checkpoints.SQUAD1)
     pretrained = {name for name in made.weights if name.startswith(("cls/pred", "cls/seq"))}
     assert {"qa_outputs.weight", "qa_outputs.bias"} <= tensors.keys()
     assert len(tensors) == 25
-    lacks = hugging_face.list_unsupported(made)
-    assert set(lacks) == pretrained | {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    unsupported = hugging_face.list_unsupported(made)
+    assert set(unsupported) == pretrained | {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 
 
 def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
     made, _ = written(tmp_path, model="classifier")
     change_config(tmp_path, architectures=["AlbertForTokenClassification"])
-    found = formats.read(str(tmp_path)).weights.keys()
-    assert found - made.weights.keys() == {"classifier.weight", "classifier.bias"}
+    names = formats.read(str(tmp_path)).weights.keys()
+    assert names - made.weights.keys() == {"classifier.weight", "classifier.bias"}
 
 
 def test_lost_names_of_classes_are_noted(tmp_path, capsys):
@@ -136,7 +136,7 @@ def test_lost_names_of_classes_are_noted(tmp_path, capsys):
     assert capsys.readouterr().err == "the names of classes are not kept: no, yes.\n"
 
 
-def test_the_vocabulary_goes_along(tmp_path):
+def test_the_vocabulary_is_written_and_read(tmp_path):
     vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
     made, _ = written(tmp_path / "out", tiny_checkpoints.make(vocabulary))
     assert (tmp_path / "out" / "spiece.model").exists()
@@ -145,8 +145,8 @@ def test_the_vocabulary_goes_along(tmp_path):
     tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), made)
     tokenizer["keep_accents"] = True
     (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    found = model_checkpoint.load_tokenizer(formats.read(str(tmp_path / "out")))
-    assert found.settings.keep_accents
+    tokenizer = model_checkpoint.load_tokenizer(formats.read(str(tmp_path / "out")))
+    assert tokenizer.config.keep_accents
 
 
 def test_ids_of_a_word_piece_vocabulary(tmp_path):
@@ -167,8 +167,8 @@ def test_a_bare_model_has_no_prefix(tmp_path):
     made, tensors = written(tmp_path)
     bare = {k.removeprefix("albert."): v for k, v in tensors.items() if k.startswith("albert.")}
     save(tmp_path, bare)
-    found = formats.read(str(tmp_path))
-    assert found.weights.keys() == {name for name in made.weights if name.startswith("bert/")}
+    checkpoint = formats.read(str(tmp_path))
+    assert checkpoint.weights.keys() == {name for name in made.weights if name.startswith("bert/")}
 
 
 def test_copies_and_buffers_are_skipped(tmp_path):
@@ -179,9 +179,9 @@ def test_copies_and_buffers_are_skipped(tmp_path):
         "albert.embeddings.position_ids": np.arange(16)[None],
     }
     save(tmp_path, tensors | more)
-    found = formats.read(str(tmp_path))
-    assert found.skipped.keys() == more.keys()
-    tiny_checkpoints.assert_same(found, made)
+    checkpoint = formats.read(str(tmp_path))
+    assert checkpoint.skipped.keys() == more.keys()
+    tiny_checkpoints.assert_same(checkpoint, made)
     save(tmp_path, tensors | more | {"predictions.decoder.weight": tensors[WORDS] + 1})
     with pytest.raises(UserError, match=r"predictions\.decoder\.weight is not equal to albert\."):
         formats.read(str(tmp_path))
@@ -192,10 +192,10 @@ def test_halves_are_read_exactly(tmp_path, dtype):
     _, tensors = written(tmp_path)
     halves = {name: array.astype(dtype) for name, array in tensors.items()}
     save(tmp_path, halves)
-    found = formats.read(str(tmp_path)).weights
+    weights = formats.read(str(tmp_path)).weights
     for ours, theirs in hugging_face.map_names(tiny_run.albert()).items():
-        if ours in found and not ours.endswith("kernel"):
-            np.testing.assert_array_equal(found[ours], halves[theirs].astype(np.float32))
+        if ours in weights and not ours.endswith("kernel"):
+            np.testing.assert_array_equal(weights[ours], halves[theirs].astype(np.float32))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int8])
@@ -206,7 +206,7 @@ def test_other_types_are_refused(tmp_path, dtype):
         formats.read(str(tmp_path))
 
 
-def test_a_cut_file_is_named(tmp_path):
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
     written(tmp_path)
     path = tmp_path / "model.safetensors"
     content = path.read_bytes()
@@ -240,13 +240,13 @@ def test_other_models_are_refused(tmp_path, changes, message):
 def test_the_wrong_gelu_of_v1_is_warned_of(tmp_path, capsys):
     written(tmp_path)
     change_config(tmp_path, hidden_act="gelu")
-    found = formats.read(str(tmp_path))
-    assert found.config.hidden_act == "gelu"
+    checkpoint = formats.read(str(tmp_path))
+    assert checkpoint.config.hidden_act == "gelu"
     warning = "warning: hidden_act 'gelu' is read as its tanh approximation"
     assert capsys.readouterr().err.startswith(warning)
 
 
-def test_no_config_and_no_weights(tmp_path):
+def test_a_folder_needs_config_and_weights(tmp_path):
     written(tmp_path)
     (tmp_path / "config.json").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"there is no file .*config\.json"):
@@ -257,7 +257,7 @@ def test_no_config_and_no_weights(tmp_path):
         formats.read(str(tmp_path), "hugging_face")
 
 
-def test_what_it_has_no_place_for(tmp_path):
+def test_weights_and_models_without_place_in_transformers(tmp_path):
     heads = {"start_logits/dense/kernel": (8, 1), "answer_class/dense_1/kernel": (8, 1)}
     assert hugging_face.list_unsupported(tiny_checkpoints.make(more=heads)) == sorted(heads)
     with pytest.raises(UserError, match="14 groups in 18 layers are rounded otherwise"):

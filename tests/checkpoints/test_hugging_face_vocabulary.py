@@ -1,4 +1,4 @@
-"""Settings of the cleaning: transformers' and ours."""
+"""Tests of translating the normalization of transformers and ours."""
 
 import json
 
@@ -28,8 +28,8 @@ CASES = [
 def pieces(tmp_path_factory):
     """The two kinds of vocabularies."""
     folder = tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
-    found = tiny_checkpoints.make(folder).vocabulary
-    return {SPIECE: found[SPIECE], WORDPIECE: "\n".join(WORDPIECES).encode()}
+    vocabulary = tiny_checkpoints.make(folder).vocabulary
+    return {SPIECE: vocabulary[SPIECE], WORDPIECE: "\n".join(WORDPIECES).encode()}
 
 
 def holding(vocabulary):
@@ -50,10 +50,10 @@ def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
         f"transformers has no {setting}" for setting in lost
     ]
     assert hugging_face_vocabulary.read(str(tmp_path)) == made.vocabulary
-    (tmp_path / "cleaning.json").unlink()  # what is left is what transformers reads
-    found = holding(hugging_face_vocabulary.read(str(tmp_path)))
+    (tmp_path / "cleaning.json").unlink()  # transformers reads the other files
+    checkpoint = holding(hugging_face_vocabulary.read(str(tmp_path)))
     same = (
-        model_checkpoint.load_tokenizer(found).config
+        model_checkpoint.load_tokenizer(checkpoint).config
         == model_checkpoint.load_tokenizer(made).config
     )
     assert same == (not lost)
@@ -74,7 +74,7 @@ def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):
         ({"strip_accents": []}, r"config\.json: strip_accents must be true or false, not \[\]"),
     ],
 )
-def test_settings_that_make_no_sense(tmp_path, pieces, values, message):
+def test_switches_of_a_wrong_type_are_errors(tmp_path, pieces, values, message):
     (tmp_path / SPIECE).write_bytes(pieces[SPIECE])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=message):

@@ -32,12 +32,12 @@ def run(data, workdir, init, evaluate=True, allow_partial=None, **changes):
 def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_path, capsys):
     init = write(tmp_path / "init", data, "hugging_face")
     run(data, tmp_path / "run", init)
-    said = "".join(capsys.readouterr())
-    assert f"read {init}: 32 weights, a vocabulary of 61" in said
-    assert "loaded 32, missing 0, unexpected 0, mismatched 0" in said
-    assert said.index("evaluation at step 0") < said.index("step 2/2")
-    found = tiny_run.metrics(tmp_path / "run")
-    evaluated = [record for record in found if "eval_loss" in record]
+    log = "".join(capsys.readouterr())
+    assert f"read {init}: 32 weights, a vocabulary of 61" in log
+    assert "loaded 32, missing 0, unexpected 0, mismatched 0" in log
+    assert log.index("evaluation at step 0") < log.index("step 2/2")
+    records = tiny_run.metrics(tmp_path / "run")
+    evaluated = [record for record in records if "eval_loss" in record]
     assert [record["step"] for record in evaluated] == [0, 2]
     # Nothing is learnt at such a rate.
     assert evaluated[1]["eval_loss"] == pytest.approx(evaluated[0]["eval_loss"], rel=1e-5)
@@ -49,9 +49,9 @@ def test_a_resumed_run_is_not_evaluated_at_step_0_again(data, tmp_path, capsys):
     before = tiny_run.metrics(tmp_path / "run")
     capsys.readouterr()
     run(data, tmp_path / "run", init)
-    said = "".join(capsys.readouterr())
-    assert "resumed from" in said
-    assert "evaluation at step 0" not in said
+    log = "".join(capsys.readouterr())
+    assert "resumed from" in log
+    assert "evaluation at step 0" not in log
     assert tiny_run.metrics(tmp_path / "run") == before
 
 
@@ -90,29 +90,29 @@ def test_a_checkpoint_of_another_model_is_refused(data, tmp_path, changes, messa
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_refused_is_listed_in_full(data, tmp_path, capsys):
+def test_a_refused_checkpoint_is_listed_in_full(data, tmp_path, capsys):
     init = write(tmp_path / "init", data, inner_group_num=2)
     with pytest.raises(UserError, match="16 unexpected"):
         run(data, tmp_path / "run", init)
-    said = "".join(capsys.readouterr()).splitlines()
-    assert said[0].startswith(f"read {init}: 48 weights")
-    assert "loaded 32, missing 0, unexpected 16, mismatched 0" in said
-    assert sum(line.startswith("unexpected: bert/encoder/") for line in said) == 16
+    lines = "".join(capsys.readouterr()).splitlines()
+    assert lines[0].startswith(f"read {init}: 48 weights")
+    assert "loaded 32, missing 0, unexpected 16, mismatched 0" in lines
+    assert sum(line.startswith("unexpected: bert/encoder/") for line in lines) == 16
 
 
-def test_what_may_differ_is_named(data, tmp_path, capsys):
+def test_allowed_differences_are_listed(data, tmp_path, capsys):
     init = write(tmp_path / "init", data, more=tiny_checkpoints.SQUAD1)
     run(data, tmp_path / "run", init, allow_partial="cls/squad/.*")
-    said = "".join(capsys.readouterr()).splitlines()
-    assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= set(said)
+    lines = "".join(capsys.readouterr()).splitlines()
+    assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= set(lines)
 
 
 def test_a_published_model_without_a_sentence_head_gets_a_new_one(data, tmp_path, capsys):
     init = write(tmp_path / "init", data, without="seq_relationship")
     run(data, tmp_path / "run", init, allow_partial="cls/seq_relationship/.*")
-    said = "".join(capsys.readouterr())
-    assert "no sentence head" in said
-    assert "loaded 30, missing 2, unexpected 0" in said
+    log = "".join(capsys.readouterr())
+    assert "no sentence head" in log
+    assert "loaded 30, missing 2, unexpected 0" in log
 
 
 def test_a_deeper_model_may_start_from_a_shallow_one(data, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""What differs is listed, and is an error unless it is named."""
+"""Tests of strict matching: differences are listed, and errors unless they are allowed."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_any_size_does_not_mean_any_number_of_axes():
         ("", r"1 missing: c; "),  # a pattern matches whole names
     ],
 )
-def test_what_is_not_named_is_an_error(allowed, listed):
+def test_a_difference_that_is_not_allowed_is_an_error(allowed, listed):
     if listed is None:
         matches = matching.match_strictly(WEIGHTS, SHAPES, "ckpt", allowed)
         assert matches == matching.compare_weights(WEIGHTS, SHAPES)

@@ -1,4 +1,4 @@
-"""What is saved is restored to the bit, and what does not fit is named."""
+"""Tests of this project's checkpoints: restored to the bit, refused with a reason."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_the_newest_is_found_by_its_files(tmp_path):
     assert native.resume(native.make_checkpoint(*build()), folder) == f"{folder}/model.ckpt-9"
 
 
-def test_a_folder_that_tensorflow_does_not_open_is_told_at_once(tmp_path):
+def test_a_folder_that_tensorflow_does_not_open_is_refused_at_once(tmp_path):
     folder = f"{tmp_path}/run[1]"
     _, prefix = saved(folder)
     assert native.find_newest(folder) == prefix
@@ -105,7 +105,7 @@ def test_missing_and_unexpected_weights_are_refused(tmp_path):
         restore(str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0])
 
 
-def test_mistakes_are_named(tmp_path):
+def test_missing_foreign_and_damaged_checkpoints_are_errors(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
         native.find_prefix(str(tmp_path))
     with pytest.raises(UserError, match="holds no checkpoint"):

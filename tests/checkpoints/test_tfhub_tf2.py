@@ -26,7 +26,7 @@ def save(
     made,
     vocabulary,
     *,
-    layers_told=True,
+    has_layers=True,
     root="bert_pretrainer/",
     lower_case=True,
     again="",
@@ -50,7 +50,7 @@ def save(
     @tf.function(input_signature=[tf.TensorSpec([None, 8])])
     def call(x):
         outputs = [x] * made.config.num_hidden_layers
-        lists = {"encoder_outputs": outputs} if layers_told else {}
+        lists = {"encoder_outputs": outputs} if has_layers else {}
         return {"sequence_output": x * module.variables[0][0, 0], **lists}
 
     module.__call__ = call
@@ -68,25 +68,25 @@ def vocabulary(tmp_path):
 def test_a_module_is_read_to_the_bit(tmp_path, vocabulary):
     made = tiny_checkpoints.make(num_hidden_layers=5)
     save(tmp_path / "module", made, vocabulary)
-    found = formats.read(str(tmp_path / "module"))
-    assert found.config == made.config
+    checkpoint = formats.read(str(tmp_path / "module"))
+    assert checkpoint.config == made.config
     weights = {n: a for n, a in made.weights.items() if "seq_relationship" not in n}
     assert len(weights) == 30
-    assert found.vocabulary == {"spiece.model": (vocabulary / "spiece.model").read_bytes()}
-    assert found.skipped.keys() == {"do_lower_case", "save_counter"}
+    assert checkpoint.vocabulary == {"spiece.model": (vocabulary / "spiece.model").read_bytes()}
+    assert checkpoint.skipped.keys() == {"do_lower_case", "save_counter"}
     tiny_checkpoints.assert_same(
-        found,
+        checkpoint,
         model_checkpoint.ModelCheckpoint(
-            source="", config=made.config, weights=weights, vocabulary=found.vocabulary
+            source="", config=made.config, weights=weights, vocabulary=checkpoint.vocabulary
         ),
     )
 
 
 def test_the_case_of_letters_is_read(tmp_path, vocabulary):
     save(tmp_path / "module", tiny_checkpoints.make(), vocabulary, lower_case=False)
-    found = formats.read(str(tmp_path / "module"))
-    assert json.loads(found.vocabulary["cleaning.json"]) == {"lower_case": False}
-    assert not model_checkpoint.load_tokenizer(found).config.lower_case
+    checkpoint = formats.read(str(tmp_path / "module"))
+    assert json.loads(checkpoint.vocabulary["cleaning.json"]) == {"lower_case": False}
+    assert not model_checkpoint.load_tokenizer(checkpoint).config.lower_case
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_two_variables_of_one_name_are_refused(tmp_path, vocabulary, again):
 def test_equal_sizes_have_no_mapping(tmp_path, vocabulary):
     made = tiny_checkpoints.make(**tiny_checkpoints.SQUARE)
     save(tmp_path / "module", made, vocabulary, root="")
-    found = formats.read(str(tmp_path / "module"))
-    assert len(found.weights) == 28
+    checkpoint = formats.read(str(tmp_path / "module"))
+    assert len(checkpoint.weights) == 28
 
 
 def test_a_module_needs_no_sentence_head_which_is_noted(tmp_path, capsys, vocabulary):
@@ -114,7 +114,7 @@ def test_a_module_needs_no_sentence_head_which_is_noted(tmp_path, capsys, vocabu
 
 def test_a_config_in_it_must_agree(tmp_path, vocabulary):
     made = tiny_checkpoints.make()
-    save(tmp_path / "module", made, vocabulary, layers_told=False)
+    save(tmp_path / "module", made, vocabulary, has_layers=False)
     with pytest.raises(UserError, match=r"does not say how many layers it has\. Put albert_"):
         formats.read(str(tmp_path / "module"))
     assets = str(tmp_path / "module" / "assets")

@@ -1,4 +1,4 @@
-"""Weights in PyTorch's files, and what hides in pickles."""
+"""Tests of reading weights from PyTorch's files, and of pickles that hold code."""
 
 import os
 import random
@@ -27,9 +27,9 @@ def save(path, value):
 
 def test_weights_are_read(tmp_path):
     tensors = {"a": torch.randn(3, 2), "half": torch.randn(4).bfloat16()}
-    found = torch_pickle.read(save(tmp_path / "pytorch_model.bin", tensors))
-    np.testing.assert_array_equal(found["a"], tensors["a"].numpy())
-    np.testing.assert_array_equal(found["half"], tensors["half"].float().numpy())
+    arrays = torch_pickle.read(save(tmp_path / "pytorch_model.bin", tensors))
+    np.testing.assert_array_equal(arrays["a"], tensors["a"].numpy())
+    np.testing.assert_array_equal(arrays["half"], tensors["half"].float().numpy())
 
 
 def test_nothing_in_a_pickle_is_run(tmp_path):
