@@ -44,7 +44,7 @@ def read_scalar(prefix: str, key: str) -> Any:
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    """Converts an array; `UserError` for a type that float32 cannot hold, such as float64 or int8."""
+    """Converts; `UserError` for a type that float32 cannot hold, like float64 or int8."""
     if array.dtype.name not in _EXACT:
         raise UserError(
             f"{source}: {name} is {array.dtype.name}, not float32. Use the original checkpoint."
