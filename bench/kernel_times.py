@@ -43,14 +43,18 @@ def cpu_milliseconds(function: Function, x: tf.Tensor) -> float:
 
 
 def cases(dtype: tf.DType) -> dict[str, tuple[tf.Tensor, Function, Function | None]]:
-    """Name -> input, the plain function, the one of `kernels`."""
+    """Name -> input, the plain function, the one of `ops`."""
 
     def draw(*shape: int) -> tf.Tensor:
         return tf.cast(tf.random.stateless_normal(shape, [len(shape), sum(shape)]), dtype)
 
     narrow, wide = draw(TOKENS, HIDDEN), draw(TOKENS, INTERMEDIATE)
     kernel, bias = draw(HIDDEN, INTERMEDIATE), draw(INTERMEDIATE)
-    gamma, beta, adder = tf.ones([HIDDEN]), tf.zeros([HIDDEN]), tf.zeros([SEQUENCES, 1, 1, LENGTH])
+    gamma, beta, attention_bias = (
+        tf.ones([HIDDEN]),
+        tf.zeros([HIDDEN]),
+        tf.zeros([SEQUENCES, 1, 1, LENGTH]),
+    )
     labels = tf.range(PREDICTIONS)
 
     rows = [draw(number + 1, HIDDEN) for number in range(LAYERS)]
@@ -76,8 +80,8 @@ def cases(dtype: tf.DType) -> dict[str, tuple[tf.Tensor, Function, Function | No
         ),
         "softmax of attention": (
             draw(SEQUENCES, HEADS, LENGTH, LENGTH),
-            lambda x: ops.softmax(x, adder, fused=False),
-            lambda x: ops.softmax(x, adder, fused=True),
+            lambda x: ops.softmax(x, attention_bias, fused=False),
+            lambda x: ops.softmax(x, attention_bias, fused=True),
         ),
         "adding a bias": (
             bias,

@@ -5,7 +5,7 @@ H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, 
 
 Activations travel as [T, D] because two-dimensional products are what every device does fastest.
 Variables bear the names of the published checkpoints. A block reads its weights once a call, for
-all the steps that share them: gradients are added up in float32, and a step can be recomputed.
+all the steps that share them: gradients are added up in float32, and a step can be rematerialized.
 """
 
 import contextlib

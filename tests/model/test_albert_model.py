@@ -73,8 +73,8 @@ def test_gradients_are_those_of_the_reference(name):
                 ends.append(reference_model.pretraining_loss(weights, config, batch))
             weight.flat[index] = original
             expected = (ends[0] - ends[1]) / (2 * step)
-            found = gradients[name].numpy().flat[index]
-            assert found == pytest.approx(expected, rel=2e-5, abs=2e-6), (name, index)
+            actual = gradients[name].numpy().flat[index]
+            assert actual == pytest.approx(expected, rel=2e-5, abs=2e-6), (name, index)
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -48,10 +48,10 @@ def test_sums_and_counts(task, real):
     assert objective.names == tuple(expected_counts)
     assert set(counts) == set(expected_counts)
     assert set(sums) == set(expected)
-    for found, wanted in ((counts, expected_counts), (sums, expected)):
-        assert all(value.dtype == tf.float32 and value.shape == () for value in found.values())
-        for key, value in wanted.items():
-            assert found[key].numpy() == pytest.approx(value, rel=1e-6), key
+    for actual, expected_values in ((counts, expected_counts), (sums, expected)):
+        assert all(value.dtype == tf.float32 and value.shape == () for value in actual.values())
+        for key, value in expected_values.items():
+            assert actual[key].numpy() == pytest.approx(value, rel=1e-6), key
 
 
 def test_what_has_no_weight_changes_nothing():
@@ -76,9 +76,9 @@ def test_losses_are_float32_whatever_the_logits():
     batch, objective = tiny.batch(), losses.pretraining_objective("sop")
     half = outputs(dtype=tf.bfloat16)
     rounded = {name: tf.cast(value, tf.float32) for name, value in half.items()}
-    found, expected = objective.sums(half, batch), objective.sums(rounded, batch)
-    assert {value.dtype for value in found.values()} == {tf.float32}
-    assert {k: v.numpy() for k, v in found.items()} == {k: v.numpy() for k, v in expected.items()}
+    actual, expected = objective.sums(half, batch), objective.sums(rounded, batch)
+    assert {value.dtype for value in actual.values()} == {tf.float32}
+    assert {k: v.numpy() for k, v in actual.items()} == {k: v.numpy() for k, v in expected.items()}
 
 
 @every_task

@@ -1,4 +1,4 @@
-"""The model in training: dropout, recomputing, bfloat16, XLA."""
+"""The model in training: dropout, rematerialization, bfloat16, XLA."""
 
 import numpy as np
 import pytest
@@ -102,7 +102,7 @@ def test_every_place_of_dropout_has_its_own_mask():
         pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
     ],
 )
-def test_recomputing_changes_no_gradient(dtype, in_a_graph):
+def test_rematerialization_changes_no_gradient(dtype, in_a_graph):
     def step(**way):
         model = make(DROPOUT, dtype=dtype, **way)
 
@@ -117,7 +117,7 @@ def test_recomputing_changes_no_gradient(dtype, in_a_graph):
 
 
 @pytest.mark.parametrize("rematerialize", [False, True])
-def test_recomputing_is_what_happens(rematerialize):
+def test_rematerialization_computes_blocks_again(rematerialize):
     model = make(tiny.config(), rematerialize=rematerialize)
     operations = graph_of(lambda batch: tiny.loss_and_gradients(model, batch), tiny.batch())
     products = sum(operation.type == "BatchMatMulV2" for operation in operations)
@@ -189,7 +189,7 @@ def test_xla_compiles_bfloat16():
 
 
 @pytest.mark.slow
-def test_xla_recomputes_with_the_same_masks():
+def test_xla_rematerializes_with_the_same_masks():
     """Of XLA's own: it draws other masks from a seed than the operations on a CPU."""
     plain = xla_step(make(DROPOUT))
     for way in ("rematerialize", "layer_loop"):

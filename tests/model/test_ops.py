@@ -118,10 +118,12 @@ def test_layer_norm_is_float32_inside(fused):
 @in_all_modes
 def test_softmax(wrap, dtype, fused):
     scores = tf.constant(3 * draw(2, 3, 5, 6) + 50, dtype)
-    adder = -10000.0 * tf.cast([[[[0, 0, 1, 0, 0, 1]]], [[[0, 1, 1, 1, 1, 1]]]], tf.float32)
+    attention_bias = -10000.0 * tf.cast(
+        [[[[0, 0, 1, 0, 0, 1]]], [[[0, 1, 1, 1, 1, 1]]]], tf.float32
+    )
     assert_follows(
-        lambda scores: ops.softmax(scores, adder, fused=fused),
-        lambda scores: tf.nn.softmax(scores + tf.cast(adder, tf.float64)),
+        lambda scores: ops.softmax(scores, attention_bias, fused=fused),
+        lambda scores: tf.nn.softmax(scores + tf.cast(attention_bias, tf.float64)),
         [scores],
         wrap,
         ACCURACY[dtype],
@@ -267,13 +269,13 @@ def test_no_rate_or_no_seed_is_no_dropout():
 @in_both_types
 def test_the_layer_norm_that_is_served_is_the_same(dtype):
     x, gamma, beta = draw(5, 8), draw(8, seed=1), draw(8, seed=2)
-    given = [tf.constant(x, dtype), tf.constant(gamma, tf.float32), tf.constant(beta, tf.float32)]
+    inputs = [tf.constant(x, dtype), tf.constant(gamma, tf.float32), tf.constant(beta, tf.float32)]
     with xla.trace_options(custom_gradients=False):
-        found = tf.function(ops.layer_norm)(*given, fused=False)
-        assert ops.layer_norm(given[0][:0], *given[1:], fused=False).shape == (0, 8)
-    assert found.dtype == dtype
-    wanted = plain_layer_norm(tf.cast(given[0], tf.float64), gamma, beta)
-    np.testing.assert_allclose(tf.cast(found, tf.float64), wanted, ACCURACY[dtype], ACCURACY[dtype])
+        y = tf.function(ops.layer_norm)(*inputs, fused=False)
+        assert ops.layer_norm(inputs[0][:0], *inputs[1:], fused=False).shape == (0, 8)
+    assert y.dtype == dtype
+    expected = plain_layer_norm(tf.cast(inputs[0], tf.float64), gamma, beta)
+    np.testing.assert_allclose(tf.cast(y, tf.float64), expected, ACCURACY[dtype], ACCURACY[dtype])
 
 
 def test_what_is_served_has_no_gradients_of_ours():

@@ -68,9 +68,9 @@ def shapes(config):
     """Returns {name: shape} of the pre-trained model, made in a graph, which allocates nothing."""
     with tf.Graph().as_default():
         model = AlbertForPretraining(config)
-        found = {weight.path: tuple(weight.shape) for weight in model.weights}
-        assert len(found) == len(model.weights) == len(model.trainable_weights)
-        return found
+        shape_of_name = {weight.path: tuple(weight.shape) for weight in model.weights}
+        assert len(shape_of_name) == len(model.weights) == len(model.trainable_weights)
+        return shape_of_name
 
 
 def count(config):
@@ -121,15 +121,15 @@ def test_the_number_of_variables_does_not_depend_on_the_depth(layers):
 
 
 def test_names_and_shapes_of_albert_base_are_the_published_ones():
-    found = shapes(BASE).items()
-    lines = sorted(f"{name} {','.join(str(size) for size in shape)}" for name, shape in found)
+    items = shapes(BASE).items()
+    lines = sorted(f"{name} {','.join(str(size) for size in shape)}" for name, shape in items)
     assert lines == NAMES.read_text().splitlines()
 
 
 def test_names_of_groups_and_inner_groups():
     config = tiny.config(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=3)
-    found = {name.split("/LayerNorm/")[0] for name in shapes(config) if "transformer" in name}
-    blocks = {name for name in found if name.count("/") == 4}
+    prefixes = {name.split("/LayerNorm/")[0] for name in shapes(config) if "transformer" in name}
+    blocks = {name for name in prefixes if name.count("/") == 4}
     assert blocks == {
         f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
         for group in range(2)

@@ -49,21 +49,21 @@ def results():
     fill(model)
     outputs = model.albert(batch())
     loss, gradients = tiny.loss_and_gradients(model, batch())
-    found = {
+    actual = {
         "sequence_output": outputs["sequence_output"],
         "pooled_output": outputs["pooled_output"],
         **model(batch()),
         "loss": loss,
         **{f"gradient/{name}": gradient for name, gradient in gradients.items()},
     }
-    return {name: value.numpy() for name, value in found.items()}
+    return {name: value.numpy() for name, value in actual.items()}
 
 
 def test_outputs_and_gradients_are_the_stored_ones():
-    golden, found = np.load(GOLDEN), results()
-    assert sorted(found) == sorted(golden)
+    golden, actual = np.load(GOLDEN), results()
+    assert sorted(actual) == sorted(golden)
     for name, expected in golden.items():
-        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
         # Of the keys' bias every score of a query has the same share: it has no gradient.
         assert np.abs(expected).max() > 1e-2 or name.endswith("key/bias"), name
 

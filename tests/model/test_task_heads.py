@@ -69,9 +69,9 @@ def test_span():
     x = vectors(3, 7, 8)
     both = x @ weights["cls/squad/output_weights"].T + weights["cls/squad/output_bias"]
     for training in (False, True):  # there is no dropout
-        found = call(head, x, training=training, seed=SEED)
-        assert_close(found["start_logits"], both[..., 0], 1e-5)
-        assert_close(found["end_logits"], both[..., 1], 1e-5)
+        outputs = call(head, x, training=training, seed=SEED)
+        assert_close(outputs["start_logits"], both[..., 0], 1e-5)
+        assert_close(outputs["end_logits"], both[..., 1], 1e-5)
 
 
 def published_end_logits(x, starts, weights):  # [S, D], [D] -> [S]
@@ -97,41 +97,41 @@ def starts_of(x, p_mask, weights):
 def test_span_or_none_in_training_takes_the_gold_start():
     head, weights = make("span_or_none")
     batch, x = tiny_tasks.batch("span_or_none"), vectors(3, 7, 8)
-    found = call(head, x, batch, training=True)
+    outputs = call(head, x, batch, training=True)
     masks, golds = batch["p_mask"].numpy(), batch["start_positions"].numpy()[:, 0]
     for row in range(3):
         starts = starts_of(x[row], masks[row], weights)
         ends = published_end_logits(x[row], x[row, golds[row]], weights)
-        assert_close(found["start_logits"][row], starts, 1e-5)
-        assert_close(found["end_logits"][row], np.where(masks[row] == 1, -1e30, ends), 1e-5)
+        assert_close(outputs["start_logits"][row], starts, 1e-5)
+        assert_close(outputs["end_logits"][row], np.where(masks[row] == 1, -1e30, ends), 1e-5)
         assert_close(
-            found["cls_logits"][row], published_answer_class(x[row], starts, weights), 1e-5
+            outputs["cls_logits"][row], published_answer_class(x[row], starts, weights), 1e-5
         )
 
 
 def test_span_or_none_follows_the_best_starts_up():
     head, weights = make("span_or_none")
     batch, x = tiny_tasks.batch("span_or_none"), vectors(3, 7, 8)
-    found = {name: value.numpy() for name, value in call(head, x, batch).items()}
-    assert found["start_top_index"].shape == (3, 2)
-    assert found["end_top_index"].shape == (3, 6)
+    outputs = {name: value.numpy() for name, value in call(head, x, batch).items()}
+    assert outputs["start_top_index"].shape == (3, 2)
+    assert outputs["end_top_index"].shape == (3, 6)
     for row in range(3):
         mask = batch["p_mask"].numpy()[row]
         starts = np.log(softmax(logits := starts_of(x[row], mask, weights)) + 1e-300)
         best = np.argsort(-starts)[:2]
-        np.testing.assert_array_equal(found["start_top_index"][row], best)
-        assert_close(found["start_top_log_probs"][row], starts[best], 1e-5)
+        np.testing.assert_array_equal(outputs["start_top_index"][row], best)
+        assert_close(outputs["start_top_log_probs"][row], starts[best], 1e-5)
         assert_close(
-            found["cls_logits"][row], published_answer_class(x[row], logits, weights), 1e-5
+            outputs["cls_logits"][row], published_answer_class(x[row], logits, weights), 1e-5
         )
         for i, start in enumerate(best):
             ends = published_end_logits(x[row], x[row, start], weights)
             ends = np.log(softmax(np.where(mask == 1, -1e30, ends)) + 1e-300)
-            of_start = slice(3 * i, 3 * i + 3)
+            columns = slice(3 * i, 3 * i + 3)
             np.testing.assert_array_equal(
-                found["end_top_index"][row, of_start], np.argsort(-ends)[:3]
+                outputs["end_top_index"][row, columns], np.argsort(-ends)[:3]
             )
-            assert_close(found["end_top_log_probs"][row, of_start], np.sort(ends)[:-4:-1], 1e-5)
+            assert_close(outputs["end_top_log_probs"][row, columns], np.sort(ends)[:-4:-1], 1e-5)
 
 
 def test_beams_are_no_wider_than_a_sequence():

@@ -30,70 +30,70 @@ def entropy(logits, labels):
     return reference_model.cross_entropy(np.asarray(logits, np.float64), np.asarray(labels)[:, 0])
 
 
-def expected_of_classes(head, found, batch):
+def expected_class_sums(head, predicted, batch):
     labels = batch["label_ids"].numpy()
-    hits = found["logits"].numpy().argmax(-1) == labels[:, 0]
-    return {f"{head}_loss": entropy(found["logits"], labels), f"{head}_correct": hits}
+    correct = predicted["logits"].numpy().argmax(-1) == labels[:, 0]
+    return {f"{head}_loss": entropy(predicted["logits"], labels), f"{head}_correct": correct}
 
 
-def expected_of_values(head, found, batch):
-    return {"regression_loss": ((found["logits"] - batch["label_ids"]) ** 2).numpy()[:, 0]}
+def expected_regression_sums(head, predicted, batch):
+    return {"regression_loss": ((predicted["logits"] - batch["label_ids"]) ** 2).numpy()[:, 0]}
 
 
-def expected_of_spans(head, found, batch):
+def expected_span_sums(head, predicted, batch):
     loss, right = np.zeros(3), np.ones(3, bool)
     for end in ("start", "end"):
         labels = batch[f"{end}_positions"].numpy()
-        loss += entropy(found[f"{end}_logits"], labels) / 2
-        right &= found[f"{end}_logits"].numpy().argmax(-1) == labels[:, 0]
+        loss += entropy(predicted[f"{end}_logits"], labels) / 2
+        right &= predicted[f"{end}_logits"].numpy().argmax(-1) == labels[:, 0]
     sums = {"span_loss": loss, "span_correct": right}
     if head == "span":
         return sums
     labels = batch["is_impossible"].numpy()[:, 0]
-    logits = found["cls_logits"].numpy().astype(np.float64)
+    logits = predicted["cls_logits"].numpy().astype(np.float64)
     probs = 1 / (1 + np.exp(-logits))
     sums["answer_class_loss"] = -np.log(np.where(labels, probs, 1 - probs)) / 2
     return {**sums, "answer_class_correct": (logits > 0) == labels}
 
 
 EXPECTED = {
-    "classification": expected_of_classes,
-    "regression": expected_of_values,
-    "multiple_choice": expected_of_classes,
-    "span": expected_of_spans,
-    "span_or_none": expected_of_spans,
+    "classification": expected_class_sums,
+    "regression": expected_regression_sums,
+    "multiple_choice": expected_class_sums,
+    "span": expected_span_sums,
+    "span_or_none": expected_span_sums,
 }
 
 
 @every_head
 @pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 0.0, 1.0)])
 def test_sums_and_counts(head, real):
-    objective, batch, found = (
+    objective, batch, predicted = (
         task_losses.task_objective(head),
         tiny_tasks.batch(head),
         outputs(head),
     )
     if 0.0 in real:
         batch["is_real_example"] = tf.constant(real)
-    counts, sums = objective.counts(batch), objective.sums(found, batch)
+    counts, sums = objective.counts(batch), objective.sums(predicted, batch)
     assert objective.names == tuple(counts) == NAMES[head]
     assert {*counts, *sums} == set(objective.total_names)
     assert {value.numpy() for value in counts.values()} == {sum(real)}
-    expected = EXPECTED[head](head, found, batch)
+    expected = EXPECTED[head](head, predicted, batch)
     assert sums.keys() == expected.keys()
     for name, rows in expected.items():
         assert sums[name].dtype == tf.float32
         assert sums[name].numpy() == pytest.approx((rows * np.array(real)).sum(), rel=1e-5), name
 
 
-def test_hits_are_hits():
+def test_a_span_is_correct_if_both_ends_are():
     """Of a span both ends must be right."""
     batch = tiny_tasks.batch("span_or_none")
     starts, ends = (tf.one_hot(batch[f"{end}_positions"][:, 0], 7) for end in ("start", "end"))
-    found = {"start_logits": starts, "end_logits": tf.roll(ends, [0, 1], [0, 1])}
-    found["end_logits"] = tf.concat([ends[:2], found["end_logits"][2:]], 0)
-    found["cls_logits"] = tf.constant([-1.0, 1.0, 1.0])
-    sums = task_losses.task_objective("span_or_none").sums(found, batch)
+    predicted = {"start_logits": starts, "end_logits": tf.roll(ends, [0, 1], [0, 1])}
+    predicted["end_logits"] = tf.concat([ends[:2], predicted["end_logits"][2:]], 0)
+    predicted["cls_logits"] = tf.constant([-1.0, 1.0, 1.0])
+    sums = task_losses.task_objective("span_or_none").sums(predicted, batch)
     assert sums["span_correct"].numpy() == sums["answer_class_correct"].numpy() == 2
 
 

@@ -38,10 +38,10 @@ every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
 def test_shapes_and_types_of_outputs(head):
     for dtype in ("float32", "mixed_bfloat16"):
         made = tiny_tasks.make(head, dtype=dtype)
-        found = made(tiny_tasks.batch(head))
-        assert {name: tuple(value.shape) for name, value in found.items()} == SHAPES[head]
-        types = {tf.int32 if name.endswith("_index") else tf.float32 for name in found}
-        assert {value.dtype for value in found.values()} == types
+        outputs = made(tiny_tasks.batch(head))
+        assert {name: tuple(value.shape) for name, value in outputs.items()} == SHAPES[head]
+        types = {tf.int32 if name.endswith("_index") else tf.float32 for name in outputs}
+        assert {value.dtype for value in outputs.values()} == types
 
 
 @every_head
@@ -66,9 +66,9 @@ def test_a_gradient_reaches_every_trained_weight(head):
     with tf.GradientTape() as tape:
         outputs = made(batch, training=True, seed=SEED)
         loss = mean_loss(objective.sums(outputs, batch), objective.counts(batch))
-    found = tape.gradient(loss, [weight.value for weight in weights])
-    assert all(isinstance(gradient, tf.Tensor) for gradient in found)
-    assert all(np.isfinite(gradient).all() for gradient in found)
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    assert all(isinstance(gradient, tf.Tensor) for gradient in gradients)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
     pooled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     left_out = set(weight_names.weights_by_name(made)) - {weight.path for weight in weights}
     assert left_out == (pooled if head.startswith("span") else set())
@@ -89,13 +89,13 @@ def test_padding_changes_nothing(head):
     made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
     hidden = batch["input_mask"] == 0
     other = {**batch, "input_ids": tf.where(hidden, 1, batch["input_ids"])}
-    found, expected = made(other), made(batch)
+    actual, expected = made(other), made(batch)
     if head == "span":  # its logits at padding are of what stands there
-        found, expected = (
+        actual, expected = (
             {name: tf.where(hidden, 0.0, value) for name, value in outputs.items()}
-            for outputs in (found, expected)
+            for outputs in (actual, expected)
         )
-    assert_close(found, expected, 1e-5)
+    assert_close(actual, expected, 1e-5)
 
 
 def test_a_choice_is_scored_as_if_alone():

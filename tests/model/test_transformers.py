@@ -161,9 +161,9 @@ def test_a_pickle_of_theirs_is_read(tmp_path):
     theirs = load(transformers.AlbertForPreTraining, tmp_path)
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
-    found = formats.read(str(tmp_path))
-    assert found.skipped.keys() == {"predictions.decoder.weight", "predictions.decoder.bias"}
-    names = matching.assign_weights(found.weights, ours, str(tmp_path))
+    checkpoint = formats.read(str(tmp_path))
+    assert checkpoint.skipped.keys() == {"predictions.decoder.weight", "predictions.decoder.bias"}
+    names = matching.assign_weights(checkpoint.weights, ours, str(tmp_path))
     assert len(names.loaded) == 32
 
 
@@ -210,10 +210,10 @@ def test_their_folders_go_through_every_format_to_the_bit(tmp_path, capsys, kind
     assert back.config.architectures == [kind]
     for name, value in KINDS[kind].items():
         assert getattr(back, name) == value
-    expected, found = theirs.state_dict(), back.state_dict()
-    assert expected.keys() == found.keys()
+    expected, actual = theirs.state_dict(), back.state_dict()
+    assert expected.keys() == actual.keys()
     for name, tensor in expected.items():
-        assert torch.equal(tensor, found[name]), name
+        assert torch.equal(tensor, actual[name]), name
 
 
 def test_a_regression_of_theirs_is_loaded_by_its_own_class(tmp_path):

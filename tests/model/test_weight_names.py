@@ -66,5 +66,5 @@ def test_what_a_model_must_have_its_heads_tell(present, others):
     parts = weight_names.parts(config)
     names = {next(iter(parts[part])) for part in present.split()}  # one of each is enough
     expected = {"encoder", *present.split(), *others.split()}
-    found = weight_names.expected_shapes(config, names)
-    assert found == {name: shape for part in expected for name, shape in parts[part].items()}
+    shapes = weight_names.expected_shapes(config, names)
+    assert shapes == {name: shape for part in expected for name, shape in parts[part].items()}
