@@ -1,11 +1,10 @@
-"""Trains a SentencePiece vocabulary as the published ones were: unigram, ids 0-12 the same."""
+"""Trains a SentencePiece vocabulary by the published recipe (unigram, ids 0-12 as published)."""
 
 import dataclasses
 import io
 import os
 import random
 import re
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import sentencepiece
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -31,9 +31,9 @@ FIRST_PIECES = (tokenization.PAD, tokenization.UNK, *CONTROL_SYMBOLS, *USER_SYMB
 # SentencePiece drops lines of more than 4192 bytes.
 _MAX_LINE_CHARACTERS = 1000
 _SAMPLE_SIZE = 20_000
-_QUIET = 2  # errors alone
-# What SentencePiece says when text and size do not fit -> what to tell the user.
-_MISFITS = {
+_QUIET = 2  # log errors only
+# {message of SentencePiece when text and size do not fit: remedy}
+_REMEDIES = {
     r"too high \(\d+\)\. Please set it to a value <= (\d+)": (
         "The text gives at most {0} pieces: take --vocab_size={0} or less, or more text."
     ),
@@ -70,46 +70,48 @@ class VocabularyConfig:
             raise UserError("max_sentences must be more than 100.")
 
 
-def train(settings: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
-    """Makes a vocabulary folder with a report, or finds that it is there already.
+def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
+    """Makes a vocabulary folder with a report, unless it holds this vocabulary already.
 
     Args:
-        settings: how to train.
+        config: settings of the vocabulary.
         input_files: patterns of text files, as for the records.
         output_dir: gets `spiece.model`, `spiece.vocab`, `cleaning.json`, `report.json`.
 
     Raises:
         UserError: bad input, too little of it, or a folder with another vocabulary.
     """
-    paths = documents.expand(input_files)
-    made_from = {
-        "settings": dataclasses.asdict(settings),
-        "inputs": documents.identify(paths),
+    paths = documents.expand_inputs(input_files)
+    origin = {
+        "settings": dataclasses.asdict(config),
+        "inputs": documents.identify_inputs(paths),
     }
     if tokenization.find_vocabulary(output_dir):
-        _check_same(output_dir, made_from)
-        print(f"{output_dir} holds this vocabulary already: nothing to do.")
+        _check_same_origin(output_dir, origin)
+        logging.info("%s holds this vocabulary already: nothing to do", output_dir)
         return
     sample: list[str] = []
-    model = train_model(_sampled(_cleaned(paths, settings.tokenizer), sample), settings)
-    tokenizer = tokenization.from_sentencepiece(model, settings.tokenizer)
-    report = measure(tokenizer, sample)
-    _save(output_dir, model, tokenizer, {**made_from, "report": report})
-    print("\n".join(_lines(report)))
+    model = train_model(
+        _draw_sample(_read_normalized_lines(paths, config.tokenizer), sample), config
+    )
+    tokenizer = tokenization.from_sentencepiece(model, config.tokenizer)
+    report = measure_fit(tokenizer, sample)
+    _save(output_dir, model, tokenizer, {**origin, "report": report})
+    print("\n".join(_format_report(report)))
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
-def train_model(lines: Iterator[str], settings: VocabularyConfig) -> bytes:
-    """The serialised model for cleaned `lines`; SentencePiece keeps a random sample of them."""
+def train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
+    """Returns the serialized model of normalized lines; SentencePiece samples them."""
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_pieces_of_lines(lines),
+            sentence_iterator=_split_long_lines(lines),
             model_writer=writer,
             model_type="unigram",
-            vocab_size=settings.vocab_size,
-            character_coverage=settings.character_coverage,
-            input_sentence_size=settings.max_sentences,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            input_sentence_size=config.max_sentences,
             shuffle_input_sentence=True,
             pad_id=0,
             pad_piece=tokenization.PAD,
@@ -119,12 +121,12 @@ def train_model(lines: Iterator[str], settings: VocabularyConfig) -> bytes:
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_SYMBOLS),
-            # Text is clean already; the model only turns spaces into ▁.
+            # The text is normalized already; the model only turns spaces into ▁.
             normalization_rule_name="identity",
             minloglevel=_QUIET,
         )
     except RuntimeError as error:
-        raise _misfit(error, settings) from None
+        raise _explain_failure(error, config) from None
     model = writer.getvalue()
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     first = tuple(processor.id_to_piece(i) for i in range(len(FIRST_PIECES)))
@@ -132,8 +134,8 @@ def train_model(lines: Iterator[str], settings: VocabularyConfig) -> bytes:
     return model
 
 
-def measure(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
-    """How well a vocabulary fits cleaned `lines`."""
+def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
+    """Returns how well a vocabulary fits normalized lines."""
     characters = Counter(c for line in lines for c in line if not c.isspace())
     known = {c for i in range(tokenizer.size) for c in tokenizer.id_to_piece(i)}
     covered = sum(count for c, count in characters.items() if c in known)
@@ -151,7 +153,7 @@ def measure(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _cleaned(paths: Sequence[str], settings: TokenizerConfig) -> Iterator[str]:
+def _read_normalized_lines(paths: Sequence[str], config: TokenizerConfig) -> Iterator[str]:
     total = sum(tf.io.gfile.stat(path).length for path in paths)
     with documents.progress_bar(total) as bar:
         for path in paths:
@@ -159,13 +161,13 @@ def _cleaned(paths: Sequence[str], settings: TokenizerConfig) -> Iterator[str]:
                 path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
             ):
                 for line in document:
-                    if cleaned := normalization.normalize(line, settings):
-                        yield cleaned
-    print("training", file=sys.stderr)
+                    if normalized := normalization.normalize(line, config):
+                        yield normalized
+    logging.info("training")
 
 
-def _sampled(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
-    """Passes `lines` on and leaves a uniform sample of them in `sample`."""
+def _draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
+    """Yields the lines, and collects a uniform sample of them in `sample`."""
     rng = random.Random(0)
     for number, line in enumerate(lines):
         if len(sample) < _SAMPLE_SIZE:
@@ -175,30 +177,30 @@ def _sampled(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
         yield line
 
 
-def _pieces_of_lines(lines: Iterator[str]) -> Iterator[str]:
+def _split_long_lines(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
-        # No character has more than 4 bytes; no piece reaches across a space.
+        # A character has at most 4 bytes; a piece never crosses a space.
         if len(line) <= _MAX_LINE_CHARACTERS:
             yield line
         else:
             yield from textwrap.wrap(line, _MAX_LINE_CHARACTERS, break_on_hyphens=False)
 
 
-def _misfit(error: RuntimeError, settings: VocabularyConfig) -> UserError:
-    for pattern, remedy in _MISFITS.items():
+def _explain_failure(error: RuntimeError, config: VocabularyConfig) -> UserError:
+    for pattern, remedy in _REMEDIES.items():
         if match := re.search(pattern, str(error)):
             return UserError(
-                f"vocab_size={settings.vocab_size} does not fit the text. "
+                f"vocab_size={config.vocab_size} does not fit the text. "
                 + remedy.format(*match.groups())
             )
     return UserError(f"SentencePiece cannot train on this text: {error}")
 
 
-def _check_same(output_dir: str, made_from: dict[str, Any]) -> None:
+def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
     path = os.path.join(output_dir, REPORT)
-    before = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
-    for key, value in made_from.items():
-        if before.get(key) != value:
+    earlier = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
+    for key, value in origin.items():
+        if earlier.get(key) != value:
             raise UserError(
                 f"{output_dir} holds a vocabulary made from other {key}. "
                 "Take another --output_dir, or remove that one."
@@ -206,7 +208,7 @@ def _check_same(output_dir: str, made_from: dict[str, Any]) -> None:
 
 
 def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str, Any]) -> None:
-    """The model last: where it is, everything is."""
+    """Writes the files of a vocabulary; the model last: where it is, the folder is complete."""
     tf.io.gfile.makedirs(output_dir)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = [
@@ -221,7 +223,7 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
 
 
-def _lines(report: dict[str, Any]) -> list[str]:
+def _format_report(report: dict[str, Any]) -> list[str]:
     fit = (
         "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
         "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word"

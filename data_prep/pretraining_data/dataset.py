@@ -1,4 +1,4 @@
-"""A run of create_pretraining_data: from text files to a finished folder of records."""
+"""Makes a folder of pre-training records from text files."""
 
 import dataclasses
 import itertools
@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
@@ -16,10 +17,10 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from data_prep.pretraining_data import (
     blocks,
     documents,
-    processes,
     progress,
     shard_writer,
     statistics,
+    worker_processes,
 )
 from data_prep.pretraining_data.blocks import Block
 from data_prep.pretraining_data.progress import Identity
@@ -27,7 +28,7 @@ from data_prep.pretraining_data.shard_writer import DataConfig, Job
 
 
 def create(
-    settings: DataConfig,
+    config: DataConfig,
     *,
     input_files: Sequence[str],
     vocabulary: str,
@@ -49,52 +50,54 @@ def create(
         UserError: bad input, or a folder that belongs to another run.
     """
     tokenizer = tokenization.load(vocabulary)
-    paths = documents.expand(input_files)
-    identity = _identity(settings, tokenizer, paths)
+    paths = documents.expand_inputs(input_files)
+    identity = _make_identity(config, tokenizer, paths)
     if progress.is_finished(output_dir, identity):
-        print(f"{output_dir} is finished already: nothing to do.")
+        logging.info("%s is finished already: nothing to do", output_dir)
         return
-    shards = progress.finished_shards(output_dir, identity)
-    _note_cap(settings)
-    stream, has_several_blocks = _read_blocks(paths, settings)
+    shards = progress.read_finished_shards(output_dir, identity)
+    _log_cap(config)
+    stream, has_several_blocks = _read_blocks(paths, config)
     own_vocabulary = os.path.join(output_dir, manifest.VOCABULARY)
     tokenization.copy_vocabulary(vocabulary, own_vocabulary)
-    progress.start(output_dir, identity, shards)
-    print(f"{output_dir}: {len(shards)} shards are there already." if shards else output_dir)
-    # Of the input whose shards are done.
+    progress.start_list(output_dir, identity, shards)
+    if shards:
+        logging.info("%s: %d shards are finished already", output_dir, len(shards))
     with documents.progress_bar(sum(tf.io.gfile.stat(path).length for path in paths)) as bar:
-        results = processes.run(
+        results = worker_processes.run(
             shard_writer.make_shard_writer,
-            (settings, own_vocabulary, output_dir),
-            _jobs(stream, settings, shards, bar),
+            (config, own_vocabulary, output_dir),
+            _make_jobs(stream, config, shards, bar),
             num_processes if has_several_blocks else 1,
         )
         for name, shard, share in results:
-            progress.append(output_dir, name, shard)
+            progress.append_shard(output_dir, name, shard)
             shards[name] = shard
             bar.update(share)
-    summary = statistics.summarize(shards, predictions_are_capped=settings.predictions_are_capped)
+    summary = statistics.summarize(shards, predictions_are_capped=config.predictions_are_capped)
     _check_examples(summary, output_dir)
-    progress.finish(output_dir, identity, shards, summary)
-    print("\n".join([*statistics.lines(summary), f"{output_dir}: {len(shards)} shards."]))
+    progress.write_manifest(output_dir, identity, shards, summary)
+    print("\n".join([*statistics.format_summary(summary), f"{output_dir}: {len(shards)} shards."]))
 
 
-def _identity(settings: DataConfig, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
-    """What makes two runs the same."""
+def _make_identity(config: DataConfig, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
+    """Returns what must be equal for a run to be resumed."""
     return {
-        "settings": dataclasses.asdict(settings),
+        "settings": dataclasses.asdict(config),
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-        "inputs": documents.identify(paths),
+        "inputs": documents.identify_inputs(paths),
     }
 
 
-def _note_cap(settings: DataConfig) -> None:
-    if settings.predictions_are_capped:
-        print(
-            f"Note: max_predictions_per_seq={settings.max_predictions_per_seq} masks at most "
-            f"{settings.max_predictions_per_seq / settings.max_seq_length:.1%} of a full sequence; "
-            f"--max_predictions_per_seq={settings.uncapped_predictions} would mask "
-            f"{settings.masked_lm_prob:.0%}."
+def _log_cap(config: DataConfig) -> None:
+    if config.predictions_are_capped:
+        logging.info(
+            "max_predictions_per_seq=%d masks at most %.1f%% of a full sequence; "
+            "--max_predictions_per_seq=%d would mask %.0f%%",
+            config.max_predictions_per_seq,
+            100 * config.max_predictions_per_seq / config.max_seq_length,
+            config.uncapped_predictions,
+            100 * config.masked_lm_prob,
         )
 
 
@@ -107,34 +110,36 @@ def _check_examples(summary: Mapping[str, Any], output_dir: str) -> None:
             )
 
 
-def _read_blocks(paths: Sequence[str], settings: DataConfig) -> tuple[Iterator[Block], bool]:
-    """Returns the blocks and whether there are several.
+def _read_blocks(paths: Sequence[str], config: DataConfig) -> tuple[Iterator[Block], bool]:
+    """Returns the blocks, and whether there are several.
 
-    Reading ahead shows the mistakes in a small corpus before anything is written.
+    Reading ahead finds the mistakes in a small corpus before anything is written.
     """
     stream = blocks.read_blocks(
         paths,
-        block_bytes=int(settings.shard_megabytes * 1e6),
-        eval_fraction=settings.eval_fraction,
-        language=settings.language if settings.split_sentences else None,
-        needs_two_documents=settings.needs_two_documents,
+        block_bytes=int(config.shard_megabytes * 1e6),
+        eval_fraction=config.eval_fraction,
+        language=config.language if config.split_sentences else None,
+        needs_two_documents=config.needs_two_documents,
     )
     ahead = list(itertools.islice(stream, 2))
     return itertools.chain(ahead, stream), len(ahead) > 1
 
 
-def _jobs(
-    stream: Iterator[Block], settings: DataConfig, done: Container[str], bar: tqdm
+def _make_jobs(
+    stream: Iterator[Block], config: DataConfig, done: Container[str], bar: tqdm
 ) -> Iterator[Job]:
-    """Yields what is left to do; tells the bar of the rest."""
-    suffix = ".tfrecord.gz" if settings.gzip else ".tfrecord"
+    """Yields the remaining jobs; advances the bar by the finished ones."""
+    suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
     for block in stream:
-        passes = shard_writer.num_passes(settings, block.split)
+        passes = shard_writer.count_passes(config, block.split)
         stem = f"{block.split}-{block.number:05d}"
         names = (
             [f"{stem}-{dupe:02d}" for dupe in range(passes)] if block.split == "train" else [stem]
         )
-        left = {dupe: name + suffix for dupe, name in enumerate(names) if name + suffix not in done}
-        bar.update(block.num_bytes * (passes - len(left)) / passes)
-        if left:
-            yield Job(block, left)
+        remaining = {
+            dupe: name + suffix for dupe, name in enumerate(names) if name + suffix not in done
+        }
+        bar.update(block.num_bytes * (passes - len(remaining)) / passes)
+        if remaining:
+            yield Job(block, remaining)

@@ -1,7 +1,7 @@
 """Reads documents from text: one sentence (or paragraph) a line, a blank line between documents.
 
-Files are UTF-8, plain or compressed (.gz, .xz), local or remote. Nothing is held but the document
-at hand, and no document is longer than its limit, so memory does not grow with the corpus.
+Files are UTF-8, plain or compressed (.gz, .xz), local or remote. Only one document of limited size
+is in memory at a time, so memory does not grow with the corpus.
 """
 
 import functools
@@ -25,8 +25,7 @@ Document = list[str]
 
 _CHUNK_BYTES = 1 << 20
 _HASHED_BYTES = 1 << 16
-# A line longer than this is cut at white space: no sentence is, and text without a line feed
-# would not fit into memory.
+# A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
 _OPENERS: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
@@ -36,18 +35,18 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
 class Part(NamedTuple):
-    """A document, or what one was cut into.
+    """A document, or a part of a long one.
 
     Attributes:
         lines: its lines.
-        is_first: it begins a document.
+        is_first: whether it begins a document.
     """
 
     lines: Document
     is_first: bool
 
 
-def expand(patterns: Sequence[str]) -> list[str]:
+def expand_inputs(patterns: Sequence[str]) -> list[str]:
     """Returns the input files that match `patterns`.
 
     Raises:
@@ -56,14 +55,14 @@ def expand(patterns: Sequence[str]) -> list[str]:
     paths = files.expand(patterns, "--input_files")
     for path in paths:
         if tf.io.gfile.stat(path).length == 0:
-            raise _empty(path)
+            raise _make_empty_error(path)
     return paths
 
 
-def identify(paths: Sequence[str]) -> list[list[Any]]:
-    """What tells input files from others: base name, size, and a hash of both ends (64 KiB each).
+def identify_inputs(paths: Sequence[str]) -> list[list[Any]]:
+    """Returns the base name, size and a hash of both ends (64 KiB each) of each input file.
 
-    An edit between the ends that keeps the size goes unnoticed: a corpus is not read twice for it.
+    It misses an edit between the ends that keeps the size: a corpus is not read twice for it.
     """
     identities = []
     for path in paths:
@@ -76,16 +75,16 @@ def identify(paths: Sequence[str]) -> list[list[Any]]:
     return identities
 
 
-def progress_bar(total: int, *, unit: str = "B", what: str = "text") -> tqdm:
-    """A bar on stderr; as it stands it counts (compressed) bytes of the input files."""
-    # A log file needs no line every tenth of a second.
+def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> tqdm:
+    """Returns a progress bar on stderr; by default it counts (compressed) bytes of input files."""
+    # In a log file, a line every half a minute is enough.
     interval = 0.5 if sys.stderr.isatty() else 30
     return tqdm(
         total=total,
         unit=unit,
         unit_scale=True,
         mininterval=interval,
-        desc=what,
+        desc=description,
         file=sys.stderr,
     )
 
@@ -93,7 +92,7 @@ def progress_bar(total: int, *, unit: str = "B", what: str = "text") -> tqdm:
 def read(
     path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
 ) -> Iterator[Document]:
-    """The lines of each of the `read_parts`."""
+    """Yields the lines of each of the `read_parts`."""
     return (part.lines for part in read_parts(path, max_bytes=max_bytes, on_progress=on_progress))
 
 
@@ -104,8 +103,8 @@ def read_parts(
 
     Args:
         path: the file. Its end ends a document.
-        max_bytes: a longer document is cut into several, between two lines.
-        on_progress: told how many (compressed) bytes of the file were read since the last call.
+        max_bytes: a longer document is split between two lines.
+        on_progress: called with the number of (compressed) bytes read since the last call.
 
     Raises:
         UserError: the file has no text, is damaged, or is not UTF-8 (names the line).
@@ -125,11 +124,11 @@ def read_parts(
     if document:
         yield Part(document, is_first)
     if empty:
-        raise _empty(path)
+        raise _make_empty_error(path)
 
 
 def split_sentences(document: Document, language: str) -> Document:
-    """Cuts each line into its sentences; `language` is a code such as en or ko."""
+    """Splits each line into its sentences; `language` is a code such as en or ko."""
     return [
         sentence
         for line in document
@@ -139,21 +138,21 @@ def split_sentences(document: Document, language: str) -> Document:
 
 
 def _lines(path: str, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
-    """Yields (number, line), the number from 1. A line feed ends a line, and nothing else does.
+    """Yields (number, line), the number from 1. Only a line feed ends a line.
 
-    Python's own iteration over lines would also stop at U+2028 and the like.
+    Python's iteration over lines would also stop at U+2028 and other characters.
     """
     number, rest = 1, b""
     for chunk in _chunks(path, on_progress):
         *lines, rest = (rest + chunk).split(b"\n")
         for number, line in enumerate(lines, number):  # noqa: B020  (counts on)
             while len(line) > MAX_LINE_BYTES:
-                head, line = _cut(line)
+                head, line = _split_long_line(line)
                 yield number, head
             yield number, line
         number += bool(lines)
         while len(rest) > MAX_LINE_BYTES:
-            head, rest = _cut(rest)
+            head, rest = _split_long_line(rest)
             yield number, head
     if rest:
         yield number, rest
@@ -174,11 +173,11 @@ def _chunks(path: str, on_progress: Callable[[int], None]) -> Iterator[bytes]:
             raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
 
 
-def _cut(line: bytes) -> tuple[bytes, bytes]:
-    """Cuts at the last space before the limit, else before a character."""
+def _split_long_line(line: bytes) -> tuple[bytes, bytes]:
+    """Splits at the last space before the limit, or else before a character."""
     end = line.rfind(b" ", 1, MAX_LINE_BYTES)
     if end < 0:
-        # A character of UTF-8 has at most 4 bytes, and those after the first begin with bits 10.
+        # A character of UTF-8 has at most 4 bytes; all but the first begin with the bits 10.
         near = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
         end = next((i for i in near if line[i] & 0xC0 != 0x80), MAX_LINE_BYTES)
     return line[:end], line[end:]
@@ -195,5 +194,5 @@ def _decode(line: bytes, path: str, number: int) -> str:
         ) from None
 
 
-def _empty(path: str) -> UserError:
+def _make_empty_error(path: str) -> UserError:
     return UserError(f"{path} has no text. Remove it from --input_files.")

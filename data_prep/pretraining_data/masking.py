@@ -1,4 +1,4 @@
-"""Chooses what a masked language model has to predict: n-grams of whole words (paper, 4.1)."""
+"""Masks n-grams of whole words for masked language modeling (paper, section 4.1)."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,19 +7,19 @@ import numpy as np
 
 from albert_tf.tokenizers.tokenization import Tokenizer
 
-# Of the chosen tokens, one by one as published: so many become [MASK], so many stay as they are;
-# the others become a random piece.
+# Shares of the chosen tokens that become [MASK] and that stay; the others become a random piece.
+# Each token is drawn by itself, as published.
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
 
 
 class Masked(NamedTuple):
-    """A sequence after masking; n tokens, k of them to be predicted.
+    """A masked sequence of n tokens, k of them to predict.
 
     Attributes:
-        ids: [n] what the model sees.
+        ids: [n] input of the model.
         positions: [k] sorted, distinct, none of [CLS] or [SEP].
-        labels: [k] the ids before.
+        labels: [k] the original ids.
         word_starts: [n] bool, before masking.
     """
 
@@ -41,35 +41,37 @@ def mask(
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
     Args:
-        sequences: of ids, each from a [CLS] to a [SEP]; words and n-grams never reach across those.
-        tokenizer: knows the special pieces and those that start a word.
-        rng: the only source of chance.
-        masked_lm_prob: share of all tokens of a sequence.
+        sequences: ids, each from a [CLS] to a [SEP]; words and n-grams never cross those.
+        tokenizer: gives the special pieces and those that start a word.
+        rng: the only source of randomness.
+        masked_lm_prob: share of the tokens of a sequence.
         max_predictions_per_seq: P.
-        ngram: an n-gram of words up to this n is chosen with a probability of 1/n (normalised).
+        ngram: an n-gram of words up to this n has a probability proportional to 1/n.
     """
-    # One after the other in one array: calls of NumPy took longer than their work.
+    # All sequences in one array: many small NumPy calls would cost more than their work.
     ids = np.concatenate(sequences)
     special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    starts = _word_starts(ids, special, tokenizer)
+    starts = _find_word_starts(ids, special, tokenizer)
     lengths = [len(sequence) for sequence in sequences]
     num_to_predict = [
         min(max_predictions_per_seq, max(1, round(length * masked_lm_prob))) for length in lengths
     ]
-    chosen = _choose(starts, special, np.cumsum(lengths), num_to_predict, ngram=ngram, rng=rng)
+    chosen = _choose_tokens(
+        starts, special, np.cumsum(lengths), num_to_predict, ngram=ngram, rng=rng
+    )
     positions = np.flatnonzero(np.frombuffer(chosen, bool))
     labels = ids[positions]
-    ids[positions] = _replace(labels, tokenizer, rng)
-    return _cut(Masked(ids, positions, labels, starts), lengths)
+    ids[positions] = _draw_replacements(labels, tokenizer, rng)
+    return _split_sequences(Masked(ids, positions, labels, starts), lengths)
 
 
-def _cut(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
-    """Cuts sequences of these lengths out of one that holds them all."""
-    found, begin, first = [], 0, 0
+def _split_sequences(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
+    """Splits one sequence into sequences of these lengths."""
+    parts, begin, first = [], 0, 0
     for length in lengths:
         end = begin + length
         last = int(np.searchsorted(masked.positions, end))
-        found.append(
+        parts.append(
             Masked(
                 masked.ids[begin:end],
                 masked.positions[first:last] - begin,
@@ -78,20 +80,20 @@ def _cut(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
             )
         )
         begin, first = end, last
-    return found
+    return parts
 
 
-def _word_starts(ids: np.ndarray, special: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """[n] bool. [CLS] and [SEP] are words of their own, and one starts after them.
+def _find_word_starts(ids: np.ndarray, special: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns [n] bool. [CLS] and [SEP] are words, and a word starts after each of them.
 
-    A segment whose front was cut off may begin inside a word.
+    A segment whose front was dropped may begin inside a word.
     """
     starts = tokenizer.is_word_start[ids] | special
     starts[1:] |= special[:-1]
     return starts
 
 
-def _choose(
+def _choose_tokens(
     starts: np.ndarray,
     special: np.ndarray,
     ends: np.ndarray,
@@ -100,26 +102,26 @@ def _choose(
     ngram: int,
     rng: np.random.Generator,
 ) -> bytearray:
-    """Returns 1 for each of the tokens of all sequences that is to be predicted."""
+    """Returns a byte for each token of all sequences: 1 if the model has to predict it."""
     first_tokens = np.flatnonzero(starts)
     words = _Words(
         bounds=[*first_tokens.tolist(), len(starts)],
-        lengths=_ngram_lengths(len(first_tokens), ngram, rng),
+        lengths=_draw_ngram_lengths(len(first_tokens), ngram, rng),
         barriers=special[first_tokens].tobytes(),
     )
-    taken = bytearray(words.barriers)
+    used = bytearray(words.barriers)
     chosen = bytearray(len(starts))
     first = 0
     for last, most in zip(np.searchsorted(first_tokens, ends), num_to_predict, strict=True):
         order = (first + rng.permutation(last - first)).tolist()
-        for begin, end in _ngrams(words, taken, order, most):
+        for begin, end in _choose_ngrams(words, used, order, most):
             chosen[begin:end] = b"\1" * (end - begin)
         first = last
     return chosen
 
 
 class _Words(NamedTuple):
-    """Word w has tokens [bounds[w], bounds[w + 1]); an n-gram that begins at it, lengths[w] words.
+    """Word w has tokens [bounds[w], bounds[w + 1]); its n-gram has lengths[w] words.
 
     Its byte of `barriers` is 1 if it is [CLS] or [SEP].
     """
@@ -129,17 +131,17 @@ class _Words(NamedTuple):
     barriers: bytes
 
 
-def _ngrams(
-    words: _Words, taken: bytearray, order: Sequence[int], most: int
+def _choose_ngrams(
+    words: _Words, used: bytearray, order: Sequence[int], most: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the bounds of n-grams of at most `most` tokens in all, and marks their words `taken`.
+    """Yields the bounds of n-grams of at most `most` tokens in all, and marks their words `used`.
 
-    Words are visited in this order. The n-gram that begins at one is shortened until it fits, and
-    left out if it meets one chosen before.
+    Visits the words in this order. The n-gram that begins at a word is shortened until it fits, and
+    dropped if it overlaps an earlier one.
     """
     bounds, lengths, barriers = words
     for word in order:
-        if taken[word]:
+        if used[word]:
             continue
         stop = min(word + lengths[word], len(barriers))
         if (barrier := barriers.find(1, word, stop)) >= 0:
@@ -148,22 +150,24 @@ def _ngrams(
         while stop > word + 1 and bounds[stop] - begin > most:
             stop -= 1
         size = bounds[stop] - begin
-        if size > most or taken.find(1, word, stop) >= 0:
+        if size > most or used.find(1, word, stop) >= 0:
             continue
-        taken[word:stop] = b"\1" * (stop - word)
+        used[word:stop] = b"\1" * (stop - word)
         yield begin, begin + size
         most -= size
         if not most:
             break
 
 
-def _ngram_lengths(count: int, ngram: int, rng: np.random.Generator) -> list[int]:
+def _draw_ngram_lengths(count: int, ngram: int, rng: np.random.Generator) -> list[int]:
     cumulative = np.cumsum(1 / np.arange(1, ngram + 1))
     draws = rng.random(count) * cumulative[-1]
     return (np.searchsorted(cumulative[:-1], draws, side="right") + 1).tolist()
 
 
-def _replace(labels: np.ndarray, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
+def _draw_replacements(
+    labels: np.ndarray, tokenizer: Tokenizer, rng: np.random.Generator
+) -> np.ndarray:
     draws = rng.random(len(labels))
     candidates = tokenizer.replacement_ids
     random_pieces = candidates[rng.integers(len(candidates), size=len(labels))]

@@ -1,4 +1,4 @@
-"""Masked sequences to the records of `albert_tf.records.features`, and records to shards."""
+"""Writes masked sequences as records (see `albert_tf.records.features`) to shards."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from data_prep.pretraining_data.segments import Pair
 
 
 class Instance(NamedTuple):
-    """One example before padding; n tokens, k of them to be predicted.
+    """One example before padding.
 
     Attributes:
         masked: the sequence.
-        num_first: tokens of [CLS], the first segment and its [SEP].
-        label: of the pair.
+        num_first: number of tokens of [CLS], the first segment and its [SEP].
+        label: label of the pair.
     """
 
     masked: Masked
@@ -28,16 +28,16 @@ class Instance(NamedTuple):
     label: int
 
 
-def sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
-    """[CLS] first [SEP] second [SEP]."""
+def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns [CLS] first [SEP] second [SEP]."""
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     return np.concatenate([[cls], pair.first, [sep], pair.second, [sep]], dtype=np.int32)
 
 
-def batch(
+def make_batch(
     instances: Sequence[Instance], max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, np.ndarray]:
-    """The features of N examples, padded with 0: [N, S], [N, P] and, for the label, [N, 1]."""
+    """Returns the features of N examples, padded with 0: [N, S], [N, P], and [N, 1] labels."""
     lengths = np.array([len(i.masked.ids) for i in instances])[:, np.newaxis]
     firsts = np.array([i.num_first for i in instances])[:, np.newaxis]
     counts = np.array([len(i.masked.labels) for i in instances])[:, np.newaxis]
@@ -57,9 +57,9 @@ def batch(
 
 
 def serialize(examples: Mapping[str, np.ndarray]) -> list[bytes]:
-    """What `features.to_example` gives for each of N examples, byte for byte, ten times as fast.
+    """Returns N serialized examples, equal to those of `features.to_example`, ten times as fast.
 
-    Protocol buffers made from Python lists took most of the time that records took.
+    Most of the time of data preparation would go into protocol buffers of Python lists.
 
     Args:
         examples: [N, any] ints that are not negative; `*_weights` are stored as floats.
@@ -67,14 +67,14 @@ def serialize(examples: Mapping[str, np.ndarray]) -> list[bytes]:
     parts = []
     for name in sorted(examples):
         is_float = name.endswith("_weights") or examples[name].dtype.kind == "f"
-        contents = _contents(examples[name], is_float)
-        parts.append([_prefix(name, len(content), is_float) + content for content in contents])
+        contents = _encode_values(examples[name], is_float)
+        parts.append([_make_prefix(name, len(content), is_float) + content for content in contents])
     messages = map(b"".join, zip(*parts, strict=True))
-    return [_header(1, len(message)) + message for message in messages]
+    return [_make_header(1, len(message)) + message for message in messages]
 
 
 def write(path: str, examples: Iterable[bytes]) -> None:
-    """Writes one shard, compressed if its name ends with .gz; it appears when it is complete."""
+    """Writes one shard, compressed if its name ends with .gz; the file appears when complete."""
     compression = "GZIP" if path.endswith(".gz") else ""
     with files.replacing(path) as temporary, tf.io.TFRecordWriter(temporary, compression) as writer:
         for example in examples:
@@ -88,21 +88,21 @@ def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
     return padded
 
 
-def _contents(array: np.ndarray, is_float: bool) -> list[bytes]:
-    """The packed numbers of each row of [N, any]."""
+def _encode_values(array: np.ndarray, is_float: bool) -> list[bytes]:
+    """Returns the packed numbers of each row of [N, any]."""
     if is_float:
         return [row.tobytes() for row in array.astype("<f4")]
     if array.dtype == np.bool_:
         return [row.tobytes() for row in array]
-    content, sizes = _varints(array)
+    content, sizes = _encode_varints(array)
     ends = np.cumsum(sizes.sum(axis=1)).tolist()
     return [content[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _varints(array: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """All the numbers, and how many bytes each takes.
+def _encode_varints(array: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Returns all numbers as varints, and the number of bytes of each.
 
-    7 bits a byte, the lowest first; every byte of a number but its last has the highest bit set.
+    7 bits a byte, the lowest first; every byte of a number except its last has the highest bit set.
     """
     assert array.min(initial=0) >= 0
     longest = max(1, -(-int(array.max(initial=0)).bit_length() // 7))
@@ -111,28 +111,28 @@ def _varints(array: np.ndarray) -> tuple[bytes, np.ndarray]:
     sizes = np.full(array.shape, longest)
     used[..., 0] = True  # 0 takes a byte too
     for i in range(longest - 1):
-        goes_on = array >= 1 << 7 * (i + 1)
-        used[..., i + 1] = goes_on
-        content[..., i] = array >> 7 * i & 127 | goes_on.view(np.uint8) << 7
-        sizes -= ~goes_on
+        has_more = array >= 1 << 7 * (i + 1)
+        used[..., i + 1] = has_more
+        content[..., i] = array >> 7 * i & 127 | has_more.view(np.uint8) << 7
+        sizes -= ~has_more
     content[..., -1] = array >> 7 * (longest - 1)
     return content[used].tobytes(), sizes
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _prefix(name: str, size: int, is_float: bool) -> bytes:
-    """What comes before `size` bytes of packed numbers: key and headers, from the inmost outwards.
+def _make_prefix(name: str, size: int, is_float: bool) -> bytes:
+    """Returns the key and the headers before `size` bytes of packed numbers.
 
-    A tf.train.Feature holds a float list as its field 2, an int64 list as its field 3.
+    A float list is field 2 of a tf.train.Feature, an int64 list is field 3.
     """
-    prefix = _header(1, size)
-    prefix = _header(2 if is_float else 3, len(prefix) + size) + prefix
-    prefix = _header(2, len(prefix) + size) + prefix
-    prefix = _header(1, len(name)) + name.encode() + prefix
-    return _header(1, len(prefix) + size) + prefix
+    prefix = _make_header(1, size)
+    prefix = _make_header(2 if is_float else 3, len(prefix) + size) + prefix
+    prefix = _make_header(2, len(prefix) + size) + prefix
+    prefix = _make_header(1, len(name)) + name.encode() + prefix
+    return _make_header(1, len(prefix) + size) + prefix
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _header(number: int, size: int) -> bytes:
-    """The header of a field of a protocol buffer that holds `size` bytes."""
-    return bytes((number << 3 | 2,)) + _varints(np.array([size]))[0]
+def _make_header(number: int, size: int) -> bytes:
+    """Returns the header of a protocol buffer's field of `size` bytes."""
+    return bytes((number << 3 | 2,)) + _encode_varints(np.array([size]))[0]

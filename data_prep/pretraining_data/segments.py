@@ -1,7 +1,7 @@
-"""Documents to pairs of segments, as the published code forms them (less two of its slips).
+"""Forms pairs of segments from documents as the published code does, without two of its errors.
 
-A pair of sentence-order prediction never holds text of two documents, unless `one_segment` asks
-for the published way; and each task has a name instead of a flag whose help says the opposite.
+A pair of sentence-order prediction never has text of two documents, except with the published
+`one_segment=random`; and each task has a name instead of a flag whose help says the opposite.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ ONE_SEGMENT = ("split", "skip", "random")
 
 
 class Encoded(NamedTuple):
-    """A document as ids: sentence i is `ids[bounds[i]:bounds[i + 1]]`, and none is empty."""
+    """A document as ids: sentence i is `ids[bounds[i]:bounds[i + 1]]`; no sentence is empty."""
 
     ids: np.ndarray
     bounds: list[int]
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
     label: int
 
 
-def pairs(
+def make_pairs(
     documents: Sequence[Encoded],
     index: int,
     rng: np.random.Generator,
@@ -39,24 +39,24 @@ def pairs(
     sentence_task: str,
     one_segment: str,
 ) -> Iterator[Pair]:
-    """Yields the pairs of `documents[index]`; `truncate` makes them fit.
+    """Yields the pairs of `documents[index]`; `truncate_pair` limits their length.
 
     Sentences are gathered into chunks of about `max_num_tokens`, or of a random length with
-    probability `short_seq_prob`: one draw for the whole document, as published. A chunk is cut
+    probability `short_seq_prob`: one draw for the whole document, as published. A chunk is split
     between two of its sentences, at random. Label 1 has probability 1/2, except with `none`: there
     the segments always follow one another, label 0.
 
     Args:
-        documents: those from which `nsp` draws its random segments; at least two then.
-        index: of the document to form pairs of.
-        rng: the only source of chance.
+        documents: `nsp` draws its random segments from them, and then needs at least two.
+        index: index of the document to form pairs of.
+        rng: the only source of randomness.
         is_word_start: [V] bool.
-        max_num_tokens: of both segments together, without [CLS] and [SEP].
-        short_seq_prob: as above.
+        max_num_tokens: tokens of both segments together, without [CLS] and [SEP].
+        short_seq_prob: probability of a random length.
         sentence_task: `sop`, `nsp` or `none`.
-        one_segment: what becomes of a chunk of a single sentence, which has no second segment.
-            `split` cuts it at the start of a word; `skip` drops it; `random` takes a segment of
-            another document and label 1, as published, which mixes nsp examples into sop.
+        one_segment: treatment of a chunk of a single sentence. `split` splits it at the start of
+            a word; `skip` drops it; `random` takes a segment of another document and label 1, as
+            published, which mixes nsp examples into sop.
     """
     ids, bounds = documents[index]
     target = max_num_tokens
@@ -64,66 +64,66 @@ def pairs(
         target = int(rng.integers(2, max_num_tokens, endpoint=True))
     start, last = 0, len(bounds) - 1
     while start < last:
-        stop = _stop(bounds, start, target)
+        stop = _find_end(bounds, start, target)
         chunk = ids[bounds[start] : bounds[stop]]
         if stop - start > 1:
             following = start + int(rng.integers(1, stop - start))
-            cut: int | None = bounds[following] - bounds[start]
+            boundary: int | None = bounds[following] - bounds[start]
         else:
             following = stop
-            cut = _cut_one_segment(chunk, is_word_start, one_segment, rng)
+            boundary = _choose_boundary(chunk, is_word_start, one_segment, rng)
         start = stop
-        if cut is None:
+        if boundary is None:
             continue
-        if cut == len(chunk) or (sentence_task == "nsp" and rng.random() < 0.5):
-            second = _random_segment(documents, index, rng, target - cut)
-            yield Pair(chunk[:cut], second, 1)
-            start = following  # the sentences that were not used come again
+        if boundary == len(chunk) or (sentence_task == "nsp" and rng.random() < 0.5):
+            second = _draw_segment(documents, index, rng, target - boundary)
+            yield Pair(chunk[:boundary], second, 1)
+            start = following  # the unused sentences begin the next chunk
         elif sentence_task == "sop" and rng.random() < 0.5:
-            yield Pair(chunk[cut:], chunk[:cut], 1)
+            yield Pair(chunk[boundary:], chunk[:boundary], 1)
         else:
-            yield Pair(chunk[:cut], chunk[cut:], 0)
+            yield Pair(chunk[:boundary], chunk[boundary:], 0)
 
 
-def num_tokens(pair: Pair) -> int:
+def count_tokens(pair: Pair) -> int:
     return len(pair.first) + len(pair.second)
 
 
-def truncate(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
-    """Drops tokens of the longer segment, each from its front or its back by the toss of a coin."""
+def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
+    """Drops tokens of the longer segment, each from its front or its back at random."""
     first, second = len(pair.first), len(pair.second)
-    if num_tokens(pair) <= max_num_tokens:
+    if count_tokens(pair) <= max_num_tokens:
         return pair
     kept = min(first, max((max_num_tokens + 1) // 2, max_num_tokens - second))
     return Pair(
-        _keep(pair.first, kept, rng), _keep(pair.second, max_num_tokens - kept, rng), pair.label
+        _trim(pair.first, kept, rng), _trim(pair.second, max_num_tokens - kept, rng), pair.label
     )
 
 
-def _keep(segment: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
+def _trim(segment: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
     front = int(rng.binomial(len(segment) - length, 0.5))
     return segment[front : front + length]
 
 
-def _stop(bounds: list[int], start: int, length: int) -> int:
-    """The end of the fewest sentences from `start` with `length` tokens, or the document's end."""
+def _find_end(bounds: list[int], start: int, length: int) -> int:
+    """Returns the end of the fewest sentences from `start` that have `length` tokens."""
     return min(bisect_left(bounds, bounds[start] + length, start + 1), len(bounds) - 1)
 
 
-def _cut_one_segment(
+def _choose_boundary(
     chunk: np.ndarray, is_word_start: np.ndarray, one_segment: str, rng: np.random.Generator
 ) -> int | None:
-    """Where the second segment begins: at the chunk's end if it has none; None drops the chunk."""
+    """Returns where the second segment begins; the chunk's end: nowhere; None: drop the chunk."""
     if one_segment == "random":
         return len(chunk)
     words = np.flatnonzero(is_word_start[chunk[1:]]) + 1 if one_segment == "split" else ()
     return int(words[rng.integers(len(words))]) if len(words) else None
 
 
-def _random_segment(
+def _draw_segment(
     documents: Sequence[Encoded], index: int, rng: np.random.Generator, length: int
 ) -> np.ndarray:
     other = int(rng.integers(len(documents) - 1))
     ids, bounds = documents[other + (other >= index)]
     start = int(rng.integers(len(bounds) - 1))
-    return ids[bounds[start] : bounds[_stop(bounds, start, length)]]
+    return ids[bounds[start] : bounds[_find_end(bounds, start, length)]]

@@ -1,4 +1,4 @@
-"""Blocks of text to shards of records: encoding, pairing, masking and writing."""
+"""Writes shards of records from blocks of text: encodes, pairs, masks and serializes."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ class DataConfig:
         short_seq_prob: share of documents cut into shorter examples
         dupe_factor: passes over the text, each with other pairs and masks
         sentence_task: sop, nsp or none
-        one_segment: chunks of one sentence: split, skip or random (see `segments.pairs`)
+        one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
         split_sentences: lines are paragraphs: split them into sentences
         language: language whose rules --split_sentences uses
         eval_fraction: share of the documents to hold out
@@ -100,131 +100,135 @@ _LOWEST = {
 
 
 class Job(NamedTuple):
-    """A block and the shards to make of it: names by pass."""
+    """A block and the names of its shards: {pass: name}."""
 
     block: Block
     shards: dict[int, str]
 
 
-def num_passes(settings: DataConfig, split: str) -> int:
-    return settings.dupe_factor if split == "train" else 1
+def count_passes(config: DataConfig, split: str) -> int:
+    return config.dupe_factor if split == "train" else 1
 
 
 def make_shard_writer(
-    settings: DataConfig, vocabulary: str, output_dir: str
+    config: DataConfig, vocabulary: str, output_dir: str
 ) -> Callable[[Job], Iterator[tuple[str, dict[str, int], float]]]:
-    """Returns what a process does: a job -> (name, statistics, bytes of input) of each shard.
+    """Returns `write_shards(job)`, which yields (name, statistics, bytes of input) of each shard.
 
-    It raises UserError for a block with too few documents for the settings.
+    It raises UserError for a block with too few documents for the config.
     """
     tokenizer = tokenization.load(vocabulary)
 
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
-        encoded, text_counts = encode(block.texts, tokenizer)
-        # Those that `blocks` counted may hold nothing that the vocabulary knows.
-        if settings.needs_two_documents and len(encoded) == 1:
+        encoded, text_counts = encode_documents(block.texts, tokenizer)
+        # A document without a known piece is dropped only here.
+        if config.needs_two_documents and len(encoded) == 1:
             raise UserError(
                 f"block {block.number} of the {block.split} split has text in one document alone, "
                 f"and random segments come from another: remove {output_dir} and take a larger "
                 "--shard_megabytes, or --sentence_task=sop with --one_segment=split."
             )
         for dupe, name in job.shards.items():
-            key = [settings.seed, blocks.SPLITS.index(block.split), block.number, dupe]
+            key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
             counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
-            examples = _examples(encoded, tokenizer, np.random.default_rng(key), settings, counts)
+            examples = _make_examples(
+                encoded, tokenizer, np.random.default_rng(key), config, counts
+            )
             record_writer.write(os.path.join(output_dir, name), examples)
-            yield name, dict(counts), block.num_bytes / num_passes(settings, block.split)
+            yield name, dict(counts), block.num_bytes / count_passes(config, block.split)
 
     return write_shards
 
 
-def encode(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[Encoded], Counter[str]]:
-    """Documents of one sentence a line -> ids. Sentences and documents without a piece vanish."""
+def encode_documents(
+    texts: Sequence[str], tokenizer: Tokenizer
+) -> tuple[list[Encoded], Counter[str]]:
+    """Encodes documents of one sentence a line; drops sentences and documents without a piece."""
     sentences = [text.split("\n") for text in texts]
     flat = list(itertools.chain.from_iterable(sentences))
     ids: list[np.ndarray] = []
     lengths: list[int] = []
-    # Python's ints take ten times the memory of an array's.
+    # Python integers would take ten times the memory.
     for i in range(0, len(flat), _BATCH):
         batch = tokenizer.encode_batch(flat[i : i + _BATCH])
         lengths += map(len, batch)
         ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32))
     all_ids = np.concatenate(ids)
-    documents_, first, begin = [], 0, 0
+    encoded, first, begin = [], 0, 0
     for document in sentences:
         last = first + len(document)
         bounds = [0, *itertools.accumulate(n for n in lengths[first:last] if n)]
         if len(bounds) > 1:
-            documents_.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds))
+            encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds))
         first, begin = last, begin + bounds[-1]
     counts = Counter(
-        documents=len(documents_),
-        sentences=sum(len(document.bounds) - 1 for document in documents_),
+        documents=len(encoded),
+        sentences=sum(len(document.bounds) - 1 for document in encoded),
         text_tokens=len(all_ids),
         unknown=int(np.count_nonzero(all_ids == tokenizer.unk_id)),
     )
-    return documents_, counts
+    return encoded, counts
 
 
-def _examples(
+def _make_examples(
     encoded: Sequence[Encoded],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: DataConfig,
+    config: DataConfig,
     counts: Counter[str],
 ) -> Iterator[bytes]:
-    """Yields the examples of one pass in random order, and adds to `counts`."""
-    pairs = _pairs(encoded, tokenizer, rng, settings, counts)
+    """Yields the examples of one pass in random order; adds to `counts`."""
+    pairs = _make_pairs(encoded, tokenizer, rng, config, counts)
     order = rng.permutation(len(pairs))
     for i in range(0, len(pairs), _BATCH):
-        instances = _instances([pairs[j] for j in order[i : i + _BATCH]], tokenizer, rng, settings)
-        counts.update(statistics.count(instances, tokenizer))
+        instances = _mask_pairs([pairs[j] for j in order[i : i + _BATCH]], tokenizer, rng, config)
+        counts.update(statistics.count_instances(instances, tokenizer))
         yield from record_writer.serialize(
-            record_writer.batch(
-                instances, settings.max_seq_length, settings.max_predictions_per_seq
+            record_writer.make_batch(
+                instances, config.max_seq_length, config.max_predictions_per_seq
             )
         )
 
 
-def _pairs(
+def _make_pairs(
     encoded: Sequence[Encoded],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: DataConfig,
+    config: DataConfig,
     counts: Counter[str],
 ) -> list[segments.Pair]:
-    max_num_tokens = settings.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
-    found = []
+    max_num_tokens = config.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+    pairs = []
     for index in range(len(encoded)):
-        for pair in segments.pairs(
+        for pair in segments.make_pairs(
             encoded,
             index,
             rng,
             is_word_start=tokenizer.is_word_start,
             max_num_tokens=max_num_tokens,
-            short_seq_prob=settings.short_seq_prob,
-            sentence_task=settings.sentence_task,
-            one_segment=settings.one_segment,
+            short_seq_prob=config.short_seq_prob,
+            sentence_task=config.sentence_task,
+            one_segment=config.one_segment,
         ):
-            found.append(segments.truncate(pair, max_num_tokens, rng))
-            counts["truncated"] += segments.num_tokens(pair) - segments.num_tokens(found[-1])
-    return found
+            pairs.append(segments.truncate_pair(pair, max_num_tokens, rng))
+            counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])
+    return pairs
 
 
-def _instances(
+def _mask_pairs(
     pairs: Sequence[segments.Pair],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    settings: DataConfig,
+    config: DataConfig,
 ) -> list[record_writer.Instance]:
     masked = masking.mask(
-        [record_writer.sequence(pair, tokenizer) for pair in pairs],
+        [record_writer.make_sequence(pair, tokenizer) for pair in pairs],
         tokenizer,
         rng,
-        masked_lm_prob=settings.masked_lm_prob,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
-        ngram=settings.ngram,
+        masked_lm_prob=config.masked_lm_prob,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        ngram=config.ngram,
     )
     return [
         record_writer.Instance(sequence, len(pair.first) + 2, pair.label)

@@ -1,4 +1,4 @@
-"""What a folder of records holds, in numbers: counted per shard, summed up for the manifest."""
+"""Statistics of pre-training records: counts of each shard, and their summary."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from data_prep.pretraining_data import blocks
 from data_prep.pretraining_data.record_writer import Instance
 
 
-def count(instances: Sequence[Instance], tokenizer: Tokenizer) -> Counter[str]:
-    """Counts of examples, tokens, predictions and what they were replaced by."""
+def count_instances(instances: Sequence[Instance], tokenizer: Tokenizer) -> Counter[str]:
+    """Returns counts of examples, tokens, predictions and their replacements."""
     labels = np.concatenate([i.masked.labels for i in instances])
-    seen = np.concatenate([i.masked.ids[i.masked.positions] for i in instances])
-    masked = int(np.count_nonzero(seen == tokenizer.mask_id))
-    kept = int(np.count_nonzero(seen == labels))
+    inputs = np.concatenate([i.masked.ids[i.masked.positions] for i in instances])
+    masked = int(np.count_nonzero(inputs == tokenizer.mask_id))
+    kept = int(np.count_nonzero(inputs == labels))
     return Counter(
         examples=len(instances),
         tokens=sum(len(i.masked.ids) for i in instances),
@@ -31,7 +31,7 @@ def count(instances: Sequence[Instance], tokenizer: Tokenizer) -> Counter[str]:
 def summarize(
     shards: Mapping[str, Mapping[str, int]], *, predictions_are_capped: bool
 ) -> dict[str, Any]:
-    """The statistics of each split. Text is counted once, however many passes were made over it."""
+    """Returns the statistics of each split. Text counts once, whatever the number of passes."""
     summary: dict[str, Any] = {"predictions_are_capped": predictions_are_capped}
     for split in blocks.SPLITS:
         if chosen := {name: s for name, s in shards.items() if name.startswith(split)}:
@@ -47,20 +47,20 @@ def _summarize_split(shards: Mapping[str, Mapping[str, int]]) -> dict[str, float
         "documents": total["documents"],
         "sentences": total["sentences"],
         "tokens": total["text_tokens"],
-        "unknown_rate": _ratio(total["unknown"], total["text_tokens"]),
+        "unknown_rate": _divide(total["unknown"], total["text_tokens"]),
         "examples": total["examples"],
-        "mean_length": _ratio(total["tokens"], total["examples"]),
-        "truncated_rate": _ratio(total["truncated"], total["tokens"] + total["truncated"]),
-        "mask_rate": _ratio(total["predictions"], total["tokens"]),
-        "masked_share": _ratio(total["masked"], total["predictions"]),
-        "kept_share": _ratio(total["kept"], total["predictions"]),
-        "replaced_share": _ratio(total["replaced"], total["predictions"]),
-        "label_1_share": _ratio(total["label_1"], total["examples"]),
+        "mean_length": _divide(total["tokens"], total["examples"]),
+        "truncated_rate": _divide(total["truncated"], total["tokens"] + total["truncated"]),
+        "mask_rate": _divide(total["predictions"], total["tokens"]),
+        "masked_share": _divide(total["masked"], total["predictions"]),
+        "kept_share": _divide(total["kept"], total["predictions"]),
+        "replaced_share": _divide(total["replaced"], total["predictions"]),
+        "label_1_share": _divide(total["label_1"], total["examples"]),
     }
 
 
-def lines(summary: Mapping[str, Any]) -> list[str]:
-    """The summary for the terminal."""
+def format_summary(summary: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each split."""
     return [
         "{split}: {documents:,} documents, {sentences:,} sentences, {tokens:,} tokens "
         "({unknown_rate:.2%} unknown) -> {examples:,} examples of {mean_length:.0f} tokens on "
@@ -72,5 +72,5 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _ratio(part: int, whole: int) -> float:
+def _divide(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0

@@ -69,7 +69,7 @@ def _serialize(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the records, and adds to `counts`."""
-    with documents.progress_bar(len(examples), unit=" examples", what="tokens") as bar:
+    with documents.progress_bar(len(examples), unit=" examples", description="tokens") as bar:
         for i in range(0, len(examples), _BATCH):
             batch = examples[i : i + _BATCH]
             inputs = arrays(batch, tokenizer, task, lengths, counts)

@@ -76,7 +76,7 @@ def test_report(tmp_path, capsys):
 
 def test_report_on_text_that_does_not_fit(tmp_path):
     found = train(tmp_path)
-    report = vocabulary.measure(found, ["the ΩΩ", "of ж"])
+    report = vocabulary.measure_fit(found, ["the ΩΩ", "of ж"])
     assert report["character_coverage"] == pytest.approx(5 / 8)
     assert report["unknown_rate"] > 0.2
 
@@ -84,7 +84,7 @@ def test_report_on_text_that_does_not_fit(tmp_path):
 def test_sample_is_bounded_and_uniform():
     lines = [str(i) for i in range(100_000)]
     sample = []
-    assert list(vocabulary._sampled(iter(lines), sample)) == lines
+    assert list(vocabulary._draw_sample(iter(lines), sample)) == lines
     assert len(set(sample)) == 20_000
     assert sum(map(int, sample)) / 20_000 == pytest.approx(50_000, rel=0.02)
 
@@ -93,7 +93,7 @@ def test_long_lines_are_cut_not_dropped(tmp_path):
     (tmp_path / "long.txt").write_text(Path(CORPUS).read_text().replace("\n", " ") * 5)
     assert train(tmp_path / "v", [str(tmp_path / "long.txt")]).size == 211
     line = "wort " * 900 + "x" * 2500
-    parts = list(vocabulary._pieces_of_lines(iter([line])))
+    parts = list(vocabulary._split_long_lines(iter([line])))
     assert "".join(parts).replace(" ", "") == line.replace(" ", "")
     assert max(map(len, parts)) <= 1000
 
@@ -102,7 +102,7 @@ def test_same_command_again_changes_nothing(tmp_path, capsys):
     train(tmp_path / "a")
     before = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
     train(tmp_path / "a")
-    assert "holds this vocabulary already" in capsys.readouterr().out
+    assert "holds this vocabulary already" in capsys.readouterr().err
     train(tmp_path / "b")
     for folder in ("a", "b"):
         assert {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} == before

@@ -174,7 +174,7 @@ def test_warns_of_the_cap(create, capsys):
     create(max_predictions_per_seq=3)
     assert (
         "masks at most 6.2% of a full sequence; --max_predictions_per_seq=7"
-        in capsys.readouterr().out
+        in capsys.readouterr().err
     )
 
 

@@ -23,7 +23,7 @@ def test_finished_means_nothing_to_do(create, capsys):
     before = contents(create())
     capsys.readouterr()
     assert contents(create()) == before
-    assert "is finished already: nothing to do" in capsys.readouterr().out
+    assert "is finished already: nothing to do" in capsys.readouterr().err
 
 
 def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 def interrupt(create, monkeypatch, num_shards):
     """Leaves the folder of a run that ends after `num_shards`; returns their names."""
-    append, calls = progress.append, []
+    append, calls = progress.append_shard, []
 
     def append_or_die(directory, name, shard):
         if len(calls) == num_shards:
@@ -51,7 +51,7 @@ def interrupt(create, monkeypatch, num_shards):
         append(directory, name, shard)
 
     with monkeypatch.context() as context:
-        context.setattr(progress, "append", append_or_die)
+        context.setattr(progress, "append_shard", append_or_die)
         with pytest.raises(Killed):
             create()
     return calls
@@ -81,7 +81,7 @@ def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
     others = ["train-00001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
     for name in [*stale, *others]:
         (tmp_path / name).touch()
-    progress.start(str(tmp_path), {"settings": {}}, {})
+    progress.start_list(str(tmp_path), {"settings": {}}, {})
     assert set(os.listdir(tmp_path)) == {*others, "progress.jsonl"}
 
 

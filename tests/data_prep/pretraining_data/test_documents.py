@@ -92,11 +92,11 @@ def test_damaged(tmp_path, suffix, damage):
 def test_expand(tmp_path):
     write(tmp_path / "empty.txt", "")
     path = write(tmp_path / "full.txt", "x")
-    assert documents.expand([str(tmp_path / "f*.txt"), path]) == [path]
+    assert documents.expand_inputs([str(tmp_path / "f*.txt"), path]) == [path]
     with pytest.raises(UserError, match=r"empty\.txt has no text"):
-        documents.expand([str(tmp_path / "*.txt")])
+        documents.expand_inputs([str(tmp_path / "*.txt")])
     with pytest.raises(UserError, match="no file matches"):
-        documents.expand([path, str(tmp_path / "none*")])
+        documents.expand_inputs([path, str(tmp_path / "none*")])
 
 
 def test_parts_of_a_document_are_told_from_new_ones(tmp_path):
@@ -114,12 +114,12 @@ def test_parts_of_a_document_are_told_from_new_ones(tmp_path):
 
 def test_identity_is_of_the_content(tmp_path):
     content = b"x" * 200_000
-    before = documents.identify([write(tmp_path / "a.txt", content)])
+    before = documents.identify_inputs([write(tmp_path / "a.txt", content)])
     assert before[0][:2] == ["a.txt", 200_000]
     (tmp_path / "elsewhere").mkdir()
-    assert documents.identify([write(tmp_path / "elsewhere" / "a.txt", content)]) == before
+    assert documents.identify_inputs([write(tmp_path / "elsewhere" / "a.txt", content)]) == before
     for edited in (b"y" + content[1:], content[1:] + b"y", content + b"x"):
-        assert documents.identify([write(tmp_path / "a.txt", edited)]) != before
+        assert documents.identify_inputs([write(tmp_path / "a.txt", edited)]) != before
 
 
 def test_split_sentences():

@@ -107,11 +107,11 @@ def runs(positions):
 
 def test_ngram_lengths():
     found = np.concatenate(
-        [masking._ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60)]
+        [masking._draw_ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60)]
     )
     shares = np.bincount(found)[1:] / len(found)
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.01)
-    assert set(masking._ngram_lengths(500, 1, np.random.default_rng(0))) == {1}
+    assert set(masking._draw_ngram_lengths(500, 1, np.random.default_rng(0))) == {1}
 
 
 def test_runs_of_words_as_measured_on_the_published_code():

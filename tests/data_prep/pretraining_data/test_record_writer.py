@@ -16,7 +16,7 @@ PAIR = Pair(np.array([130, 16_384]), np.array([7, 8, 2_000_000]), 1)
 
 
 def instance(num_predictions=2, pair=PAIR):
-    ids = record_writer.sequence(pair, TOKENIZER)
+    ids = record_writer.make_sequence(pair, TOKENIZER)
     starts = np.array([True, True, False, True, True, False, True, True])[: len(ids)]
     labels = np.full(num_predictions, 20_000)
     masked = Masked(ids, np.arange(1, 1 + num_predictions), labels, starts)
@@ -27,7 +27,7 @@ def test_batch():
     other = instance(0, Pair(np.array([9]), np.array([10]), 0))
     batch = {
         name: value.astype(int).tolist()
-        for name, value in record_writer.batch([instance(), other], S, P).items()
+        for name, value in record_writer.make_batch([instance(), other], S, P).items()
     }
     assert batch == {
         "input_ids": [
@@ -76,7 +76,7 @@ def test_serialize_refuses_what_it_cannot_hold():
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_reader_parses_what_is_written(tmp_path, suffix):
-    batch = record_writer.batch([instance(n) for n in (0, 1, 4)], S, P)
+    batch = record_writer.make_batch([instance(n) for n in (0, 1, 4)], S, P)
     path = str(tmp_path / f"train-00000-00.tfrecord{suffix}")
     record_writer.write(path, record_writer.serialize(batch))
     dataset = tf.data.TFRecordDataset(path, "GZIP" if suffix else "").batch(3)

@@ -23,7 +23,7 @@ def pairs(documents, index=0, *, seed=0, **options):
         "one_segment": "split",
     }
     rng = np.random.default_rng(seed)
-    return list(segments.pairs(documents, index, rng, **{**defaults, **options}))
+    return list(segments.make_pairs(documents, index, rng, **{**defaults, **options}))
 
 
 def in_order(pair):
@@ -49,7 +49,7 @@ def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
 
 def test_chunks_are_the_fewest_sentences_that_reach_the_target():
     found = pairs([encoded(*LENGTHS)], sentence_task="none")
-    assert [segments.num_tokens(pair) for pair in found] == [29, 37, 13]
+    assert [segments.count_tokens(pair) for pair in found] == [29, 37, 13]
 
 
 def test_cuts_lie_between_sentences_and_are_uniform():
@@ -130,7 +130,7 @@ def test_one_segment_as_published():
 def test_short_sequences():
     document = encoded(*[1] * 400)
     lengths = [
-        segments.num_tokens(pairs([document], seed=seed, short_seq_prob=0.4)[0])
+        segments.count_tokens(pairs([document], seed=seed, short_seq_prob=0.4)[0])
         for seed in range(500)
     ]
     assert np.mean(np.array(lengths) < 19) == pytest.approx(0.4 * 17 / 18, abs=0.06)
@@ -153,7 +153,7 @@ def test_truncate_to_the_published_lengths(max_num_tokens):
     for first in range(1, 21):
         for second in range(1, 21):
             pair = Pair(np.arange(first), np.arange(second), 1)
-            cut = segments.truncate(pair, max_num_tokens, rng)
+            cut = segments.truncate_pair(pair, max_num_tokens, rng)
             lengths = (len(cut.first), len(cut.second))
             assert lengths == popped_one_by_one(first, second, max_num_tokens)
             assert cut.label == 1
@@ -164,7 +164,7 @@ def test_truncate_drops_from_both_ends():
     pair = Pair(np.arange(30), np.arange(4), 0)
     fronts = []
     for _ in range(400):
-        cut = segments.truncate(pair, 14, rng)
+        cut = segments.truncate_pair(pair, 14, rng)
         assert np.diff(cut.first).tolist() == [1] * 9
         fronts.append(cut.first[0])
     # Twenty tosses of a coin.

@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 import pytest
 
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import processes
+from data_prep.pretraining_data import worker_processes
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def start():
     ("num_jobs", "most", "started"), [(0, 3, 0), (1, 3, 1), (2, 5, 2), (9, 3, 3)]
 )
 def test_no_process_without_a_job(start, num_jobs, most, started):
-    found = processes._exchange(start, most, iter(range(1, num_jobs + 1)))
+    found = worker_processes._distribute(start, most, iter(range(1, num_jobs + 1)))
     assert sorted(found) == [job**2 for job in range(1, num_jobs + 1)]
     assert len(start.connections) == started
 
@@ -47,7 +47,7 @@ def test_an_idle_process_gets_the_next_job(start):
         time.sleep(1)  # the first is done
         yield 3
 
-    assert list(processes._exchange(start, 7, jobs())) == [4, 9]
+    assert list(worker_processes._distribute(start, 7, jobs())) == [4, 9]
     assert len(start.connections) == 1
 
 
@@ -58,4 +58,4 @@ def test_a_process_that_dies_is_told_of():
         return ours
 
     with pytest.raises(UserError, match=r"a process was killed.*--num_processes=1"):
-        list(processes._exchange(start_and_die, 2, iter([1])))
+        list(worker_processes._distribute(start_and_die, 2, iter([1])))

@@ -1,4 +1,4 @@
-"""Spreads jobs over processes that end with this one, however it ends."""
+"""Distributes jobs over processes that end with this one, however it ends."""
 
 import contextlib
 import multiprocessing
@@ -20,11 +20,10 @@ Work = Callable[[Any], Iterable[Any]]
 def run(
     make_work: Callable[..., Work], arguments: tuple, jobs: Iterable[Any], num_processes: int
 ) -> Iterator[Any]:
-    """Yields all results of `make_work(*arguments)(job)` for each job, as they come.
+    """Yields the results of `make_work(*arguments)(job)` for all jobs, in the order they arrive.
 
-    With one process everything happens here. A process starts when there is a job for it and none
-    is idle. A job waits until a process is free, so that no more than one job beyond those at work
-    is in memory. An exception in a process is raised here.
+    One process means this one. Further processes start when a job finds none idle. At most one job
+    waits in memory for a free process. An exception in a process is raised here.
     """
     if num_processes == 1:
         work = make_work(*arguments)
@@ -34,12 +33,12 @@ def run(
     # TensorFlow does not survive a fork.
     context = multiprocessing.get_context("spawn")
     processes = []
-    # Held until the processes are ended: one that lost its connection would complain.
+    # Kept open until the processes end: a process that loses its connection raises an error.
     connections = []
 
     def start() -> Connection:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, make_work, arguments))
+        process = context.Process(target=_work, args=(theirs, make_work, arguments))
         process.start()
         theirs.close()  # else the end of the process would go unnoticed
         processes.append(process)
@@ -47,14 +46,14 @@ def run(
         return ours
 
     try:
-        yield from _exchange(start, num_processes, iter(jobs))
+        yield from _distribute(start, num_processes, iter(jobs))
     finally:
         for process in processes:
             process.terminate()
             process.join()
 
 
-def _exchange(
+def _distribute(
     start: Callable[[], Connection], num_processes: int, jobs: Iterator[Any]
 ) -> Iterator[Any]:
     idle: list[Connection] = []
@@ -65,8 +64,8 @@ def _exchange(
         ready = wait(busy, 0 if can_send else None)
         if not ready:
             busy.append(idle.pop() if idle else start())
-            # Sending lasts until the process reads, and a new one imports TensorFlow first: the
-            # next would start only then.
+            # A new process reads only after it has imported TensorFlow: sending here would
+            # delay the start of the next one.
             threading.Thread(target=_send, args=(busy[-1], job), daemon=True).start()
             job = next(jobs, None)
         for connection in ready:
@@ -75,8 +74,8 @@ def _exchange(
                 result = connection.recv()
             except (EOFError, ConnectionResetError):
                 raise UserError(
-                    "a process was killed, perhaps for want of memory. Run the program again: it "
-                    "goes on where it was; --num_processes=1 needs the least memory."
+                    "a process was killed, perhaps because memory ran out. The same command "
+                    "resumes; --num_processes=1 needs the least memory."
                 ) from None
             if result is None:
                 busy.remove(connection)
@@ -92,8 +91,8 @@ def _send(connection: Connection, job: Any) -> None:
         connection.send(job)
 
 
-def _serve(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
-    """Answers each job with its results, then None; or with the exception that ended it."""
+def _work(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
+    """Sends the results of each job, then None; or the exception that ended it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent acts
     try:
@@ -105,12 +104,12 @@ def _serve(connection: Connection, make_work: Callable[..., Work], arguments: tu
     except (UserError, OSError, tf.errors.OpError) as error:
         connection.send(error)
     except Exception as error:
-        traceback.print_exc()  # it would be lost on the way
+        traceback.print_exc()  # an exception loses its traceback in a pipe
         connection.send(error)
 
 
 def _end_with_parent() -> None:
-    """Else a process whose parent was killed would go on writing, beside the run that resumes."""
+    """Ends this process with its parent: it must not write beside a resumed run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
