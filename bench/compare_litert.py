@@ -8,7 +8,6 @@ quantisation: size, accuracy, how often the class is that of the float32 network
 difference of a logit, median CPU milliseconds of a request. The first row is the network itself.
 """
 
-import collections
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from ai_edge_litert.interpreter import Interpreter
 from albert_tf.records import features, task_table
 from albert_tf.train_config import Lengths
 from data_prep.task_data import glue, sequence_features
+from data_prep.task_data.task_source import TaskSplit
 from export import export_source, litert
 from export.export_source import Source
 
@@ -36,11 +36,12 @@ HEADER = (
 def read(source: Source) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The ids of the dev data, and its labels."""
     task = task_table.TASKS[TASK.value]
-    found = glue.read(glue.find(task, "dev", DATA_DIR.value), task, "dev").examples
+    split = TaskSplit(task=task, name="dev")
+    examples, _ = glue.read(split, glue.find_file(split, DATA_DIR.value))
     lengths = Lengths(max_seq_length=source.options.settings.max_seq_length)
     assert source.tokenizer
-    batch = sequence_features.arrays(found, source.tokenizer, task, lengths, collections.Counter())
-    labels = [task.labels.index(str(example.label)) for example in found]
+    batch, _ = sequence_features.encode(examples, source.tokenizer, task.kind, lengths)
+    labels = [task.labels.index(str(example.label)) for example in examples]
     return {name: x.astype(np.int32) for name, x in batch.items()}, np.array(labels)
 
 

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from albert_tf.records import task_table
 from data_prep.task_data import glue
+from data_prep.task_data.task_source import TaskSplit
 
 TASK = flags.DEFINE_enum("task", "mrpc", ["mrpc", "qqp", "rte", "wnli"], "a task of pairs")
 TRAIN_FILE = flags.DEFINE_string("train_file", None, "its tsv of train", required=True)
@@ -22,7 +23,8 @@ DEV_FILE = flags.DEFINE_string("dev_file", None, "its tsv of dev", required=True
 def read(path: str, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Shares of common words [N, 3] and labels [N]."""
     shares, labels = [], []
-    for example in glue.read(path, task_table.get(TASK.value), split).examples:
+    examples, _ = glue.read(TaskSplit(task=task_table.get(TASK.value), name=split), path)
+    for example in examples:
         first, second = (set(re.findall(r"\w+", text.lower())) for text in example.texts)
         common = len(first & second)
         shares.append([common / max(1, len(x)) for x in (first, second, first | second)])

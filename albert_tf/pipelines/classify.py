@@ -1,6 +1,5 @@
 """Classifies texts with a fine-tuned model: the quickest look at it."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -15,7 +14,7 @@ from albert_tf.tasks import finetuned_model, inference
 from albert_tf.tasks.finetuned_model import ConfigOverrides
 from albert_tf.tasks.predictions import Prediction
 from data_prep.task_data import sequence_features
-from data_prep.task_data.examples import Example
+from data_prep.task_data.task_source import Example
 
 
 def classify(
@@ -45,12 +44,11 @@ def classify(
     require(len(second_texts) == expected, "--second_text: give one for each --text.")
     columns = [texts, second_texts] if has_pairs else [texts]
     inputs: list[tuple[str, ...]] = list(zip(*columns, strict=True))
-    batch = sequence_features.arrays(
+    batch, _ = sequence_features.encode(
         [Example("", row, None) for row in inputs],
         finetuned_model.read_tokenizer(checkpoint, None),
-        task,
+        task.kind,
         model.config,
-        Counter(),
     )
     network, _ = task_evaluation.make_model(model.config, task)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)

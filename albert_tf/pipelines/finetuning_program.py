@@ -21,8 +21,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
 from data_prep.task_data import task_cache
-from data_prep.task_data.own_tables import Columns
-from data_prep.task_data.task_families import Source
+from data_prep.task_data.task_source import DataArguments, TaskSplit
 
 # The modes, and the split that each reads.
 MODES = {"train": "train", "eval": "dev", "predict": "test"}
@@ -33,7 +32,6 @@ class Arguments:
     """The arguments of the program, which makes flags of them.
 
     Attributes:
-        data_dir: folder into which the task was unpacked
         train_file: file of train, in place of --data_dir's
         dev_file: file of dev, in place of --data_dir's
         test_file: file of test, in place of --data_dir's
@@ -46,18 +44,14 @@ class Arguments:
         workdir: folder of the run
         cache_dir: of records; default: beside --workdir
         num_seeds: runs, in --workdir/seed-K
-        race_level: of race: middle, high or all
-        kind: own: or regression, multiple_choice
-        labels: own: in the order of their ids; default: as in train
         tpu: run on a TPU
         tpu_name: the TPU's name or address
     """
 
-    task: str = field(metadata={"help": f"{', '.join(task_table.TASKS)} or own"})
+    data: DataArguments
     mode: tuple[str, ...] = field(
         default=("train", "eval"), metadata={"help": f"several of {', '.join(MODES)}"}
     )
-    data_dir: str | None = None
     train_file: str | None = None
     dev_file: str | None = None
     test_file: str | None = None
@@ -70,10 +64,6 @@ class Arguments:
     cache_dir: str | None = None
     config: ConfigOverrides = field(default_factory=ConfigOverrides)
     num_seeds: int = field(default=1, metadata={"lower_bound": 1})
-    race_level: str = "all"
-    kind: str = "classification"
-    labels: tuple[str, ...] = ()
-    columns: Columns = field(default_factory=Columns)
     tpu: bool = False
     tpu_name: str = "local"
 
@@ -85,7 +75,7 @@ class Arguments:
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
             raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
         for mode in self.mode:
-            if not self.data_dir and not self.split_file(MODES[mode]):
+            if not self.data.source.data_dir and not self.split_file(MODES[mode]):
                 raise UserError(
                     f"--mode={mode} needs --{MODES[mode]}_file or --data_dir. Give one, or name "
                     "other modes."
@@ -100,14 +90,6 @@ class Arguments:
         """The splits that a mode reads: a file that is named is all of it."""
         split = MODES[mode]
         return (split,) if self.split_file(split) else task_table.split_halves(task.name, split)
-
-    def source(self, split: str) -> Source:
-        return Source(
-            data_dir=self.data_dir,
-            input_file=self.split_file(split),
-            level=self.race_level,
-            columns=self.columns,
-        )
 
     @property
     def cache_folder(self) -> str:
@@ -132,9 +114,9 @@ def run(arguments: Arguments) -> None:
     strategy = devices.choose_strategy(tpu=arguments.tpu_name if arguments.tpu else None)
     with multi_worker.together(strategy):
         # The runs themselves compare all other arguments.
-        names = ("task", "mode", "num_seeds", "checkpoint")
+        names = ("mode", "num_seeds", "checkpoint")
         values = {f"--{name}": getattr(arguments, name) for name in names}
-        multi_worker.check_same(strategy, values)
+        multi_worker.check_same(strategy, {"--task": arguments.data.task, **values})
         if task is not None and config is not None:
             is_done = _train(arguments, task, strategy, config, initial)
             if not is_done:
@@ -148,20 +130,19 @@ def run(arguments: Arguments) -> None:
 
 def _find_task(arguments: Arguments) -> Task | None:
     """The task; None if it is the user's own and the checkpoint has it."""
-    if arguments.task != task_table.OWN:
-        return task_table.get(arguments.task)
-    has_labels = arguments.labels or arguments.kind != task_table.CLASSIFICATION
-    if "train" not in arguments.mode and not has_labels:
+    data = arguments.data
+    has_labels = data.labels or data.kind != task_table.CLASSIFICATION
+    if data.task == task_table.OWN and "train" not in arguments.mode and not has_labels:
         return None
-    return task_cache.own_task(arguments.kind, arguments.source("train"), arguments.labels)
+    return task_cache.make_task(data, arguments.train_file)
 
 
 def _prepare(
-    arguments: Arguments, task: Task, split: str, config: FinetuneConfig, tokenizer: Tokenizer
+    arguments: Arguments, task: Task, name: str, config: FinetuneConfig, tokenizer: Tokenizer
 ) -> TaskDataset:
-    source, cache = arguments.source(split), arguments.cache_folder
-    folder = task_cache.prepare(task, split, source, tokenizer, cache, lengths=config)
-    return task_dataset.read(folder)
+    path, source = arguments.split_file(name), arguments.data.source
+    split = TaskSplit(task=task, name=name, input_file=path, source=source)
+    return task_dataset.read(task_cache.prepare(split, tokenizer, arguments.cache_folder, config))
 
 
 def _train(
@@ -177,7 +158,7 @@ def _train(
     )
     # All splits are prepared now: a mistake in the last file must not appear after the training.
     splits = [split for mode in arguments.mode for split in arguments.splits(task, mode)]
-    splits += ["dev"] if arguments.data_dir or arguments.dev_file else []
+    splits += ["dev"] if arguments.data.source.data_dir or arguments.dev_file else []
     datasets = {
         split: _prepare(arguments, task, split, config, tokenizer)
         for split in dict.fromkeys(splits)
@@ -202,9 +183,9 @@ def _evaluate(
     path = arguments.checkpoint or workdir
     model = finetuned_model.read_finetuned(path, task, arguments.config)
     # The user's own labels are in the run; of published tasks, a model of another may predict one.
-    if arguments.task == task_table.OWN or task is None:
+    if arguments.data.task == task_table.OWN or task is None:
         task = model.task
-    if arguments.labels and arguments.labels != model.task.labels:
+    if arguments.data.labels and arguments.data.labels != model.task.labels:
         known = ",".join(model.task.labels)
         raise UserError(f"--labels: the model has {known}. Name these, or leave --labels out.")
     tokenizer = finetuned_model.read_tokenizer(model.checkpoint, arguments.vocabulary)

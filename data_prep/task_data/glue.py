@@ -1,19 +1,18 @@
-"""The nine tasks of GLUE and its diagnostic, from the official tsv files as they are.
+"""Reads the official tsv files of GLUE's nine tasks and its diagnostic.
 
-The files have their ways: quotation marks that nothing closes, byte order marks, rows that end too
-soon. CoLA alone has no header in train and dev.
+They have unbalanced quotation marks, byte order marks and truncated rows. Only CoLA's train and dev
+files have no header.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.records.task_table import Task
-from data_prep.task_data import examples, table_files
-from data_prep.task_data.examples import Example, Found
+from data_prep.task_data import table_files, task_source
+from data_prep.task_data.task_source import Example, TaskSplit
 
 _FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
@@ -25,16 +24,16 @@ _MNLI_FILES = {
 }
 
 
-class Source(NamedTuple):
-    """Where a task lies.
+class Layout(NamedTuple):
+    """The files and columns of a task.
 
     Attributes:
         folder: of its files.
         texts: the column of the text, or of both.
         label: the column of the label; test files have none.
         id: the column that numbers the rows of a test file.
-        files: the name of each split's file.
-        headerless: of splits without a header, the places of the texts and of the label.
+        files: {split: name of its file}.
+        headerless: {split without a header: the indices of the columns of texts and label}.
     """
 
     folder: str
@@ -45,72 +44,67 @@ class Source(NamedTuple):
     headerless: Mapping[str, list[int]] = {}
 
 
-SOURCES = {
-    "cola": Source("CoLA", texts=("sentence",), headerless={"train": [3, 1], "dev": [3, 1]}),
-    "sst-2": Source("SST-2", texts=("sentence",)),
-    "mrpc": Source("MRPC", texts=("#1 String", "#2 String"), label="Quality"),
-    "sts-b": Source("STS-B", label="score"),
-    "qqp": Source("QQP", texts=("question1", "question2"), label="is_duplicate", id="id"),
-    "mnli": Source("MNLI", label="gold_label", files=_MNLI_FILES),
-    "qnli": Source("QNLI", texts=("question", "sentence")),
-    "rte": Source("RTE"),
-    "wnli": Source("WNLI"),
-    "ax": Source("diagnostic", files={"test": "diagnostic.tsv"}),
+LAYOUTS = {
+    "cola": Layout("CoLA", texts=("sentence",), headerless={"train": [3, 1], "dev": [3, 1]}),
+    "sst-2": Layout("SST-2", texts=("sentence",)),
+    "mrpc": Layout("MRPC", texts=("#1 String", "#2 String"), label="Quality"),
+    "sts-b": Layout("STS-B", label="score"),
+    "qqp": Layout("QQP", texts=("question1", "question2"), label="is_duplicate", id="id"),
+    "mnli": Layout("MNLI", label="gold_label", files=_MNLI_FILES),
+    "qnli": Layout("QNLI", texts=("question", "sentence")),
+    "rte": Layout("RTE"),
+    "wnli": Layout("WNLI"),
+    "ax": Layout("diagnostic", files={"test": "diagnostic.tsv"}),
 }
 
 
-def find(task: Task, split: str, data_dir: str) -> str:
-    """The file of a split, in the task's folder of `data_dir` or in `data_dir` itself.
+def find_file(split: TaskSplit, data_dir: str) -> str:
+    """Returns the path of a split in the task's folder of `data_dir`, or in `data_dir` itself.
 
     Raises:
         UserError: there is no such split, or no such file.
     """
-    source = SOURCES[task.name]
-    if split not in source.files:
-        raise UserError(f"{task.name} has no split {split!r}. It has {', '.join(source.files)}.")
-    name = source.files[split]
-    for folder in (os.path.join(data_dir, source.folder), data_dir):
+    task, layout = split.task.name, LAYOUTS[split.task.name]
+    if split.name not in layout.files:
+        raise UserError(f"{task} has no split {split.name!r}. It has {', '.join(layout.files)}.")
+    name = layout.files[split.name]
+    for folder in (os.path.join(data_dir, layout.folder), data_dir):
         if tf.io.gfile.exists(path := os.path.join(folder, name)):
             return path
     raise UserError(
-        f"--data_dir: {data_dir} holds no {source.folder}/{name}. "
+        f"--data_dir: {data_dir} holds no {layout.folder}/{name}. "
         "Name the folder into which GLUE was unpacked."
     )
 
 
-def read(path: str, task: Task, split: str) -> Found:
-    """The examples of one file.
+def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
+    """Reads a file; returns its examples and the number of rows that were skipped.
 
-    Rows of train and dev that are too short are left out and counted, as in the published code
-    (QQP has some). None of test is: a leaderboard wants them all, so what is missing is empty.
+    Rows of train and dev with too few fields are skipped, as in the published code (QQP has some).
+    Of test none is, as a leaderboard needs them all: fields that are missing are empty.
 
     Raises:
         UserError: a missing column, or an unknown label.
     """
-    source = SOURCES[task.name]
+    layout = LAYOUTS[split.task.name]
     # One row at a time: MNLI's hold two parses of each sentence.
-    table = table_files.read_tsv(path)
-    if split.startswith("test"):
-        return Found(_read_unlabelled(path, source, table), 0)
-    places = source.headerless.get(split)
-    if places is None:
-        places = table_files.find_columns(next(table)[1], [*source.texts, source.label], path)
-    parse_label = examples.make_parse_label(task)
-    found, num_skipped = [], 0
-    for number, (line, fields) in enumerate(table):
-        if len(fields) <= max(places):
+    rows = table_files.read_tsv(path)
+    columns = layout.headerless.get(split.name)
+    if split.is_test or columns is None:
+        names = [*layout.texts, layout.id if split.is_test else layout.label]
+        columns = table_files.find_columns(next(rows)[1], names, path)
+    num_fields = max(columns) + 1
+    parse_label = task_source.make_parse_label(split.task)
+    examples, num_skipped = [], 0
+    for number, (line, fields) in enumerate(rows):
+        if split.is_test:
+            padded = [*fields, *[""] * (num_fields - len(fields))]
+            *texts, name = (padded[column] for column in columns)
+            examples.append(Example(name, tuple(texts), None))
+        elif len(fields) < num_fields:
             num_skipped += 1
-            continue
-        *texts, label = (fields[place] for place in places)
-        found.append(Example(str(number), tuple(texts), parse_label(label, f"{path}, line {line}")))
-    return Found(found, num_skipped)
-
-
-def _read_unlabelled(path: str, source: Source, table: Iterator[table_files.Row]) -> list[Example]:
-    places = table_files.find_columns(next(table)[1], [source.id, *source.texts], path)
-    found = []
-    for _, fields in table:
-        padded = [*fields, *[""] * (1 + max(places) - len(fields))]
-        name, *texts = (padded[place] for place in places)
-        found.append(Example(name, tuple(texts), None))
-    return found
+        else:
+            *texts, text = (fields[column] for column in columns)
+            label = parse_label(text, f"{path}, line {line}")
+            examples.append(Example(str(number), tuple(texts), label))
+    return examples, num_skipped

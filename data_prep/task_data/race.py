@@ -1,4 +1,4 @@
-"""RACE from its official folders: `RACE/dev/high/123.txt` is a passage with its questions."""
+"""Reads RACE's official folders: `RACE/dev/high/123.txt` is a passage with its questions."""
 
 import os
 import re
@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records.task_table import Task
-from data_prep.task_data import examples, table_files
-from data_prep.task_data.examples import Example, Found
+from data_prep.task_data import table_files, task_source
+from data_prep.task_data.task_source import Example, TaskSplit
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")
@@ -18,57 +18,52 @@ SPLITS = ("train", "dev", "test")
 _JOINED = "all.txt"
 
 
-def find(split: str, data_dir: str, level: str) -> list[str]:
-    """The files of a split in `data_dir`, or in `data_dir`/RACE.
-
-    Args:
-        split: train, dev or test.
-        data_dir: the folder.
-        level: of the schools, middle or high, or all.
+def find_files(split: TaskSplit, data_dir: str) -> list[str]:
+    """Returns the paths of a split in `data_dir`/RACE, or in `data_dir` itself.
 
     Raises:
-        UserError: no such split or level, or no such files.
+        UserError: no such split or level of schools, or no such files.
     """
-    for name, value, known in (("split", split, SPLITS), ("level", level, LEVELS)):
+    level = split.source.race_level
+    for name, value, known in (("split", split.name, SPLITS), ("level", level, LEVELS)):
         if value not in known:
             raise UserError(f"race has no {name} {value!r}. It has {', '.join(known)}.")
-    return [path for part in LEVELS[level] for path in _find_level(split, data_dir, part)]
+    return [path for part in LEVELS[level] for path in _find_level(split.name, data_dir, part)]
 
 
 def _find_level(split: str, data_dir: str, level: str) -> list[str]:
     for root in (os.path.join(data_dir, "RACE"), data_dir):
         folder = os.path.join(root, split, level)
-        found = sorted(tf.io.gfile.glob(os.path.join(folder, "*.txt")))
+        paths = sorted(tf.io.gfile.glob(os.path.join(folder, "*.txt")))
         joined = os.path.join(folder, _JOINED)
-        if found:
-            return [path for path in found if path != joined] or [joined]
+        if paths:
+            return [path for path in paths if path != joined] or [joined]
     raise UserError(
         f"--data_dir: {data_dir} holds no RACE/{split}/{level}/*.txt. "
         "Name the folder into which RACE was unpacked."
     )
 
 
-def read(paths: Sequence[str], task: Task) -> Found:
-    """The questions of these files: texts are the passage and its four endings.
+def read(paths: Sequence[str], task: Task) -> list[Example]:
+    """Reads the questions of files; texts are the passage and the ending of each choice.
 
     Raises:
-        UserError: a passage is not as it should be.
+        UserError: a passage is not of RACE's form.
     """
-    return Found([example for path in paths for example in _read_file(path, task)], 0)
+    return [example for path in paths for example in _read_file(path, task)]
 
 
-def level_of(path: str) -> str:
-    """The level of a file, which is the name of its folder; none in a folder of another name."""
+def level_from_path(path: str) -> str:
+    """Returns the level of a file: the name of its folder, or "" if that is not a level."""
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
     return folder if folder in LEVELS["all"] else ""
 
 
-def ending(question: str, option: str) -> str:
-    """The question with the option in its blank, else after it, as published.
+def fill_blank(question: str, option: str) -> str:
+    """Returns the question with the option in each blank, or after it if there is no blank.
 
-    The published code puts the option in place of every underscore; a blank drawn with several
-    would repeat it. None of the 46,000 questions that were counted has such a blank, so nothing is
-    lost by filling each blank once.
+    The published code replaces every single underscore, which would repeat the option in a blank of
+    several. None of the 46,000 questions counted has such a blank, so the result is the same.
     """
     if "_" in question:
         return re.sub("_+", lambda _: option, question)
@@ -76,46 +71,45 @@ def ending(question: str, option: str) -> str:
 
 
 def _read_file(path: str, task: Task) -> Iterator[Example]:
-    level = level_of(path)
-    parse_label = examples.make_parse_label(task)
+    level = level_from_path(path)
+    parse_label = task_source.make_parse_label(task)
     for line, passage in table_files.read_json_lines(path):
-        where = f"{path}, line {line}"
-        article, questions, options, answers = _fields(passage, where)
+        article, questions, options, answers = _check_fields(passage, f"{path}, line {line}")
         base = os.path.basename(path)
         name = str(passage.get("id", base if line == 1 else f"{base}:{line}"))
-        # Scores by level read it from the id.
+        # The level is read from the id when predictions are scored by level.
         name = name if name.startswith(LEVELS["all"]) else level + name
         for i, (question, choices) in enumerate(zip(questions, options, strict=True)):
-            here = f"{where}, question {i + 1}"
+            place = f"{path}, line {line}, question {i + 1}"
             if len(choices) != len(task.labels):
                 raise UserError(
-                    f"{here}: {len(choices)} options, but {task.name} has {len(task.labels)}."
+                    f"{place}: {len(choices)} options, but {task.name} has {len(task.labels)}."
                 )
-            endings = (ending(question, choice) for choice in choices)
-            label = parse_label(answers[i], here) if answers else None
+            endings = (fill_blank(question, choice) for choice in choices)
+            label = parse_label(answers[i], place) if answers else None
             yield Example(f"{name}-{i}", (article, *endings), label)
 
 
-def _fields(passage: dict[str, Any], where: str) -> tuple[str, list, list, list]:
+def _check_fields(passage: dict[str, Any], place: str) -> tuple[str, list, list, list]:
     for field in ("article", "questions", "options"):
         if field not in passage:
-            raise UserError(f"{where}: there is no {field!r}, so this is no passage of RACE.")
+            raise UserError(f"{place}: there is no {field!r}, so this is no passage of RACE.")
     article, questions, options = passage["article"], passage["questions"], passage["options"]
-    # Those of a leaderboard's test are kept secret.
-    answers = passage.get("answers", [])
+    answers = passage.get("answers", [])  # test files may lack them
     if not (
         isinstance(article, str)
-        and all(map(_is_texts, (questions, answers)))
+        and _is_texts(questions)
+        and _is_texts(answers)
         and isinstance(options, list)
         and all(map(_is_texts, options))
     ):
         raise UserError(
-            f"{where}: this is not of the form of RACE: article is a text, questions and answers "
+            f"{place}: this is not of the form of RACE: article is a text, questions and answers "
             "are lists of texts, options is a list of such lists."
         )
     if len(options) != len(questions) or (answers and len(answers) != len(questions)):
         raise UserError(
-            f"{where}: {len(questions)} questions, but {len(options)} lists of options "
+            f"{place}: {len(questions)} questions, but {len(options)} lists of options "
             f"and {len(answers)} answers."
         )
     return article, questions, options, answers

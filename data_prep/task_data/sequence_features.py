@@ -1,10 +1,12 @@
-"""Texts to the records of classification, regression and multiple choice."""
+"""Makes the records of classification, regression and multiple choice from texts.
+
+N examples, C choices, S tokens of a sequence.
+"""
 
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,152 +16,119 @@ from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 from data_prep.pretraining_data import documents, record_writer
-from data_prep.task_data.examples import Example, Label
+from data_prep.task_data.task_source import Example, Label
 
 _BATCH = 256  # examples to encode and to serialise at once
 
-
-class Written(NamedTuple):
-    """What a writer of records made.
-
-    Attributes:
-        num_records: in the file.
-        settings: the lengths that it took, for the manifest.
-        statistics: counts, for the manifest.
-    """
-
-    num_records: int
-    settings: Mapping[str, Any]
-    statistics: Mapping[str, Any]
-
-
-class _Sequence(NamedTuple):
-    """What one row of ids is made of; `second` is None for a text alone."""
-
-    first: Sequence[int]
-    second: Sequence[int] | None
+Tokens = Sequence[int]
+_Texts = tuple[Tokens, ...]  # one or two
 
 
 def write(
     examples: Sequence[Example], tokenizer: Tokenizer, folder: str, *, task: Task, lengths: Lengths
-) -> Written:
+) -> dict[str, int]:
     """Writes `records.tfrecord` and `examples.jsonl` in the order of the examples.
+
+    Returns:
+        The counts that `encode` returns, summed.
 
     Raises:
         UserError: the lengths leave no room for a passage.
     """
-    counts = Counter(truncated=0)
-    if task.kind == task_table.MULTIPLE_CHOICE:
-        counts["truncated_endings"] = 0
     token_lengths.check(lengths, task.kind)
-    serialized = _serialize(examples, tokenizer, task, lengths, counts)
-    record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialized)
+    counts: Counter[str] = Counter()
+
+    def serialize() -> Iterator[bytes]:
+        with documents.progress_bar(len(examples), unit=" examples", description="tokens") as bar:
+            for i in range(0, len(examples), _BATCH):
+                batch = examples[i : i + _BATCH]
+                inputs, batch_counts = encode(batch, tokenizer, task.kind, lengths)
+                counts.update(batch_counts)
+                labels = {features.LABEL_IDS: _label_ids(batch, task)}
+                yield from record_writer.serialize({**inputs, **labels})
+                bar.update(len(batch))
+
+    record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
     with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
         for example in examples:
             line = {"id": example.id, "label": example.label}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return Written(len(examples), token_lengths.select(lengths, task.kind), counts)
+    return dict(counts)
 
 
-def _serialize(
-    examples: Sequence[Example],
-    tokenizer: Tokenizer,
-    task: Task,
-    lengths: Lengths,
-    counts: Counter[str],
-) -> Iterator[bytes]:
-    """Yields the records, and adds to `counts`."""
-    with documents.progress_bar(len(examples), unit=" examples", description="tokens") as bar:
-        for i in range(0, len(examples), _BATCH):
-            batch = examples[i : i + _BATCH]
-            inputs = arrays(batch, tokenizer, task, lengths, counts)
-            yield from record_writer.serialize(
-                {**inputs, features.LABEL_IDS: _label_ids(batch, task)}
-            )
-            bar.update(len(batch))
+def encode(
+    examples: Sequence[Example], tokenizer: Tokenizer, kind: str, lengths: Lengths
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Encodes examples of a kind of task.
 
-
-def arrays(
-    batch: Sequence[Example],
-    tokenizer: Tokenizer,
-    task: Task,
-    lengths: Lengths,
-    counts: Counter[str],
-) -> dict[str, np.ndarray]:
-    """What a model reads of a batch, [N, S] each, or [N, C * S] of C choices; adds to `counts`."""
+    Returns:
+        The features that a model reads, [N, S] each, or [N, C * S] of multiple choice, and the
+        number of truncated examples, of multiple choice also of those with a truncated ending.
+    """
     # Many questions share a passage.
-    texts = list(dict.fromkeys(text for example in batch for text in example.texts))
+    texts = list(dict.fromkeys(text for example in examples for text in example.texts))
     ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
-    sequences = _ASSEMBLE[task.kind](batch, ids, lengths, counts)
-    found = _arrays(sequences, tokenizer, lengths.max_seq_length)
-    return {name: array.reshape(len(batch), -1) for name, array in found.items()}
+    rows = [[ids[text] for text in example.texts] for example in examples]
+    sequences, counts = _TRUNCATE[kind](rows, lengths)
+    arrays = _make_arrays(sequences, tokenizer, lengths.max_seq_length)
+    return {name: array.reshape(len(rows), -1) for name, array in arrays.items()}, counts
 
 
-def cut_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:
-    """How many tokens each of two texts keeps if together they have no more than `room`.
+def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:
+    """Returns how many tokens two texts keep, so that together they have at most `room`.
 
     The longer one loses its last token, the second if they are equal, until they fit: as published,
-    but computed at once.
+    but in closed form.
     """
     first = min(num_first, max(room - num_second, (room + 1) // 2))
     return first, min(num_second, room - first)
 
 
-def _pairs(
-    batch: Sequence[Example],
-    ids: Mapping[str, Sequence[int]],
-    lengths: Lengths,
-    counts: Counter[str],
-) -> list[_Sequence]:
-    """One text or two, cut at the end."""
-    sequences = []
-    for example in batch:
-        first, *rest = (ids[text] for text in example.texts)
+def _truncate_texts(
+    rows: Sequence[Sequence[Tokens]], lengths: Lengths
+) -> tuple[list[_Texts], dict[str, int]]:
+    """One text or two, which lose their ends."""
+    sequences: list[_Texts] = []
+    num_truncated = 0
+    for first, *rest in rows:
         room = lengths.max_seq_length - 2 - len(rest)
-        if not rest:
-            sequences.append(_Sequence(first[:room], None))
-            counts["truncated"] += len(first) > room
-            continue
-        num_first, num_second = cut_pair(len(first), len(rest[0]), room)
-        sequences.append(_Sequence(first[:num_first], rest[0][:num_second]))
-        counts["truncated"] += len(first) + len(rest[0]) > room
-    return sequences
+        num_first, num_second = truncate_pair(len(first), sum(map(len, rest)), room)
+        sequences.append((first[:num_first], *(second[:num_second] for second in rest)))
+        num_truncated += num_first + num_second < len(first) + sum(map(len, rest))
+    return sequences, {"truncated": num_truncated}
 
 
-def _choices(
-    batch: Sequence[Example],
-    ids: Mapping[str, Sequence[int]],
-    lengths: Lengths,
-    counts: Counter[str],
-) -> list[_Sequence]:
+def _truncate_choices(
+    rows: Sequence[Sequence[Tokens]], lengths: Lengths
+) -> tuple[list[_Texts], dict[str, int]]:
     """The passage with each ending. Endings lose their beginnings, then the passage its end."""
     room = lengths.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
-    sequences = []
-    for example in batch:
-        passage, *endings = (ids[text] for text in example.texts)
+    sequences: list[_Texts] = []
+    counts = {"truncated": 0, "truncated_endings": 0}
+    for passage, *endings in rows:
         kept = [ending[-lengths.max_qa_length :] for ending in endings]
-        sequences += [_Sequence(passage[: room - len(ending)], ending) for ending in kept]
+        sequences += [(passage[: room - len(ending)], ending) for ending in kept]
         counts["truncated"] += len(passage) + max(map(len, kept)) > room
         counts["truncated_endings"] += max(map(len, endings)) > lengths.max_qa_length
-    return sequences
+    return sequences, counts
 
 
-_ASSEMBLE = {
-    task_table.CLASSIFICATION: _pairs,
-    task_table.REGRESSION: _pairs,
-    task_table.MULTIPLE_CHOICE: _choices,
+_TRUNCATE = {
+    task_table.CLASSIFICATION: _truncate_texts,
+    task_table.REGRESSION: _truncate_texts,
+    task_table.MULTIPLE_CHOICE: _truncate_choices,
 }
 
 
-def _arrays(
-    sequences: Sequence[_Sequence], tokenizer: Tokenizer, max_seq_length: int
+def _make_arrays(
+    sequences: Sequence[_Texts], tokenizer: Tokenizer, max_seq_length: int
 ) -> dict[str, np.ndarray]:
-    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]: [N, S] each."""
+    """Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]: [N, S] or [N * C, S] each."""
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     ids = np.full((len(sequences), max_seq_length), tokenizer.pad_id, np.int32)
     sizes = np.zeros((len(sequences), 2, 1), np.int32)
-    for row, size, (first, second) in zip(ids, sizes, sequences, strict=True):
-        tokens = [cls, *first, sep, *((*second, sep) if second is not None else ())]
+    for row, size, (first, *rest) in zip(ids, sizes, sequences, strict=True):
+        tokens = [cls, *first, sep, *(token for second in rest for token in (*second, sep))]
         row[: len(tokens)] = tokens
         size[:, 0] = len(first) + 2, len(tokens)
     place = np.arange(max_seq_length)
@@ -171,10 +140,9 @@ def _arrays(
     }
 
 
-def _label_ids(batch: Sequence[Example], task: Task) -> np.ndarray:
-    """[N, 1]; 0 where there is no label."""
+def _label_ids(examples: Sequence[Example], task: Task) -> np.ndarray:
+    """Returns [N, 1]; 0 where there is no label."""
     if task.kind == task_table.REGRESSION:
-        return np.array([[example.label or 0.0] for example in batch], np.float32)
-    ids: dict[Label | None, int] = {None: 0}
-    ids.update((label, i) for i, label in enumerate(task.labels))
-    return np.array([[ids[example.label]] for example in batch], np.int32)
+        return np.array([[example.label or 0.0] for example in examples], np.float32)
+    ids: Mapping[Label | None, int] = {None: 0, **{x: i for i, x in enumerate(task.labels)}}
+    return np.array([[ids[example.label]] for example in examples], np.int32)

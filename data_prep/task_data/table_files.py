@@ -1,4 +1,4 @@
-"""Rows of tables: tsv, csv and JSON lines. A UTF-8 byte order mark is no part of the text."""
+"""Reads rows of tsv, csv and JSON lines in UTF-8, with or without a byte order mark."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1
 
-# The number of the line, and the fields.
+# (number of the line, fields)
 Row = tuple[int, Sequence[str]]
 
 
@@ -23,41 +23,44 @@ class Table(NamedTuple):
 
     Attributes:
         columns: their names.
-        rows: the number of the line, and the values by column.
+        rows: (number of the line, {column: value}).
     """
 
     columns: list[str]
     rows: Iterator[tuple[int, dict[str, str]]]
 
 
-def read_text(path: str) -> str:
-    """The text of a file.
+def read_table(path: str) -> Table:
+    """Reads a table with a header, or JSON lines.
 
     Raises:
-        UserError: there is none, it is empty or not UTF-8 (names the line).
+        UserError: the suffix is not that of a known format, or the file is not of its format.
     """
-    content = files.read_bytes(path, "data")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}, line {line}: this is not UTF-8. Convert the file (iconv -t UTF-8)."
-        ) from None
-    if not text.strip():
-        raise UserError(f"{path} is empty. Give a file with examples.")
-    return text
+    suffix = os.path.splitext(path)[1]
+    if suffix not in FORMATS:
+        raise UserError(f"{path}: its name must end with one of {', '.join(FORMATS)}.")
+    return FORMATS[suffix](path)
 
 
-def read_lines(path: str) -> list[str]:
-    """The lines of a file. A line feed ends one, and nothing else does: texts may hold U+2028."""
-    lines = read_text(path).removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
+def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> list[int]:
+    """Returns the indices of the columns with these names.
+
+    Raises:
+        UserError: one is missing.
+    """
+    for name in names:
+        if name not in columns:
+            raise missing_column(name, columns, path)
+    return [columns.index(name) for name in names]
+
+
+def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
+    return UserError(f"{place}: there is no column {name!r}. It has {', '.join(columns)}.")
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the number of each line that is not blank, and its object."""
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -73,14 +76,14 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields rows of tab-separated values. A quotation mark is a character like any other."""
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         yield number, line.split("\t")
 
 
-def read_csv(path: str) -> Iterator[Row]:
+def _read_csv(path: str) -> Iterator[Row]:
     """Yields rows of comma-separated values, with the number of their last line."""
     csv.field_size_limit(_MAX_FIELD_SIZE)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
     try:
         for fields in reader:
             yield reader.line_num, fields
@@ -88,35 +91,28 @@ def read_csv(path: str) -> Iterator[Row]:
         raise UserError(f"{path}, line {reader.line_num}: this is not csv: {error}.") from None
 
 
-def find_columns(columns: Sequence[str], wanted: Sequence[str], path: str) -> list[int]:
-    """Where among `columns` the wanted ones are.
-
-    Raises:
-        UserError: one is missing.
-    """
-    for column in wanted:
-        if column not in columns:
-            raise no_column(column, columns, path)
-    return [columns.index(column) for column in wanted]
+def _read_lines(path: str) -> list[str]:
+    """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
+    lines = _read_text(path).removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
 
 
-def no_column(column: str, columns: Sequence[str], where: str) -> UserError:
-    return UserError(f"{where}: there is no column {column!r}. It has {', '.join(columns)}.")
+def _read_text(path: str) -> str:
+    content = files.read_bytes(path, "data")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}, line {line}: this is not UTF-8. Convert the file (iconv -t UTF-8)."
+        ) from None
+    if not text.strip():
+        raise UserError(f"{path} is empty. Give a file with examples.")
+    return text
 
 
-def read_table(path: str) -> Table:
-    """Reads a table with a header, or JSON lines.
-
-    Raises:
-        UserError: the suffix is not that of a known format, or the file is not of it.
-    """
-    suffix = os.path.splitext(path)[1]
-    if suffix not in FORMATS:
-        raise UserError(f"{path}: its name must end with one of {', '.join(FORMATS)}.")
-    return FORMATS[suffix](path)
-
-
-def _with_header(rows: Iterator[Row], path: str) -> Table:
+def _name_fields(rows: Iterator[Row], path: str) -> Table:
+    """Returns a table whose header is the first row that is not blank."""
     header = next((fields for _, fields in rows if any(fields)), None)
     if header is None:
         raise UserError(f"{path} has no header. Put the names of the columns in its first line.")
@@ -124,7 +120,7 @@ def _with_header(rows: Iterator[Row], path: str) -> Table:
     if count > 1:
         raise UserError(f"{path}: {count} columns are called {name!r}. Give each its own name.")
 
-    def named() -> Iterator[tuple[int, dict[str, str]]]:
+    def name_rows() -> Iterator[tuple[int, dict[str, str]]]:
         for line, fields in rows:
             if not any(fields):
                 continue  # a blank line
@@ -134,26 +130,23 @@ def _with_header(rows: Iterator[Row], path: str) -> Table:
                 )
             yield line, dict(zip(header, fields, strict=True))
 
-    return Table(list(header), named())
+    return Table(list(header), name_rows())
 
 
-def _json_table(path: str) -> Table:
+def _read_json_table(path: str) -> Table:
     objects = list(read_json_lines(path))
-    rows = (
-        (line, {name: _to_text(value, f"{path}, line {line}: {name!r}") for name, value in row})
-        for line, row in ((line, value.items()) for line, value in objects)
-    )
+    rows = ((line, {name: _to_text(x) for name, x in row.items()}) for line, row in objects)
     return Table(list(objects[0][1]), rows)
 
 
-def _to_text(value: Any, what: str) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 FORMATS = {
-    ".tsv": lambda path: _with_header(read_tsv(path), path),
-    ".csv": lambda path: _with_header(read_csv(path), path),
-    ".jsonl": _json_table,
+    ".tsv": lambda path: _name_fields(read_tsv(path), path),
+    ".csv": lambda path: _name_fields(_read_csv(path), path),
+    ".jsonl": _read_json_table,
 }

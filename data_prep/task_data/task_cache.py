@@ -1,11 +1,11 @@
-"""A split of a task to a folder of records, in a cache: nothing is made twice.
+"""Makes task datasets in a cache, each of them once.
 
-A prepared folder, `<task>-<split>-<hash of all that it is made of>`, holds
+A task dataset is a folder, `<task>-<split>-<hash of all that its records depend on>`, of
 
     records.tfrecord    the features, in the order of the file
     examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
-    windows.npz         of spans alone, see `data_prep.task_data.squad`
+    windows.npz         of spans only, see `data_prep.task_data.squad`
 """
 
 import contextlib
@@ -15,10 +15,11 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -26,29 +27,45 @@ from albert_tf.records import manifest, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
-from data_prep.task_data import own_tables, race
-from data_prep.task_data.task_families import FAMILIES, Source
+from data_prep.task_data import glue, own_tables, race, sequence_features, squad
+from data_prep.task_data.task_source import SPLITS, DataArguments, TaskSplit
 
-SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
-# A new number makes every folder anew: to be counted up when records of the same files change.
+# Part of the hash: to be increased when records of the same files change.
 _FORMAT = 1
 
 
-def prepare(
-    task: Task,
-    split: str,
-    source: Source,
-    tokenizer: Tokenizer,
-    cache_dir: str,
-    *,
-    lengths: Lengths,
-) -> str:
-    """Makes the records of a split, or finds them, and prints one line about them.
+class Family(NamedTuple):
+    """Tasks whose files are read, and whose records are written, in the same way.
+
+    Attributes:
+        find_files: (split, data_dir) -> paths.
+        read: (split, paths) -> examples, number of rows skipped.
+        write: (split, examples, tokenizer, folder, lengths) -> number of records, statistics.
+    """
+
+    find_files: Callable[[TaskSplit, str], list[str]]
+    read: Callable[[TaskSplit, Sequence[str]], tuple[Sequence[Any], int]]
+    write: Callable[
+        [TaskSplit, Sequence[Any], Tokenizer, str, Lengths], tuple[int, Mapping[str, int]]
+    ]
+
+
+def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
+    """Returns the task that the arguments name; the user's own is of `own_tables.make_task`.
+
+    Raises:
+        UserError: there is no such task, or its arguments disagree.
+    """
+    if arguments.task == task_table.OWN:
+        return own_tables.make_task(arguments, train_file)
+    return task_table.get(arguments.task)
+
+
+def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:
+    """Makes the task dataset of a split, unless the cache has it.
 
     Args:
-        task: one of `task_table.TASKS`, or what `own_task` makes.
-        split: one of `SPLITS`.
-        source: of the files.
+        split: of a task.
         tokenizer: of the model that will read the records.
         cache_dir: gets the folder; it is made if need be.
         lengths: in tokens.
@@ -59,120 +76,169 @@ def prepare(
     Raises:
         UserError: there are no such files, or something in them is wrong.
     """
-    paths = _find(task, split, source)
-    identity = _identity(task, split, source, paths, tokenizer=tokenizer, lengths=lengths)
-    folder = os.path.join(cache_dir, f"{task.name}-{split}-{_hash(identity)}")
-    if _is_whole(folder):
-        print(f"{task.name} {split}: {folder} is there already.")
+    task = split.task
+    paths = _find_files(split)
+    identity = _describe_records(split, paths, tokenizer, lengths)
+    name = f"{task.name}-{split.name}-{_sha256(json.dumps(identity, sort_keys=True).encode())[:16]}"
+    folder = os.path.join(cache_dir, name)
+    if _is_complete(folder):
+        logging.info(f"{task.name} {split.name}: {folder} is there already.")
         return folder
-    examples, num_skipped = FAMILIES[task.name].read(paths, task, split, source.columns)
-    _check(examples, paths)
-    with _making(folder) as temporary:
-        written = FAMILIES[task.name].write(examples, tokenizer, temporary, task, split, lengths)
-        counts = {"examples": len(examples), "skipped_rows": num_skipped, **written.statistics}
-        header: dict[str, Any] = {"task": task.name, "kind": task.kind, "labels": list(task.labels)}
-        if (
-            task.name == task_table.OWN and task.has_pairs is not None
-        ):  # of others the table says it
-            header |= {"has_pairs": task.has_pairs}
+    family = FAMILIES[task.name]
+    examples, num_skipped = family.read(split, paths)
+    _check_ids(examples, paths)
+    with _new_folder(folder) as temporary:
+        num_records, statistics = family.write(split, examples, tokenizer, temporary, lengths)
+        statistics = {"examples": len(examples), "skipped_rows": num_skipped, **statistics}
+        settings: dict[str, Any] = {"task": task.name, "kind": task.kind}
+        settings["labels"] = list(task.labels)
+        if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
+            settings["has_pairs"] = task.has_pairs
         contents = {
-            "settings": {**header, "split": split, **written.settings},
+            "settings": settings
+            | {"split": split.name, **token_lengths.select(lengths, task.kind)},
             "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-            "files": {task_dataset.RECORDS: written.num_records},
-            "statistics": counts,
+            "files": {task_dataset.RECORDS: num_records},
+            "statistics": statistics,
         }
         manifest.write(temporary, contents)
-    told = (f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    print(f"{task.name} {split}: {', '.join(told)} -> {folder}")
+    counts = (f"{count:,} {name.replace('_', ' ')}" for name, count in statistics.items())
+    logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")
     return folder
 
 
-def own_task(kind: str, train: Source, labels: Sequence[str] = ()) -> Task:
-    """The task of the user's own files, see `own_tables.make_task`.
-
-    Labels that are not given are those of the train split, which `train` is the source of.
-    """
-    train_file = train.input_file
-    if kind == task_table.CLASSIFICATION and not labels and not train_file and train.data_dir:
-        train_file = own_tables.find("train", train.data_dir)
-    return own_tables.make_task(kind, train.columns, labels=labels, train_file=train_file)
-
-
-def _find(task: Task, split: str, source: Source) -> list[str]:
-    if split not in SPLITS:
-        raise UserError(f"there is no split {split!r}. Take one of {', '.join(SPLITS)}.")
-    if source.input_file:
-        paths = files.expand([source.input_file], f"the file of {split}")
-        if len(paths) > 1 and task.name != "race":
+def _find_files(split: TaskSplit) -> list[str]:
+    if split.name not in SPLITS:
+        raise UserError(f"there is no split {split.name!r}. Take one of {', '.join(SPLITS)}.")
+    if split.input_file:
+        paths = files.expand([split.input_file], f"the file of {split.name}")
+        if len(paths) > 1 and split.task.name != "race":
             raise UserError(
-                f"the file of {split}: {source.input_file} matches {len(paths)} files: name one."
+                f"the file of {split.name}: {split.input_file} matches {len(paths)} files: "
+                "name one."
             )
         return paths
-    if not source.data_dir:
-        raise UserError(f"there is no file of {split}: give --data_dir, or name the file.")
-    return FAMILIES[task.name].find(task, split, source.data_dir, source.level)
+    if not split.source.data_dir:
+        raise UserError(f"there is no file of {split.name}: give --data_dir, or name the file.")
+    return FAMILIES[split.task.name].find_files(split, split.source.data_dir)
 
 
-def _identity(
-    task: Task,
-    split: str,
-    source: Source,
-    paths: Sequence[str],
-    *,
-    tokenizer: Tokenizer,
-    lengths: Lengths,
+def _describe_records(
+    split: TaskSplit, paths: Sequence[str], tokenizer: Tokenizer, lengths: Lengths
 ) -> dict[str, Any]:
-    """All that the records depend on."""
+    """Returns all that the records depend on."""
+    task = split.task
     return {
         "format": _FORMAT,
         "task": [task.name, task.kind, *task.labels],
-        "split": split,
-        "columns": dataclasses.asdict(source.columns),
+        "split": split.name,
+        "columns": dataclasses.asdict(split.source.columns),
         "vocabulary": tokenizer.sha256,
         "lengths": token_lengths.select(lengths, task.kind),
         "files": [
-            # Ids of RACE have the level and the name of the file; no others depend on its place.
-            [race.level_of(path) if task.name == "race" else "", os.path.basename(path), sha256]
-            for path, sha256 in zip(paths, map(_sha256, paths), strict=True)
+            # Only ids of RACE depend on the folder of a file.
+            [
+                race.level_from_path(path) if task.name == "race" else "",
+                os.path.basename(path),
+                _sha256(files.read_bytes(path, "data")),
+            ]
+            for path in paths
         ],
     }
 
 
-def _sha256(path: str) -> str:
-    return hashlib.sha256(files.read_bytes(path, "data")).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def _hash(identity: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _check(examples: Sequence[Any], paths: Sequence[str]) -> None:
-    where = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
+def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
+    """Raises `UserError` unless there are examples, each with an id of its own."""
+    place = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
     if not examples:
-        raise UserError(f"{where} has no examples. Give a file with at least one.")
+        raise UserError(f"{place} has no examples. Give a file with at least one.")
     name, count = Counter(example.id for example in examples).most_common(1)[0]
     if count > 1:
         raise UserError(
-            f"{where}: the id {name!r} is there {count} times, but predictions are kept by id."
+            f"{place}: the id {name!r} is there {count} times, but predictions are kept by id."
         )
 
 
-def _is_whole(folder: str) -> bool:
+def _is_complete(folder: str) -> bool:
     return tf.io.gfile.exists(os.path.join(folder, manifest.NAME))
 
 
 @contextlib.contextmanager
-def _making(folder: str) -> Iterator[str]:
-    """Yields a folder to write into, which bears its final name in the end, or vanishes."""
+def _new_folder(folder: str) -> Iterator[str]:
+    """Yields a temporary folder, which gets its final name at the end, or is removed."""
     temporary = f"{folder}.{uuid.uuid4().hex}.tmp"
     tf.io.gfile.makedirs(temporary)
     try:
         yield temporary
-        # A program that made the same at the same time may have been faster.
-        if not _is_whole(folder):
+        # Another program may have made the same folder in the meantime.
+        if not _is_complete(folder):
             if tf.io.gfile.exists(folder):
                 tf.io.gfile.rmtree(folder)
             tf.io.gfile.rename(temporary, folder)
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
+
+
+_SQUAD_VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
+
+
+def _find_squad_files(split: TaskSplit, data_dir: str) -> list[str]:
+    path = os.path.join(data_dir, f"{split.name}-{_SQUAD_VERSIONS[split.task.name]}.json")
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"--data_dir: there is no file {path}. Name the file itself.")
+    return [path]
+
+
+def _write_questions(
+    split: TaskSplit,
+    questions: Sequence[Any],
+    tokenizer: Tokenizer,
+    folder: str,
+    lengths: Lengths,
+) -> tuple[int, Mapping[str, int]]:
+    num_windows, _, statistics = squad.write(
+        questions, tokenizer, folder, lengths, is_training=split.name == "train"
+    )
+    return num_windows, statistics
+
+
+def _write_sequences(
+    split: TaskSplit, examples: Sequence[Any], tokenizer: Tokenizer, folder: str, lengths: Lengths
+) -> tuple[int, Mapping[str, int]]:
+    statistics = sequence_features.write(
+        examples, tokenizer, folder, task=split.task, lengths=lengths
+    )
+    return len(examples), statistics
+
+
+_GLUE = Family(
+    find_files=lambda split, data_dir: [glue.find_file(split, data_dir)],
+    read=lambda split, paths: glue.read(split, paths[0]),
+    write=_write_sequences,
+)
+FAMILIES = {
+    **dict.fromkeys(glue.LAYOUTS, _GLUE),
+    **dict.fromkeys(
+        _SQUAD_VERSIONS,
+        Family(
+            find_files=_find_squad_files,
+            read=lambda split, paths: (squad.read(paths[0], kind=split.task.kind), 0),
+            write=_write_questions,
+        ),
+    ),
+    "race": Family(
+        find_files=race.find_files,
+        read=lambda split, paths: (race.read(paths, split.task), 0),
+        write=_write_sequences,
+    ),
+    task_table.OWN: Family(
+        find_files=lambda split, data_dir: [own_tables.find_file(split.name, data_dir)],
+        read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
+        write=_write_sequences,
+    ),
+}

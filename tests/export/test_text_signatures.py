@@ -92,7 +92,7 @@ def of_choices(found):
     rows, segments = [], []
     for passage, question, row in zip(*asked.values(), strict=True):
         for option in row:
-            last = tokenizer.encode(race.ending(question, option))[-settings.max_qa_length :]
+            last = tokenizer.encode(race.fill_blank(question, option))[-settings.max_qa_length :]
             first = tokenizer.encode(passage)[: settings.max_seq_length - 3 - len(last)]
             rows.append([tokenizer.cls_id, *first, tokenizer.sep_id, *last, tokenizer.sep_id])
             segments.append(len(first) + 2)

@@ -1,4 +1,4 @@
-"""bin/create_finetuning_data: flags to prepared folders, for every family of tasks."""
+"""bin/create_finetuning_data: from flags to task datasets, for every family of tasks."""
 
 import json
 import runpy
@@ -139,7 +139,7 @@ def test_a_run_finds_what_was_prepared(
         f"--vocabulary={vocabulary_dir}",
     )
     assert "the records have vocab_size=211, the config has 30000" in stopped  # so it read them
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().err.splitlines()[:2] == [
         f"sst-2 {split}: {found['sst-2', split]} is there already." for split in ("train", "dev")
     ]
 

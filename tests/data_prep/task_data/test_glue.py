@@ -5,6 +5,7 @@ import pytest
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from data_prep.task_data import glue
+from data_prep.task_data.task_source import TaskSplit
 
 PARSES = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence1_parse"
 # Task -> split -> (the first row, or none; a row; its texts; its label).
@@ -112,27 +113,31 @@ CASES = [(name, split, *row) for name, splits in ROWS.items() for split, row in 
 
 def write(tmp_path, name, split, *lines, end="\n"):
     """Writes a file of a task where GLUE has it; returns the folder of all tasks."""
-    source = glue.SOURCES[name]
-    folder = tmp_path / source.folder
+    layout = glue.LAYOUTS[name]
+    folder = tmp_path / layout.folder
     folder.mkdir(exist_ok=True)
     content = end.join(line for line in lines if line) + end
-    (folder / source.files[split]).write_bytes(content.encode())
+    (folder / layout.files[split]).write_bytes(content.encode())
     return tmp_path
 
 
+def find_file(folder, name, split):
+    return glue.find_file(TaskSplit(task=task_table.get(name), name=split), str(folder))
+
+
 def read(tmp_path, name, split):
-    task = task_table.get(name)
-    return glue.read(glue.find(task, split, str(tmp_path)), task, split)
+    path = find_file(tmp_path, name, split)
+    return glue.read(TaskSplit(task=task_table.get(name), name=split), path)
 
 
 def test_there_is_a_row_for_every_task():
-    assert ROWS.keys() == glue.SOURCES.keys()
+    assert ROWS.keys() == glue.LAYOUTS.keys()
 
 
 @pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES)
 def test_columns(tmp_path, name, split, header, row, texts, label):
     write(tmp_path, name, split, header, row)
-    [example] = read(tmp_path, name, split).examples
+    [example], _ = read(tmp_path, name, split)
     assert example.texts == tuple(texts)
     assert example.label == label
     assert example.id == ("5" if split.startswith("test") else "0")
@@ -140,24 +145,22 @@ def test_columns(tmp_path, name, split, header, row, texts, label):
 
 def test_the_folder_of_the_task_may_be_named_itself(tmp_path):
     root = write(tmp_path, "sst-2", "dev", "sentence\tlabel", "bright\t1")
-    task = task_table.get("sst-2")
-    path = glue.find(task, "dev", str(root / "SST-2"))
-    assert path == glue.find(task, "dev", str(root))
+    path = find_file(root / "SST-2", "sst-2", "dev")
+    assert path == find_file(root, "sst-2", "dev")
 
 
 def test_the_official_file_is_taken_whatever_lies_beside_it(tmp_path):
     root = write(tmp_path, "mrpc", "train", "x")
     (root / "MRPC" / "train.completed-3668.tsv").touch()
-    found = glue.find(task_table.get("mrpc"), "train", str(root))
-    assert found == str(root / "MRPC" / "train.tsv")
+    assert find_file(root, "mrpc", "train") == str(root / "MRPC" / "train.tsv")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_quotes_marks_and_separators_are_text(tmp_path, end):
     rows = ['"Bright," he said\t1', 'a "dull lamp\t0', "two\u2028lines\x0b\x85\t1", "' \t0"]
     write(tmp_path, "sst-2", "train", "\ufeffsentence\tlabel", *rows, end=end)
-    found = read(tmp_path, "sst-2", "train")
-    assert [(*example.texts, example.label) for example in found.examples] == [
+    examples, _ = read(tmp_path, "sst-2", "train")
+    assert [(*example.texts, example.label) for example in examples] == [
         ('"Bright," he said', "1"),
         ('a "dull lamp', "0"),
         ("two\u2028lines\x0b\x85", "1"),
@@ -169,17 +172,17 @@ def test_rows_short_of_fields_are_skipped_and_counted(tmp_path):
     header, row = ROWS["qqp"]["train"][:2]
     short = ["1\t2\t3\tWhy is", "it?\tWhy?\t0"]  # a row that a line feed cut in two
     write(tmp_path, "qqp", "train", header, row, *short, row)
-    found = read(tmp_path, "qqp", "train")
-    assert found.num_skipped == 2
-    assert [example.id for example in found.examples] == ["0", "3"]
+    examples, num_skipped = read(tmp_path, "qqp", "train")
+    assert num_skipped == 2
+    assert [example.id for example in examples] == ["0", "3"]
 
 
 def test_no_row_of_a_test_file_is_skipped(tmp_path):
     header, row = ROWS["qqp"]["test"][:2]
     write(tmp_path, "qqp", "test", header, row, "6\tWho?")
-    found = read(tmp_path, "qqp", "test")
-    assert found.num_skipped == 0
-    assert [(e.id, e.texts) for e in found.examples] == [
+    examples, num_skipped = read(tmp_path, "qqp", "test")
+    assert num_skipped == 0
+    assert [(example.id, example.texts) for example in examples] == [
         ("5", ("Who?", "When?")),
         ("6", ("Who?", "")),
     ]
@@ -224,6 +227,6 @@ def test_a_split_or_a_file_that_is_not_there(tmp_path):
     with pytest.raises(
         UserError, match=r"rte has no split 'dev_mismatched'. It has train, dev, test"
     ):
-        glue.find(task_table.get("rte"), "dev_mismatched", str(tmp_path))
+        find_file(tmp_path, "rte", "dev_mismatched")
     with pytest.raises(UserError, match=r"holds no MNLI/dev_matched.tsv"):
-        glue.find(task_table.get("mnli"), "dev", str(tmp_path))
+        find_file(tmp_path, "mnli", "dev")

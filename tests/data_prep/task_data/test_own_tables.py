@@ -7,7 +7,7 @@ import pytest
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from data_prep.task_data import own_tables
-from data_prep.task_data.own_tables import Columns
+from data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 
 TASK = task_table.own("classification", ["bad", "good"])
 PLAIN = Columns(text="review", label="verdict", id="name")
@@ -30,7 +30,14 @@ def write(tmp_path):
 
 
 def read(path, task=TASK, split="train", columns=PLAIN):
-    return [tuple(example) for example in own_tables.read(path, task, split, columns).examples]
+    task_split = TaskSplit(task=task, name=split, source=DataSource(columns=columns))
+    return [tuple(example) for example in own_tables.read(task_split, path)]
+
+
+def make_task(kind, columns, *, labels=(), train_file=None):
+    source = DataSource(columns=columns)
+    arguments = DataArguments(task="own", source=source, kind=kind, labels=tuple(labels))
+    return own_tables.make_task(arguments, train_file)
 
 
 @pytest.mark.parametrize("suffix", FILES)
@@ -81,7 +88,7 @@ CHOICE = "text,question,x,y,z,label\nFog rose.,It was _ then.,wet,dry,hot,A\n"
 )
 def test_multiple_choice(write, question, endings):
     columns = Columns(second_text=question, choices=("x", "y", "z"))
-    task = own_tables.make_task("multiple_choice", columns)
+    task = make_task("multiple_choice", columns)
     assert task.labels == ("A", "B", "C")
     path = write("dev.csv", CHOICE)
     assert read(path, task, columns=columns) == [("0", ("Fog rose.", *endings), "A")]
@@ -106,16 +113,16 @@ def test_choices_are_those_of_the_task(write, task, choices, message):
 
 def test_labels_are_those_of_train(write):
     path = write("train.csv", "text,label\nx,good\ny,bad\nz,good\n")
-    task = own_tables.make_task("classification", Columns(), train_file=path)
+    task = make_task("classification", Columns(), train_file=path)
     assert task.labels == ("bad", "good")
 
 
 def test_labels_that_are_found_are_said(write, capsys):
     path = write("train.csv", "text,label\nx,no\ny,yes\nz,yse\nx,yes\n")
-    own_tables.make_task("classification", Columns(), train_file=path)
-    assert capsys.readouterr().out == f"3 labels in {path}: no, yes, yse\n"
-    own_tables.make_task("classification", Columns(), labels=["no", "yes"], train_file=path)
-    assert capsys.readouterr().out == ""
+    make_task("classification", Columns(), train_file=path)
+    assert capsys.readouterr().err == f"3 labels in {path}: no, yes, yse\n"
+    make_task("classification", Columns(), labels=["no", "yes"], train_file=path)
+    assert capsys.readouterr().err == ""
 
 
 def test_so_many_labels_that_the_column_may_be_wrong(write):
@@ -123,14 +130,14 @@ def test_so_many_labels_that_the_column_may_be_wrong(write):
         write(f"{number}.csv", "text,label\n" + "".join(f"x,a{i}\n" for i in range(number)))
         for number in (100, 101)
     )
-    assert len(own_tables.make_task("classification", Columns(), train_file=most).labels) == 100
+    assert len(make_task("classification", Columns(), train_file=most).labels) == 100
     with pytest.raises(UserError, match="'label' has 101 different labels: is --label_column ri"):
-        own_tables.make_task("classification", Columns(), train_file=many)
+        make_task("classification", Columns(), train_file=many)
 
 
 def test_labels_that_are_numbers_are_in_their_order(write):
     rows = "".join(json.dumps({"text": "x", "label": n}) + "\n" for n in (10, 2, 1, 10))
-    task = own_tables.make_task("classification", Columns(), train_file=write("train.jsonl", rows))
+    task = make_task("classification", Columns(), train_file=write("train.jsonl", rows))
     assert task.labels == ("1", "2", "10")
     assert [label for *_, label in read(write("dev.jsonl", rows), task, "dev", Columns())] == [
         *("10", "2", "1", "10")
@@ -138,7 +145,7 @@ def test_labels_that_are_numbers_are_in_their_order(write):
 
 
 def test_given_labels_keep_their_order():
-    assert own_tables.make_task("classification", Columns(), labels=["z", "a"]).labels == ("z", "a")
+    assert make_task("classification", Columns(), labels=["z", "a"]).labels == ("z", "a")
 
 
 @pytest.mark.parametrize("split", ["test", "test_mismatched"])
@@ -202,17 +209,17 @@ def test_bad_input_is_one_line_with_its_place(write, name, content, message):
 )
 def test_a_task_that_makes_no_sense(kind, columns, labels, message):
     with pytest.raises(UserError, match=message):
-        own_tables.make_task(kind, columns, labels=labels)
+        make_task(kind, columns, labels=labels)
 
 
 def test_find(write, tmp_path):
     path = write("dev.csv", "x")
-    assert own_tables.find("dev", str(tmp_path)) == path
+    assert own_tables.find_file("dev", str(tmp_path)) == path
     write("dev.jsonl", "x")
     with pytest.raises(UserError, match=r"must hold one file dev.tsv or dev.csv.*, not 2"):
-        own_tables.find("dev", str(tmp_path))
+        own_tables.find_file("dev", str(tmp_path))
     with pytest.raises(UserError, match=r"not 0. Name the file itself"):
-        own_tables.find("train", str(tmp_path))
+        own_tables.find_file("train", str(tmp_path))
 
 
 def test_columns_say_whether_there_are_pairs(write):
@@ -222,11 +229,11 @@ def test_columns_say_whether_there_are_pairs(write):
         (pairs, single, "of pairs of texts, so name the column"),
         (single, pairs, "of one text, so leave it out"),
     ):
-        task = own_tables.make_task("regression", columns)
+        task = make_task("regression", columns)
         assert task.has_pairs == (columns is pairs)
         assert len(read(path, task, columns=columns)[0][1]) == 1 + task.has_pairs
         with pytest.raises(UserError, match=f"--second_text_column: the task is {remedy}"):
             read(path, task, columns=other)
         assert read(path, task_table.own("regression"), columns=other)
     choices = Columns(second_text="question", choices=("x", "y", "z"))
-    assert own_tables.make_task("multiple_choice", choices).has_pairs is None
+    assert make_task("multiple_choice", choices).has_pairs is None

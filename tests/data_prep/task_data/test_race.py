@@ -7,6 +7,7 @@ import pytest
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from data_prep.task_data import race
+from data_prep.task_data.task_source import DataSource, TaskSplit
 
 RACE = task_table.get("race")
 PASSAGE = {
@@ -26,7 +27,7 @@ def write(folder, name, *passages):
 
 def test_a_passage_becomes_an_example_for_each_question(tmp_path):
     path = write(tmp_path / "dev" / "high", "12.txt", {**PASSAGE, "id": "high12.txt"})
-    first, second = race.read([path], RACE).examples
+    first, second = race.read([path], RACE)
     assert first.id == "high12.txt-0"
     assert first.label == "B"
     article = PASSAGE["article"]
@@ -43,7 +44,7 @@ def test_a_passage_becomes_an_example_for_each_question(tmp_path):
 def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
     path = write(tmp_path / "middle", "7.txt", PASSAGE)
     joined = write(tmp_path / "high", "all.txt", PASSAGE, PASSAGE)
-    ids = [example.id for example in race.read([path, joined], RACE).examples]
+    ids = [example.id for example in race.read([path, joined], RACE)]
     assert ids == [
         *("middle7.txt-0", "middle7.txt-1"),
         *("highall.txt-0", "highall.txt-1", "highall.txt:2-0", "highall.txt:2-1"),
@@ -53,11 +54,11 @@ def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
 def test_an_id_has_the_level_of_the_folder_if_it_is_one(tmp_path, monkeypatch):
     named = write(tmp_path / "mytest", "a.txt", {**PASSAGE, "id": "high1.txt"})
     bare = write(tmp_path / "mytest", "7.txt", PASSAGE)
-    ids = [example.id for example in race.read([named, bare], RACE).examples]
+    ids = [example.id for example in race.read([named, bare], RACE)]
     assert ids == ["high1.txt-0", "high1.txt-1", "7.txt-0", "7.txt-1"]
     write(tmp_path / "middle", "8.txt", PASSAGE)
     monkeypatch.chdir(tmp_path / "middle")
-    assert race.read(["8.txt"], RACE).examples[0].id == "middle8.txt-0"
+    assert race.read(["8.txt"], RACE)[0].id == "middle8.txt-0"
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,12 @@ def test_an_id_has_the_level_of_the_folder_if_it_is_one(tmp_path, monkeypatch):
     ],
 )
 def test_each_blank_is_filled_once(question, text):
-    assert race.ending(question, "\\1 oil") == text
+    assert race.fill_blank(question, "\\1 oil") == text
 
 
 def test_unlabelled(tmp_path):
     path = write(tmp_path / "high", "1.txt", {k: v for k, v in PASSAGE.items() if k != "answers"})
-    assert [example.label for example in race.read([path], RACE).examples] == [None, None]
+    assert [example.label for example in race.read([path], RACE)] == [None, None]
 
 
 @pytest.fixture
@@ -84,6 +85,11 @@ def folders(tmp_path):
         for name in names:
             write(tmp_path / "RACE" / "dev" / level, f"{name}.txt", PASSAGE)
     return tmp_path
+
+
+def find_files(split, folder, level):
+    source = DataSource(race_level=level)
+    return race.find_files(TaskSplit(task=RACE, name=split, source=source), str(folder))
 
 
 @pytest.mark.parametrize(
@@ -96,16 +102,16 @@ def folders(tmp_path):
 )
 def test_levels(folders, level, names):
     expected = [str(folders / "RACE" / "dev" / name) for name in names]
-    assert race.find("dev", str(folders), level) == expected
-    assert race.find("dev", str(folders / "RACE"), level) == expected
+    assert find_files("dev", folders, level) == expected
+    assert find_files("dev", folders / "RACE", level) == expected
 
 
 def test_the_joined_file_is_taken_only_alone(folders):
     folder = folders / "RACE" / "dev" / "middle"
     joined = write(folder, "all.txt", PASSAGE)
-    assert joined not in race.find("dev", str(folders), "middle")
+    assert joined not in find_files("dev", folders, "middle")
     (folder / "4.txt").unlink()
-    assert race.find("dev", str(folders), "middle") == [joined]
+    assert find_files("dev", folders, "middle") == [joined]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,7 @@ def test_the_joined_file_is_taken_only_alone(folders):
 )
 def test_what_is_not_there(folders, split, level, message):
     with pytest.raises(UserError, match=message):
-        race.find(split, str(folders), level)
+        find_files(split, folders, level)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tiny_tables import CHOICES, LONG, QUESTION, ROWS, TASK, S, examples, read
 from albert_tf.records import features, manifest, task_table
 from data_prep.pretraining_data import record_writer
 from data_prep.task_data import sequence_features
-from data_prep.task_data.own_tables import Columns
+from data_prep.task_data.task_source import Columns
 
 vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
 write, prepare = tiny_tables.write, tiny_tables.prepare
@@ -52,12 +52,12 @@ def test_single_texts(write, prepare, tokenizer):
     assert manifest.read(folder)["statistics"]["truncated"] == 1
 
 
-def test_cut_pair_is_what_cutting_token_by_token_arrives_at():
+def test_pairs_are_truncated_as_if_token_by_token():
     for first, second, room in itertools.product(range(12), range(12), range(2, 14)):
         expected = [first, second]
         while sum(expected) > room:
             expected[expected[0] <= expected[1]] -= 1
-        assert sequence_features.cut_pair(first, second, room) == tuple(expected)
+        assert sequence_features.truncate_pair(first, second, room) == tuple(expected)
 
 
 def test_multiple_choice(write, prepare, tokenizer):

@@ -14,14 +14,13 @@ from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table
 from albert_tf.train_config import Lengths
 from data_prep.task_data import sequence_features, task_cache
-from data_prep.task_data.own_tables import Columns
-from data_prep.task_data.task_families import Source
+from data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 
 vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
 write, prepare = tiny_tables.write, tiny_tables.prepare
 
 
-def test_manifest_and_the_line_that_is_printed(write, prepare, tokenizer, capsys):
+def test_manifest_and_the_line_that_is_logged(write, prepare, tokenizer, capsys):
     folder = prepare(write(ROWS))
     found = manifest.read(folder)
     assert found["settings"] == {
@@ -34,8 +33,8 @@ def test_manifest_and_the_line_that_is_printed(write, prepare, tokenizer, capsys
     assert found["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
     assert manifest.num_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
     assert found["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
-    printed = f"own train: 3 examples, 0 skipped rows, 1 truncated -> {folder}\n"
-    assert capsys.readouterr().out == printed
+    line = f"own train: 3 examples, 0 skipped rows, 1 truncated -> {folder}"
+    assert capsys.readouterr().err.splitlines()[-1] == line
 
 
 def test_manifests_of_own_tasks_say_whether_there_are_pairs(write, prepare):
@@ -52,15 +51,14 @@ def test_what_is_there_is_not_made_again(write, prepare, capsys):
     capsys.readouterr()
     assert prepare(path) == folder
     assert os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns == time
-    assert capsys.readouterr().out == f"own train: {folder} is there already.\n"
+    assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
 
 
 def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenizer, tmp_path):
     path = write(ROWS)
     other = task_table.own("classification", ["yes", "no"])
     recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
-    source = Source(input_file=path, columns=PAIR)
-    cache = str(tmp_path / "cache")
+    split = TaskSplit(task=TASK, name="train", input_file=path, source=DataSource(columns=PAIR))
     lengths = Lengths(max_seq_length=S)
     folders = [
         prepare(path),
@@ -69,7 +67,7 @@ def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenize
         prepare(path, columns=Columns()),
         prepare(path, max_seq_length=S + 1),
         prepare(write(ROWS[:2], "other.jsonl")),
-        task_cache.prepare(TASK, "train", source, recased, cache, lengths=lengths),
+        task_cache.prepare(split, recased, str(tmp_path / "cache"), lengths),
     ]
     assert len(set(folders)) == len(folders)
     # A length of another kind of task changes nothing.
@@ -178,10 +176,9 @@ def test_lengths_that_make_no_sense(write, prepare, lengths, message):
 
 
 def test_sources_that_make_no_sense(tmp_path, tokenizer):
-    def prepare(split, **source):
-        task_cache.prepare(
-            TASK, split, Source(**source), tokenizer, str(tmp_path), lengths=Lengths()
-        )
+    def prepare(name, input_file=None, **source):
+        split = TaskSplit(task=TASK, name=name, input_file=input_file, source=DataSource(**source))
+        task_cache.prepare(split, tokenizer, str(tmp_path), Lengths())
 
     with pytest.raises(
         UserError, match="there is no file of train: give --data_dir, or name the file"

@@ -21,7 +21,7 @@ OPTIONS = [
 def test_blanks_are_filled_as_in_the_records():
     found = choice_requests.endings(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
     for question, options, endings in zip(QUESTIONS, OPTIONS, found, strict=True):
-        expected = [race.ending(question, option).encode() for option in options]
+        expected = [race.fill_blank(question, option).encode() for option in options]
         assert endings == expected
 
 
@@ -35,7 +35,9 @@ def test_what_is_no_text_joins_to_no_character():
     decoded = [end.decode(errors="replace") for end in ends]
     for question, endings in zip(questions, found, strict=True):
         text = question.decode(errors="replace")
-        assert [ending.decode() for ending in endings] == [race.ending(text, x) for x in decoded]
+        assert [ending.decode() for ending in endings] == [
+            race.fill_blank(text, x) for x in decoded
+        ]
 
 
 def test_endings_lose_their_beginnings_and_passages_their_ends():
@@ -56,7 +58,7 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
         zip(PASSAGES, QUESTIONS, OPTIONS, strict=True)
     ):
         for j, option in enumerate(options):
-            ending = vocabulary.encode(race.ending(question, option))[-most:]
+            ending = vocabulary.encode(race.fill_blank(question, option))[-most:]
             first = vocabulary.encode(passage)[: length - 3 - len(ending)]
             tokens = [cls, *first, sep, *ending, sep]
             rest = length - len(tokens)

@@ -1,0 +1,133 @@
+"""The files of a task's splits, as the user names them, and the examples that are read from them.
+
+`DataArguments` are flags of programs; a `TaskSplit` is what readers need of them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.records.task_table import Task
+
+SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
+Label = str | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The names of the columns of the user's own tables.
+
+    Attributes:
+        text: own: the text, or the passage
+        second_text: own: of a pair, or the question
+        label: own: the label
+        id: own: name of an example; default: number of its row
+        choices: own: one for each choice
+    """
+
+    text: str = field(default="text", metadata={"flag": "text_column"})
+    second_text: str | None = field(default=None, metadata={"flag": "second_text_column"})
+    label: str = field(default="label", metadata={"flag": "label_column"})
+    id: str | None = field(default=None, metadata={"flag": "id_column"})
+    choices: tuple[str, ...] = field(default=(), metadata={"flag": "choice_columns"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSource:
+    """Where the files of all splits of a task are, and which part of them to read.
+
+    Attributes:
+        data_dir: folder into which the task was unpacked
+        race_level: of race: middle, high or all
+        columns: of the user's own tables
+    """
+
+    data_dir: str | None = None
+    race_level: str = "all"
+    columns: Columns = field(default_factory=Columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataArguments:
+    """The arguments of programs that name a task and its data; see `task_cache.make_task`.
+
+    Attributes:
+        source: of the files.
+        kind: own: or regression, multiple_choice
+        labels: own: in the order of their ids; default: as in train
+    """
+
+    task: str = field(metadata={"help": f"{', '.join(task_table.TASKS)} or own"})
+    source: DataSource = field(default_factory=DataSource)
+    kind: str = "classification"
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSplit:
+    """One split of a task, and where to read it.
+
+    Attributes:
+        task: one of `task_table.TASKS`, or the user's own.
+        name: one of `SPLITS`.
+        input_file: a file to read in place of the one in `source.data_dir`; of RACE a pattern.
+        source: of the files.
+    """
+
+    task: Task
+    name: str
+    input_file: str | None = None
+    source: DataSource = field(default_factory=DataSource)
+
+    @property
+    def is_test(self) -> bool:
+        """Whether examples may lack labels."""
+        return self.name.startswith("test")
+
+
+class Example(NamedTuple):
+    """One example of classification, regression or multiple choice, before tokenization.
+
+    Attributes:
+        id: unique in its file; the key of its prediction.
+        texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
+            each choice.
+        label: one of the task's, or a number for regression; None if it is unknown.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: Label | None
+
+
+def make_parse_label(task: Task) -> Callable[[str, str], Label]:
+    """Returns `parse(text, place in a file)` -> label of `task`.
+
+    It raises UserError for a label that is not one of the task's, or not a number.
+    """
+    if task.kind == task_table.REGRESSION:
+        return _parse_number
+    # One string object for each label, not one for each row.
+    known = {label: label for label in task.labels}
+
+    def parse(text: str, place: str) -> Label:
+        if text not in known:
+            raise UserError(
+                f"{place}: {text!r} is not a label of {task.name}, which has {', '.join(known)}."
+            )
+        return known[text]
+
+    return parse
+
+
+def _parse_number(text: str, place: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{place}: the label {text!r} is not a number, and regression needs one.")
+    return value
