@@ -14,7 +14,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from absl import app, flags
+from absl import app, flags, logging
 
 from albert_tf import program
 from albert_tf.train import devices
@@ -22,6 +22,13 @@ from albert_tf.train import devices
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def first_log_line():
+    """absl warns once a process that flags are not parsed: before the first test reads its log."""
+    program.start_logging()
+    logging.info("the tests start")
 
 
 @pytest.fixture(autouse=True)
