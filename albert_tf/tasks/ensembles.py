@@ -1,4 +1,4 @@
-"""Ensembles: many predictions files of one split in, one out."""
+"""Averages predictions files of one task and split: an ensemble is a predictions file, too."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,22 +8,22 @@ import numpy as np
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from albert_tf.tasks import predictions
-from albert_tf.tasks.prediction_checks import Prediction
+from albert_tf.tasks.predictions import Prediction
 
 _SAME = ("task", "kind", "labels", "split")
 
 
 def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The ensemble of any number of predictions files of one task and split (paper, section 4.9).
+    """Averages any number of predictions files of one task and split (paper, section 4.9).
 
     The mean of probabilities, and the label with the highest; the mean of numbers; of answers, the
-    text with the highest sum of probabilities, and the mean of the odds that there is none.
+    text with the highest sum of probabilities, and the mean of the null odds.
 
     Args:
-        contents: of each file by its path, as `read` returns them.
+        contents: {path: content of the file, as `predictions.read` returns it}.
 
     Raises:
-        UserError: the files do not go together.
+        UserError: the files are of different tasks, splits or examples.
     """
     (first_path, first), *others = contents.items()
     for path, content in others:
@@ -34,24 +34,73 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                     "average predictions of one task and split."
                 )
         predictions.check_ids(first["predictions"], content["predictions"], path)
-    combine = _COMBINE[first["kind"]]
+    average_one = _AVERAGES[first["kind"]]
     members = [content["predictions"] for content in contents.values()]
     return {
         **{field: first[field] for field in _SAME},
-        "checkpoint": [name for content in contents.values() for name in _checkpoints(content)],
+        "checkpoint": [
+            name for content in contents.values() for name in predictions.list_checkpoints(content)
+        ],
         "predictions": {
-            id_: combine([member[id_] for member in members], first["labels"])
+            id_: average_one([member[id_] for member in members], first["labels"])
             for id_ in first["predictions"]
         },
     }
 
 
-def _checkpoints(content: Mapping[str, Any]) -> list[str]:
-    named = content["checkpoint"]
-    return [named] if isinstance(named, str) else named
+def combine(
+    paths: Sequence[str],
+    output_file: str,
+    *,
+    examples: str | None = None,
+    confidence: bool = False,
+    null_threshold: float | None = None,
+) -> None:
+    """Averages predictions files into another one, and prints the scores of all.
+
+    Args:
+        paths: predictions files.
+        output_file: the predictions file to write.
+        examples: the task dataset to score with, if any.
+        confidence: also 95 % bootstrap intervals of the ensemble's scores.
+        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer; None for 0.
+
+    Raises:
+        UserError: the files do not fit together, or an option has no effect.
+    """
+    if not examples and (confidence or null_threshold):
+        flag = "confidence" if confidence else "null_threshold"
+        raise UserError(f"--{flag} is for scores: give --examples to score with.")
+    contents = {path: predictions.read(path) for path in paths}
+    ensemble = average(contents)
+    task = task_table.from_header(ensemble)
+    if null_threshold is not None and task.kind != task_table.SPAN_OR_NONE:
+        raise UserError(f"--null_threshold is for SQuAD 2.0: {task.name} has no null odds.")
+    if examples:
+        gold = predictions.read_gold(examples, ensemble)
+        threshold = null_threshold or 0.0
+        for path, content in contents.items():
+            alone = content["predictions"]
+            _print_scores(path, predictions.score(task, gold, alone, null_threshold=threshold))
+        scores = predictions.score(
+            task, gold, ensemble["predictions"], null_threshold=threshold, confidence=confidence
+        )
+        _print_scores(f"ensemble of {len(contents)}", scores)
+    predictions.write(
+        output_file,
+        task,
+        ensemble["predictions"],
+        split=ensemble["split"],
+        checkpoint=ensemble["checkpoint"],
+    )
+    print(f"written to {output_file}")
 
 
-def _choice(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+def _print_scores(source: str, scores: Mapping[str, float]) -> None:
+    print(f"{source}: " + ", ".join(f"{name} {score:.4g}" for name, score in scores.items()))
+
+
+def _average_choices(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     probabilities = np.mean([member["probabilities"] for member in members], axis=0)
     return {
         "prediction": labels[int(probabilities.argmax())],
@@ -59,15 +108,15 @@ def _choice(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     }
 
 
-def _value(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+def _average_values(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     return {"prediction": float(np.mean([member["prediction"] for member in members]))}
 
 
-def _answer(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+def _average_answers(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     answers: dict[str, dict[str, Any]] = {}
     for member in members:
         for answer in member["nbest"]:
-            # The first that names a text says where it stands; scores of two networks do not mix.
+            # Its place is that of the first member; scores of two networks do not mix.
             known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
             known["probability"] += answer["probability"] / len(members)
     size = max(len(member["nbest"]) for member in members)
@@ -75,15 +124,15 @@ def _answer(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest}
 
 
-def _answer_or_none(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+def _average_answers_or_none(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     null_odds = float(np.mean([member["null_odds"] for member in members]))
-    return {**_answer(members, labels), "null_odds": null_odds}
+    return {**_average_answers(members, labels), "null_odds": null_odds}
 
 
-_COMBINE: dict[str, Callable[[Sequence[Prediction], Sequence[str]], Prediction]] = {
-    task_table.CLASSIFICATION: _choice,
-    task_table.REGRESSION: _value,
-    task_table.MULTIPLE_CHOICE: _choice,
-    task_table.SPAN: _answer,
-    task_table.SPAN_OR_NONE: _answer_or_none,
+_AVERAGES: dict[str, Callable[[Sequence[Prediction], Sequence[str]], Prediction]] = {
+    task_table.CLASSIFICATION: _average_choices,
+    task_table.REGRESSION: _average_values,
+    task_table.MULTIPLE_CHOICE: _average_choices,
+    task_table.SPAN: _average_answers,
+    task_table.SPAN_OR_NONE: _average_answers_or_none,
 }

@@ -1,11 +1,11 @@
-"""Scores of tasks with labels or numbers: pure, (targets, predictions) -> float, higher is better.
+"""Metrics of tasks with labels or numbers: pure, (targets, predictions) -> float, higher is better.
 
-What GLUE asks (Wang et al. 2019, table 1) and RACE, through scikit-learn and scipy. Questions with
-answers in a text are scored in `squad_metrics`.
+The metrics of GLUE (Wang et al. 2019, table 1) and RACE, from scikit-learn and scipy.
+`squad_metrics` scores answers in a text.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,7 @@ import sklearn.metrics
 from albert_tf.errors import UserError
 
 Metric = Callable[..., float]
-# The nine of the leaderboard's average; the diagnostic (ax) is not in it.
-GLUE_TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
-RACE_LEVELS = ("middle", "high")
+_LEVELS = ("middle", "high")
 # From 2,000 resamples the ends of a 95 % interval are known to about a twentieth of its width.
 _NUM_RESAMPLES = 2000
 # BCa needs one more evaluation for each example; beyond this its correction is too small to see.
@@ -30,7 +28,7 @@ def accuracy(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
 
 
 def f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """F1 of the second of two labels, as MRPC and QQP have it; 0 where nobody names that label.
+    """F1 of the second of two labels, as in MRPC and QQP; 0 if that label never occurs.
 
     Raises:
         UserError: there are not two labels.
@@ -78,58 +76,27 @@ def get(name: str) -> Metric:
     return METRICS[name]
 
 
-def rows_of_levels(ids: Sequence[str]) -> dict[str, np.ndarray]:
-    """The rows of RACE's two levels, by the name of the score: "middle_accuracy", "high_accuracy".
+def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns the rows of each of RACE's levels in the data: "middle_accuracy", "high_accuracy".
 
     Args:
-        ids: of questions; that of the first one in the file high123.txt is "high123.txt-0".
-
-    Returns:
-        Row numbers; only of levels that are there.
+        ids: of questions; the first one in the file high123.txt has "high123.txt-0".
     """
-    rows = {
-        level: [i for i, id_ in enumerate(ids) if id_.startswith(level)] for level in RACE_LEVELS
-    }
-    return {f"{level}_accuracy": np.array(found) for level, found in rows.items() if found}
+    rows = {level: [i for i, id_ in enumerate(ids) if id_.startswith(level)] for level in _LEVELS}
+    return {f"{level}_accuracy": np.array(ours) for level, ours in rows.items() if ours}
 
 
-def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tuple[str, ...]]:
-    """The score of GLUE's leaderboard: of each task the mean of its metrics, of those the mean.
-
-    Args:
-        scores: of a task, by the names of `GLUE_TASKS`, its metrics between -1 and 1. MNLI, matched
-            and mismatched, is one task with two accuracies.
-
-    Returns:
-        The average x 100, over the tasks that are there, and the names of those that are not.
-
-    Raises:
-        UserError: there is no task, or one that is not in the average.
-    """
-    if unknown := [task for task in scores if task not in GLUE_TASKS]:
-        raise UserError(f"{unknown[0]!r} is not in the GLUE average of {', '.join(GLUE_TASKS)}.")
-    if not scores:
-        raise UserError(
-            f"the GLUE average needs a score of at least one of {', '.join(GLUE_TASKS)}."
-        )
-    means = [np.mean(list(metrics.values())) for metrics in scores.values()]
-    return 100 * float(np.mean(means)), tuple(task for task in GLUE_TASKS if task not in scores)
-
-
-def interval(
-    statistic: Callable[[np.ndarray], float],
-    rows: np.ndarray,
-    *,
-    seed: int,
+def compute_interval(
+    statistic: Callable[[np.ndarray], float], rows: np.ndarray, *, seed: int
 ) -> tuple[float, float]:
-    """The 95 % bootstrap interval of a statistic of examples, which are drawn anew.
+    """Computes the 95 % bootstrap interval of a statistic of examples.
 
     Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and where
     the correction is not defined: where all examples are right, for instance. Then the interval has
     no width, as the sample says nothing about those that would be wrong.
 
     Args:
-        statistic: takes row numbers [N], some of them repeated, and gives the score of those rows.
+        statistic: row numbers [N], some of them repeated -> the score of those rows.
         rows: the numbers of the rows that count.
         seed: of the resamples.
 
@@ -142,7 +109,7 @@ def interval(
     for method in methods:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
-            found = scipy.stats.bootstrap(
+            bounds = scipy.stats.bootstrap(
                 (rows,),
                 statistic,
                 vectorized=False,
@@ -152,9 +119,9 @@ def interval(
                 confidence_level=0.95,
                 rng=np.random.default_rng(seed),
             ).confidence_interval
-        if np.isfinite(found).all():
+        if np.isfinite(bounds).all():
             break
-    return float(found.low), float(found.high)
+    return float(bounds.low), float(bounds.high)
 
 
 def _correlation(function: Callable[..., Any], targets: Any, predictions: Any) -> float:

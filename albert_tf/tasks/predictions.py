@@ -1,4 +1,4 @@
-"""The predictions file: what a fine-tuned network says of every example of one split.
+"""Predictions files: written, read and scored. One holds a model's predictions of one split.
 
     {"task": "mrpc", "kind": "classification", "labels": ["0", "1"], "split": "dev",
      "checkpoint": "run/best/model-115",
@@ -11,9 +11,10 @@ By kind, a prediction is
     span, span_or_none                {"prediction": text, "nbest": [{"text", "probability", ...}],
                                        "null_odds": number, where there may be no answer}
 
-An ensemble is such a file too; its checkpoint is the list of those it is made of.
+The checkpoint of an ensemble is the list of the checkpoints of its members.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,8 +25,9 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import metrics, prediction_checks, squad_metrics
-from albert_tf.tasks.prediction_checks import Prediction
+from albert_tf.tasks import metrics, squad_metrics
+
+Prediction = dict[str, Any]
 
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
 _FIELDS: dict[str, Any] = {
@@ -49,8 +51,8 @@ def write(
     """Writes a predictions file, whole or not at all.
 
     Raises:
-        UserError: a prediction is none of the task's kind; a diverged network's numbers are not
-            finite, for instance.
+        UserError: a prediction does not fit the task's kind, or its numbers are not finite (the
+            network has diverged).
     """
     content = {
         "task": task.name,
@@ -68,27 +70,35 @@ def read(path: str) -> dict[str, Any]:
     """Reads a predictions file.
 
     Raises:
-        UserError: it is none, or a prediction is not of the kind that the file names.
+        UserError: it is not one, or a prediction does not fit the kind that the file names.
     """
     content = files.read_json(path, "predictions")
     for field, type_ in _FIELDS.items():
         if not isinstance(content, dict) or not isinstance(content.get(field), type_):
-            raise UserError(f"{path} is not a predictions file: it has no {field!r} as it should.")
+            raise UserError(
+                f"{path} is not a predictions file: {field!r} is missing or of another type."
+            )
     if not all(isinstance(label, str) for label in content["labels"]):
         raise UserError(f"{path} is not a predictions file: a label in it is not text.")
     _check(content, path)
     return content
 
 
+def list_checkpoints(content: Mapping[str, Any]) -> list[str]:
+    """Returns the checkpoints of the content of a predictions file: several of an ensemble."""
+    checkpoint = content["checkpoint"]
+    return [checkpoint] if isinstance(checkpoint, str) else checkpoint
+
+
 def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Reads the examples of a prepared folder, with their labels.
+    """Reads the examples of a task dataset, with their labels.
 
     Args:
         folder: holds manifest.json and examples.jsonl.
-        content: the predictions file that is to be scored with them.
+        content: the predictions file that the examples score.
 
     Raises:
-        UserError: they are not of the same task and split, or damaged.
+        UserError: the examples are of another task or split, or damaged.
     """
     settings = manifest.read(folder)["settings"]
     for field in ("task", "kind", "labels", "split"):
@@ -111,16 +121,16 @@ def score(
     """Scores predictions.
 
     Args:
-        task: says which metrics.
-        gold: the objects of a prepared folder's examples.jsonl.
+        task: selects the metrics.
+        gold: the rows of `examples.jsonl`.
         predictions: by example id.
-        null_threshold: of SQuAD 2.0: null odds above it mean that there is no answer.
+        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer.
         confidence: adds the ends of the 95 % bootstrap interval, as `accuracy_from` and
-            `accuracy_to`, of every metric that is one of examples (not of tuned thresholds).
+            `accuracy_to`, of every metric of examples (not of tuned thresholds).
 
     Returns:
-        The task's metrics, for RACE also those of the two levels, for SQuAD all that the official
-        script tells.
+        The task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
+        official script.
 
     Raises:
         UserError: there is nothing to score, an id is unknown, or a label or prediction is missing.
@@ -130,41 +140,39 @@ def score(
     if not ids:
         raise UserError("there is no example to score: the set is empty.")
     if len(set(ids)) < len(ids):
-        [(twice, _)] = Counter(ids).most_common(1)
-        raise UserError(f"the example {twice!r} is there twice: ids must differ.")
-    found, statistics = _SCORES[task.kind](task, gold, predictions, null_threshold)
+        [(duplicate, _)] = Counter(ids).most_common(1)
+        raise UserError(f"the example {duplicate!r} is there twice: ids must differ.")
+    scores, statistics = _SCORERS[task.kind](task, gold, predictions, null_threshold)
     if confidence:
         for name, (statistic, rows) in statistics.items():
-            low, high = metrics.interval(statistic, rows, seed=_BOOTSTRAP_SEED)
-            found |= {f"{name}_from": low, f"{name}_to": high}
-    return found
+            low, high = metrics.compute_interval(statistic, rows, seed=_BOOTSTRAP_SEED)
+            scores |= {f"{name}_from": low, f"{name}_to": high}
+    return scores
 
 
-def check_ids(wanted: Mapping[str, Any], found: Mapping[str, Any], what: str) -> None:
-    """Compares the ids of predictions with those that there should be.
+def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
+    """Checks that there is a prediction of each example, and no other.
 
     Args:
-        wanted: has the ids that there should be.
-        found: has those that there are.
-        what: names the predictions in an error.
+        expected: {id of an example: anything}.
+        predictions: {id: prediction}.
+        source: names the predictions in an error.
 
     Raises:
         UserError: an id is unknown, or missing.
     """
-    unknown = [id_ for id_ in found if id_ not in wanted]
-    if unknown:
+    if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
-            f"{what}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
+            f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
             "they are of another split or of other data."
         )
-    missing = [id_ for id_ in wanted if id_ not in found]
-    if missing:
+    if missing := [id_ for id_ in expected if id_ not in predictions]:
         raise UserError(
-            f"{what}: {len(missing)} missing ({missing[0]!r}): predict the whole split again."
+            f"{source}: {len(missing)} missing ({missing[0]!r}): predict the whole split again."
         )
 
 
-# A statistic of row numbers, and the rows that it is of.
+# {name: (the score of some rows, the rows)}
 _Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
 _Scores = tuple[dict[str, float], _Statistics]
 _Gold = Sequence[Mapping[str, Any]]
@@ -187,36 +195,37 @@ def _score_labels(
     values = [predictions[id_]["prediction"] for id_ in ids]
     guesses = np.array([numbers.get(value, value) for value in values])
 
-    def of(name: str) -> Callable[[np.ndarray], float]:
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
         metric = metrics.get(name)
         return lambda rows: metric(targets[rows], guesses[rows], range(len(numbers)))
 
-    statistics = {name: (of(name), np.arange(len(gold))) for name in task.metrics}
+    statistics = {name: (make_statistic(name), np.arange(len(gold))) for name in task.metrics}
     if task.name == "race":
-        levels = metrics.rows_of_levels(ids)
-        statistics |= {name: (of("accuracy"), rows) for name, rows in levels.items()}
+        levels = metrics.find_level_rows(ids)
+        statistics |= {name: (make_statistic("accuracy"), rows) for name, rows in levels.items()}
     return {name: statistic(rows) for name, (statistic, rows) in statistics.items()}, statistics
 
 
 def _score_answers(
     task: Task, gold: _Gold, predictions: Mapping[str, Prediction], threshold: float
 ) -> _Scores:
-    """What the official script tells; of that, exact and f1 are means over questions."""
-    texts = {id_: found["prediction"] for id_, found in predictions.items()}
+    """The scores of the official script; of those, exact and f1 are means over questions."""
+    texts = {id_: prediction["prediction"] for id_, prediction in predictions.items()}
     odds = None
     if task.kind == task_table.SPAN_OR_NONE:
-        odds = {id_: found["null_odds"] for id_, found in predictions.items()}
+        odds = {id_: prediction["null_odds"] for id_, prediction in predictions.items()}
 
-    def of(name: str) -> Callable[[np.ndarray], float]:
-        each = squad_metrics.question_scores(gold, texts, odds, threshold=threshold).values()
-        values = 100 * np.array([getattr(score, name) for score in each])
+    question_scores = squad_metrics.score_questions(gold, texts, odds, threshold=threshold)
+
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
+        values = 100 * np.array([getattr(score, name) for score in question_scores.values()])
         return lambda rows: float(values[rows].mean())
 
-    statistics = {name: (of(name), np.arange(len(gold))) for name in ("exact", "f1")}
+    statistics = {name: (make_statistic(name), np.arange(len(gold))) for name in ("exact", "f1")}
     return squad_metrics.evaluate(gold, texts, odds, threshold=threshold), statistics
 
 
-_SCORES = {
+_SCORERS = {
     task_table.CLASSIFICATION: _score_labels,
     task_table.REGRESSION: _score_labels,
     task_table.MULTIPLE_CHOICE: _score_labels,
@@ -232,10 +241,53 @@ def _check(content: Mapping[str, Any], path: str) -> None:
         raise UserError(f"{path} is not of the task {task.name}: its kind or labels are others.")
     if not content["predictions"]:
         raise UserError(f"{path}: there is no prediction in it.")
-    check = prediction_checks.CHECKS[content["kind"]]
+    check = _CHECKS[content["kind"]]
     for id_, prediction in content["predictions"].items():
         if not isinstance(prediction, dict) or not check(prediction, content["labels"]):
             raise UserError(
-                f"{path}: what it says of {id_!r} is no prediction of kind {content['kind']}, "
-                f"or not finite (a diverged network?): {str(prediction)[:80]}."
+                f"{path}: the prediction of {id_!r} does not fit the kind {content['kind']}, "
+                f"or is not finite (a diverged network?): {str(prediction)[:80]}."
             )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_choice(prediction: Prediction, labels: Sequence[str]) -> bool:
+    probabilities = prediction.get("probabilities")
+    return (
+        prediction.get("prediction") in labels
+        and isinstance(probabilities, list)
+        and len(probabilities) == len(labels)
+        and all(map(_is_number, probabilities))
+    )
+
+
+def _is_value(prediction: Prediction, labels: Sequence[str]) -> bool:
+    return _is_number(prediction.get("prediction"))
+
+
+def _is_answer(prediction: Prediction, labels: Sequence[str]) -> bool:
+    nbest = prediction.get("nbest")
+    return (
+        isinstance(prediction.get("prediction"), str)
+        and isinstance(nbest, list)
+        and all(isinstance(answer, dict) for answer in nbest)
+        and all(isinstance(answer.get("text"), str) for answer in nbest)
+        and all(_is_number(answer.get("probability")) for answer in nbest)
+    )
+
+
+def _is_answer_or_none(prediction: Prediction, labels: Sequence[str]) -> bool:
+    return _is_answer(prediction, labels) and _is_number(prediction.get("null_odds"))
+
+
+# {kind: whether a prediction fits it, given the labels of the task}
+_CHECKS: dict[str, Callable[[Prediction, Sequence[str]], bool]] = {
+    task_table.CLASSIFICATION: _is_choice,
+    task_table.REGRESSION: _is_value,
+    task_table.MULTIPLE_CHOICE: _is_choice,
+    task_table.SPAN: _is_answer,
+    task_table.SPAN_OR_NONE: _is_answer_or_none,
+}

@@ -1,8 +1,8 @@
-"""Scores of answers: the numbers of SQuAD's two official scripts, to the last digit.
+"""Scores answers with the numbers of SQuAD's two official scripts, to the last digit.
 
-The two differ where one would not look for it. Of two texts that hold but articles and punctuation
-no word is left: version 1.1 finds no word in common, an F1 of 0, and 2.0 finds them equal. And 2.0
-leaves such answers out of the right ones.
+The scripts differ in texts of articles and punctuation alone, of which no word is left: version 1.1
+finds no word in common, an F1 of 0; 2.0 finds two such texts equal, and ignores correct answers
+that are such texts.
 """
 
 import re
@@ -20,7 +20,7 @@ Gold = Sequence[Mapping[str, Any]]
 
 
 class Score(NamedTuple):
-    """Of one answer, from 0 to 1."""
+    """The scores of one answer, from 0 to 1."""
 
     exact: float
     f1: float
@@ -35,60 +35,58 @@ def evaluate(
 ) -> dict[str, float]:
     """Scores predictions, in percent, with the names and by the rules of the official scripts.
 
-    Without `null_odds` those of evaluate-v1.1.py (where `exact` is `exact_match`); with them those
-    of evaluate-v2.0.py: besides `exact`, `f1` and `total` the same as `HasAns_*` and `NoAns_*`, as
-    far as there are such questions, and `best_exact`, `best_f1` at the thresholds
-    `best_exact_thresh`, `best_f1_thresh` that these very questions like best. Where answering
-    nothing is best the scripts say 0.0, and so does this.
+    Without `null_odds`: evaluate-v1.1.py, whose `exact_match` is `exact`. With them:
+    evaluate-v2.0.py; besides `exact`, `f1` and `total` the same as `HasAns_*` and `NoAns_*`, if
+    there are such questions, and `best_exact`, `best_f1` at the thresholds `best_exact_thresh`,
+    `best_f1_thresh` that are best for these questions; 0.0 if answering nothing is best.
 
     A question without prediction counts as wrong, and in `missing`; evaluate-v2.0.py would stop.
 
     Args:
         gold: the rows of `examples.jsonl`.
-        texts: {id: answer, if there is one}.
-        null_odds: {id: how likely there is none}, on any scale.
-        threshold: with higher odds, the answer is that there is none.
+        texts: {id: the best answer}.
+        null_odds: {id: how likely there is no answer}, on any scale.
+        threshold: higher odds mean that there is no answer.
 
     Raises:
         UserError: nothing to score, a question without labels, predictions for unknown questions,
             or no odds for one that is predicted.
     """
-    raw = _raw_scores(gold, texts, null_odds)
-    scores = _with_threshold(raw, gold, null_odds, threshold)
-    if null_odds is None:
-        found = _means(list(scores.values()), _add)
-    else:
-        found = _means(list(scores.values()), sum)
+    raw = _score_texts(gold, texts, null_odds)
+    scores = _apply_threshold(raw, gold, null_odds, threshold)
+    results = _average(list(scores.values()), _add if null_odds is None else sum)
+    if null_odds is not None:
         for prefix, answerable in (("HasAns", True), ("NoAns", False)):
             if part := [scores[row["id"]] for row in gold if bool(row["answers"]) == answerable]:
-                found |= {f"{prefix}_{name}": value for name, value in _means(part, sum).items()}
+                results |= {f"{prefix}_{name}": x for name, x in _average(part, sum).items()}
         for name in Score._fields:
             values = {id_: getattr(score, name) for id_, score in raw.items()}
-            best, at = _best_threshold(values, gold, texts, null_odds)
-            found |= {f"best_{name}": best, f"best_{name}_thresh": at}
-    return {**found, "missing": len(gold) - len(raw)}
+            best, best_threshold = _find_best_threshold(values, gold, texts, null_odds)
+            results |= {f"best_{name}": best, f"best_{name}_thresh": best_threshold}
+    return {**results, "missing": len(gold) - len(raw)}
 
 
-def question_scores(
+def score_questions(
     gold: Gold,
     texts: Mapping[str, str],
     null_odds: Mapping[str, float] | None = None,
     *,
     threshold: float = 0.0,
 ) -> dict[str, Score]:
-    """The score of every question, in the order of `gold`, of which `evaluate` is the mean."""
-    return _with_threshold(_raw_scores(gold, texts, null_odds), gold, null_odds, threshold)
+    """Returns the score of every question, in the order of `gold`: `evaluate` is the mean."""
+    raw = _score_texts(gold, texts, null_odds)
+    return _apply_threshold(raw, gold, null_odds, threshold)
 
 
 def normalize(text: str) -> str:
-    """What counts of a text: lower case, no punctuation (of ASCII), no articles, single spaces."""
+    """Lower-cases; removes ASCII punctuation, articles and repeated spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def _raw_scores(
+def _score_texts(
     gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] | None
 ) -> dict[str, Score]:
-    """Of the questions that are predicted, whatever their odds."""
+    """The scores of the questions that have predictions, whatever their odds."""
     _check(gold, texts, null_odds)
     score = _score_1_1 if null_odds is None else _score_2_0
     return {
@@ -105,15 +103,16 @@ def _check(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] 
             "they can be predicted, not scored."
         )
     known = {row["id"] for row in gold}
-    for what, ids in (("predictions", texts), ("null odds", null_odds or {})):
+    for name, ids in (("predictions", texts), ("null odds", null_odds or {})):
         if unknown := [id_ for id_ in ids if id_ not in known]:
             raise UserError(
-                f"{what} for {len(unknown)} unknown questions, {unknown[0]} for one: "
+                f"{name} for {len(unknown)} unknown questions, {unknown[0]} for one: "
                 "score them with the file that they were made from."
             )
-    if null_odds is not None and (bare := [id_ for id_ in texts if id_ not in null_odds]):
+    if null_odds is not None and (incomplete := [id_ for id_ in texts if id_ not in null_odds]):
         raise UserError(
-            f"{len(bare)} predictions have no null odds, {bare[0]} for one: predict them again."
+            f"{len(incomplete)} predictions have no null odds, {incomplete[0]} for one: "
+            "predict them again."
         )
 
 
@@ -125,20 +124,20 @@ def _score_2_0(answers: Sequence[str], text: str) -> Score:
     return _score([kept for answer in answers if (kept := normalize(answer))] or [""], text, 1)
 
 
-def _score(answers: Sequence[str], text: str, f1_of_nothing: int) -> Score:
-    """The best over several right answers, which are normalised, of exact match and of F1 each."""
+def _score(answers: Sequence[str], text: str, empty_f1: int) -> Score:
+    """The best exact match and the best F1 over several normalized correct answers."""
     text = normalize(text)
     words = text.split()
     return Score(
         int(text in answers),
-        max(_f1(answer.split(), words, f1_of_nothing) for answer in answers),
+        max(_f1(answer.split(), words, empty_f1) for answer in answers),
     )
 
 
-def _f1(answer: Sequence[str], words: Sequence[str], of_nothing: int) -> float:
+def _f1(answer: Sequence[str], words: Sequence[str], empty_f1: int) -> float:
     # Ints, as in the scripts: from Python 3.12 on `sum` adds 1 otherwise than 1.0.
     if not answer and not words:
-        return of_nothing
+        return empty_f1
     common = (Counter(answer) & Counter(words)).total()
     if not common:
         return 0
@@ -146,24 +145,21 @@ def _f1(answer: Sequence[str], words: Sequence[str], of_nothing: int) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _with_threshold(
-    raw: Mapping[str, Score],
-    gold: Gold,
-    null_odds: Mapping[str, float] | None,
-    threshold: float,
+def _apply_threshold(
+    raw: Mapping[str, Score], gold: Gold, null_odds: Mapping[str, float] | None, threshold: float
 ) -> dict[str, Score]:
-    """The score of every question, once the odds have said which have no answer."""
-    found = {}
+    """The score of every question, with no answer where the odds are above the threshold."""
+    scores = {}
     for row in gold:
         id_ = row["id"]
-        found[id_] = raw.get(id_, Score(0, 0))
+        scores[id_] = raw.get(id_, Score(0, 0))
         if id_ in raw and null_odds is not None and null_odds[id_] > threshold:
-            is_right = float(not row["answers"])
-            found[id_] = Score(is_right, is_right)
-    return found
+            correct = float(not row["answers"])
+            scores[id_] = Score(correct, correct)
+    return scores
 
 
-def _means(scores: Sequence[Score], add: Callable[[Iterable[float]], float]) -> dict[str, float]:
+def _average(scores: Sequence[Score], add: Callable[[Iterable[float]], float]) -> dict[str, float]:
     total = len(scores)
     sums = {name: add(getattr(score, name) for score in scores) for name in Score._fields}
     return {**{name: 100.0 * value / total for name, value in sums.items()}, "total": total}
@@ -177,7 +173,7 @@ def _add(values: Iterable[float]) -> float:
     return total
 
 
-def _best_threshold(
+def _find_best_threshold(
     scores: Mapping[str, float],
     gold: Gold,
     texts: Mapping[str, str],

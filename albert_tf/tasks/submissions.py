@@ -1,11 +1,11 @@
-"""What the leaderboards take, from predictions files.
+"""Writes the files that leaderboards accept, from predictions files.
 
     GLUE    glue.zip, a tsv file for each of its eleven test sets (gluebenchmark.com/faq)
     SQuAD   predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json, in the
             shapes that the official script reads
     RACE    answers.json: of each passage the letters, in the order of its questions
 
-Beside them, sources.txt tells which checkpoint each is from, and what is only filler.
+Beside them, sources.txt names the checkpoint of each, and what is only filler.
 """
 
 import io
@@ -19,6 +19,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
+from albert_tf.tasks import predictions
 
 SOURCES = "sources.txt"
 _GLUE = "glue.zip"
@@ -33,7 +34,7 @@ class GlueFile(NamedTuple):
 
     Attributes:
         task: key of `task_table.TASKS`.
-        num_rows: of its test file, which are numbered from 0.
+        num_rows: of its test file; rows are numbered from 0.
         split: of the predictions.
     """
 
@@ -61,17 +62,17 @@ def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) 
     """Writes the submission to one leaderboard; nothing if a predictions file does not fit.
 
     Args:
-        contents: of each predictions file by its path, as `predictions.read` returns them: of GLUE
+        contents: {path: content of the predictions file, as `predictions.read` returns it}: of GLUE
             any number, of SQuAD or RACE one.
-        output_dir: made if need be.
-        null_threshold: of SQuAD 2.0: null odds above it mean that there is no answer.
+        output_dir: created if it does not exist.
+        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer.
 
     Returns:
-        Lines that tell where everything comes from, as in sources.txt.
+        The lines of sources.txt.
 
     Raises:
-        UserError: no leaderboard takes them, or not together; or a file of another submission,
-            which might be taken for one of this, is in the folder.
+        UserError: no leaderboard accepts the predictions, or not together; or the folder holds a
+            file of another submission, which would seem to belong to this one.
     """
     makers = {}
     for path, content in contents.items():
@@ -83,33 +84,33 @@ def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) 
     if len(makers) > 1:
         raise UserError(f"{' and '.join(makers.values())} go to different leaderboards.")
     [make] = makers
-    made, lines = make(contents, null_threshold)
-    for name in sorted(_NAMES - made.keys()):
+    submission, lines = make(contents, null_threshold)
+    for name in sorted(_NAMES - submission.keys()):
         if tf.io.gfile.exists(path := os.path.join(output_dir, name)):
             raise UserError(f"{path} is of another submission: remove it, or name another folder.")
     tf.io.gfile.makedirs(output_dir)
-    for name, written in made.items():
-        files.write_bytes(os.path.join(output_dir, name), written)
+    for name, file_content in submission.items():
+        files.write_bytes(os.path.join(output_dir, name), file_content)
     files.write_bytes(os.path.join(output_dir, SOURCES), "".join(f"{x}\n" for x in lines).encode())
     return lines
 
 
-_Made = tuple[dict[str, bytes], list[str]]
+_Submission = tuple[dict[str, bytes], list[str]]
 
 
-def _glue(contents: _Contents, _: float) -> _Made:
-    """Every file must be there, so what was not predicted is filled in, and said to be."""
-    paths = _paths_of_glue_files(contents)
+def _make_glue(contents: _Contents, _: float) -> _Submission:
+    """All files are required: filler, named in the lines, stands for missing predictions."""
+    paths = _match_glue_files(contents)
     archive = io.BytesIO()
     lines = []
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, file in GLUE_FILES.items():
             if name in paths:
                 content = contents[paths[name]]
-                rows = _glue_rows(content, file, paths[name])
-                lines.append(f"{name}: {_source(paths[name], content)}")
+                rows = _make_rows(content, file, paths[name])
+                lines.append(f"{name}: {_describe_source(paths[name], content)}")
             else:
-                rows = [_filler(file)] * file.num_rows
+                rows = [_make_filler(file)] * file.num_rows
                 lines.append(
                     f"{name}: FILLER, {file.num_rows:,} times {rows[0]} "
                     f"(no predictions of task {file.task}, split {file.split})"
@@ -122,7 +123,7 @@ def _glue(contents: _Contents, _: float) -> _Made:
     return {_GLUE: archive.getvalue()}, lines
 
 
-def _paths_of_glue_files(contents: _Contents) -> dict[str, str]:
+def _match_glue_files(contents: _Contents) -> dict[str, str]:
     names = {(file.task, file.split): name for name, file in GLUE_FILES.items()}
     paths: dict[str, str] = {}
     for path, content in contents.items():
@@ -138,65 +139,62 @@ def _paths_of_glue_files(contents: _Contents) -> dict[str, str]:
     return paths
 
 
-def _glue_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[str]:
+def _make_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[str]:
     """The predictions in the order of the rows."""
-    found = content["predictions"]
+    rows = content["predictions"]
     ids = [str(index) for index in range(file.num_rows)]
-    if len(found) != len(ids) or any(id_ not in found for id_ in ids):
+    if len(rows) != len(ids) or any(id_ not in rows for id_ in ids):
         raise UserError(
-            f"{path} has {len(found)} predictions, not one for each of the {file.num_rows} rows of "
+            f"{path} has {len(rows)} predictions, not one for each of the {file.num_rows} rows of "
             f"the test file of {file.task}: predict that file."
         )
-    to_text = _score_text if content["kind"] == task_table.REGRESSION else str
-    return [to_text(found[id_]["prediction"]) for id_ in ids]
+    to_text = _format_score if content["kind"] == task_table.REGRESSION else str
+    return [to_text(rows[id_]["prediction"]) for id_ in ids]
 
 
-def _filler(file: GlueFile) -> str:
+def _make_filler(file: GlueFile) -> str:
     labels = task_table.get(file.task).labels
-    return labels[0] if labels else _score_text(0.0)
+    return labels[0] if labels else _format_score(0.0)
 
 
-def _score_text(value: float) -> str:
+def _format_score(value: float) -> str:
     """STS-B's scores are from 0 to 5; a network's may be a little outside."""
     return f"{min(max(value, 0.0), 5.0):.3f}"
 
 
-def _squad(contents: _Contents, null_threshold: float) -> _Made:
-    path, content = _only(contents)
-    found = content["predictions"]
-    source = _source(path, content)
-    texts = {id_: answer["prediction"] for id_, answer in found.items()}
-    made: dict[str, Any] = {_ANSWERS: texts}
-    made[_NBEST] = {id_: answer["nbest"] for id_, answer in found.items()}
+def _make_squad(contents: _Contents, null_threshold: float) -> _Submission:
+    path, content = _get_only(contents)
+    answers = content["predictions"]
+    source = _describe_source(path, content)
+    texts = {id_: answer["prediction"] for id_, answer in answers.items()}
+    submission = {_ANSWERS: texts, _NBEST: {id_: x["nbest"] for id_, x in answers.items()}}
     if content["kind"] == task_table.SPAN_OR_NONE:
-        odds = {id_: answer["null_odds"] for id_, answer in found.items()}
+        odds = {id_: answer["null_odds"] for id_, answer in answers.items()}
         texts |= {id_: "" for id_, value in odds.items() if value > null_threshold}
-        made[_ODDS] = odds
+        submission[_ODDS] = odds
         source += f", no answer where the null odds are above {null_threshold:g}"
-    lines = [f"{name}: {source}" for name in made]
-    return {name: files.to_json(value) for name, value in made.items()}, lines
+    lines = [f"{name}: {source}" for name in submission]
+    return {name: files.to_json(value) for name, value in submission.items()}, lines
 
 
-def _race(contents: _Contents, _: float) -> _Made:
-    path, content = _only(contents)
-    found = content["predictions"]
-    numbers: dict[str, list[int]] = {}
-    for id_ in found:
+def _make_race(contents: _Contents, _: float) -> _Submission:
+    path, content = _get_only(contents)
+    passages: dict[str, list[tuple[int, str]]] = {}
+    for id_, prediction in content["predictions"].items():
         passage, _, number = id_.rpartition("-")
         if not passage or not number.isdecimal():
             raise UserError(f"{path}: {id_!r} is no question of RACE, like 'high123.txt-0'.")
-        numbers.setdefault(passage, []).append(int(number))
+        passages.setdefault(passage, []).append((int(number), prediction["prediction"]))
     answers = {}
-    for passage, some in numbers.items():
-        if sorted(some) != list(range(len(some))):
+    for passage, questions in passages.items():
+        questions.sort()
+        if [number for number, _ in questions] != list(range(len(questions))):
             raise UserError(f"{path}: predictions of questions of {passage} are missing.")
-        answers[passage] = [
-            found[f"{passage}-{number}"]["prediction"] for number in range(len(some))
-        ]
-    return {_RACE: files.to_json(answers)}, [f"{_RACE}: {_source(path, content)}"]
+        answers[passage] = [letter for _, letter in questions]
+    return {_RACE: files.to_json(answers)}, [f"{_RACE}: {_describe_source(path, content)}"]
 
 
-def _only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
+def _get_only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
     if len(contents) > 1:
         raise UserError(
             f"{' and '.join(contents)} are of one task: "
@@ -206,15 +204,14 @@ def _only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
     return path, content
 
 
-def _source(path: str, content: Mapping[str, Any]) -> str:
-    named = content["checkpoint"]
-    checkpoints = named if isinstance(named, str) else " + ".join(named)
+def _describe_source(path: str, content: Mapping[str, Any]) -> str:
+    checkpoints = " + ".join(predictions.list_checkpoints(content))
     return f"{path}, split {content['split']}, checkpoint {checkpoints}"
 
 
-_MAKERS: dict[str, Callable[[_Contents, float], _Made]] = {
-    **{file.task: _glue for file in GLUE_FILES.values()},
-    "squad1": _squad,
-    "squad2": _squad,
-    "race": _race,
+_MAKERS: dict[str, Callable[[_Contents, float], _Submission]] = {
+    **{file.task: _make_glue for file in GLUE_FILES.values()},
+    "squad1": _make_squad,
+    "squad2": _make_squad,
+    "race": _make_race,
 }

@@ -23,10 +23,10 @@ def test_tasks_and_their_metrics_weigh_the_same(write, run_program, tmp_path, ca
     write("mnli", accuracy=0.5)
     write("mnli", "dev_mismatched", accuracy=0.6)
     assert not run_program(PROGRAM, f"--metrics={tmp_path}/*.json")
-    said = capsys.readouterr().out.splitlines()
-    assert "mrpc: dev accuracy 0.7, dev f1 0.8" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert "mrpc: dev accuracy 0.7, dev f1 0.8" in lines
     # (0.2 + 0.75 + 0.55) / 3
-    assert said[-1] == "average of 3 tasks without sst-2, sts-b, qqp, qnli, rte, wnli: 50.0"
+    assert lines[-1] == "average of 3 tasks without sst-2, sts-b, qqp, qnli, rte, wnli: 50.0"
 
 
 def test_two_of_one_task_are_refused(write, run_program, tmp_path):

@@ -112,69 +112,21 @@ def test_every_metric_of_a_task_with_labels_or_numbers_is_known():
 
 def test_rows_of_the_levels_of_race():
     ids = ["high12.txt-0", "middle3.txt-0", "high12.txt-1", "other.txt-0", "middle3.txt-1"]
-    rows = metrics.rows_of_levels(ids)
-    assert {name: found.tolist() for name, found in rows.items()} == {
+    rows = metrics.find_level_rows(ids)
+    assert {name: ours.tolist() for name, ours in rows.items()} == {
         "middle_accuracy": [1, 4],
         "high_accuracy": [0, 2],
     }
-    assert list(metrics.rows_of_levels(["high1.txt-0"])) == ["high_accuracy"]
-
-
-# Two rows of the public leaderboard.
-BERT_LARGE = {
-    "cola": {"matthews": 0.605},
-    "sst-2": {"accuracy": 0.949},
-    "mrpc": {"f1": 0.893, "accuracy": 0.854},
-    "sts-b": {"pearson": 0.876, "spearman": 0.865},
-    "qqp": {"f1": 0.721, "accuracy": 0.893},
-    "mnli": {"accuracy": 0.867, "mismatched_accuracy": 0.859},
-    "qnli": {"accuracy": 0.927},
-    "rte": {"accuracy": 0.701},
-    "wnli": {"accuracy": 0.651},
-}
-ALBERT_ENSEMBLE = {
-    "cola": {"matthews": 0.691},
-    "sst-2": {"accuracy": 0.971},
-    "mrpc": {"f1": 0.934, "accuracy": 0.912},
-    "sts-b": {"pearson": 0.925, "spearman": 0.920},
-    "qqp": {"f1": 0.742, "accuracy": 0.905},
-    "mnli": {"accuracy": 0.913, "mismatched_accuracy": 0.910},
-    "qnli": {"accuracy": 0.992},
-    "rte": {"accuracy": 0.892},
-    "wnli": {"accuracy": 0.918},
-}
-
-
-@pytest.mark.parametrize(("scores", "expected"), [(BERT_LARGE, 80.5), (ALBERT_ENSEMBLE, 89.4)])
-def test_glue_average_is_the_leaderboards(scores, expected):
-    average, missing = metrics.glue_average(scores)
-    assert round(average, 1) == expected
-    assert missing == ()
-
-
-def test_glue_average_tells_what_is_missing():
-    average, missing = metrics.glue_average({"rte": {"accuracy": 0.5}, "mrpc": BERT_LARGE["mrpc"]})
-    assert average == pytest.approx((50 + (89.3 + 85.4) / 2) / 2)
-    assert missing == ("cola", "sst-2", "sts-b", "qqp", "mnli", "qnli", "wnli")
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ({"ax": {"matthews": 0.4}}, "'ax' is not in the GLUE average"),
-        ({}, "needs a score of at least one of cola"),
-    ],
-)
-def test_glue_average_refuses(scores, message):
-    with pytest.raises(UserError, match=message):
-        metrics.glue_average(scores)
+    assert list(metrics.find_level_rows(["high1.txt-0"])) == ["high_accuracy"]
 
 
 @pytest.mark.parametrize("number", [400, 900])
 def test_interval_of_a_share_is_near_the_normal_one(number):
     """BCa for the smaller set, percentiles for the larger."""
     is_right = np.arange(number) % 5 != 0
-    low, high = metrics.interval(lambda rows: is_right[rows].mean(), np.arange(number), seed=3)
+    low, high = metrics.compute_interval(
+        lambda rows: is_right[rows].mean(), np.arange(number), seed=3
+    )
     half = 1.96 * math.sqrt(0.8 * 0.2 / number)
     assert low == pytest.approx(0.8 - half, abs=half / 8)
     assert high == pytest.approx(0.8 + half, abs=half / 8)
@@ -187,16 +139,18 @@ def test_interval_is_made_again_by_its_seed():
         return float(values[rows].mean())
 
     rows = np.arange(7)
-    first = metrics.interval(statistic, rows, seed=1)
-    assert first == metrics.interval(statistic, rows, seed=1)
-    assert first != metrics.interval(statistic, rows, seed=2)
+    first = metrics.compute_interval(statistic, rows, seed=1)
+    assert first == metrics.compute_interval(statistic, rows, seed=1)
+    assert first != metrics.compute_interval(statistic, rows, seed=2)
     assert first[0] < values.mean() < first[1]
 
 
 def test_interval_of_a_skewed_sample_is_corrected():
     """One large value pulls the upper end of BCa above that of plain percentiles."""
     values = np.append(np.zeros(30), 31.0)
-    _, high = metrics.interval(lambda rows: float(values[rows].mean()), np.arange(31), seed=5)
+    _, high = metrics.compute_interval(
+        lambda rows: float(values[rows].mean()), np.arange(31), seed=5
+    )
     draws = values[np.random.default_rng(7).integers(0, 31, (4000, 31))].mean(1)
     assert high > np.percentile(draws, 97.5)
 
@@ -204,10 +158,10 @@ def test_interval_of_a_skewed_sample_is_corrected():
 def test_interval_where_all_are_right():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert metrics.interval(lambda rows: 1.0, np.arange(6), seed=0) == (1.0, 1.0)
+        assert metrics.compute_interval(lambda rows: 1.0, np.arange(6), seed=0) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_interval_needs_two_examples(number):
     with pytest.raises(UserError, match=f"needs two examples or more, not {number}"):
-        metrics.interval(lambda rows: 1.0, np.arange(number), seed=0)
+        metrics.compute_interval(lambda rows: 1.0, np.arange(number), seed=0)

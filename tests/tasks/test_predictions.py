@@ -61,7 +61,7 @@ def test_an_ensemble_names_all_its_checkpoints(tmp_path):
 )
 def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, found, tmp_path):
     path = tmp_path / "found.json"
-    message = rf"what it says of '0' is no prediction of kind {task.kind}"
+    message = rf"the prediction of '0' does not fit the kind {task.kind}"
     with pytest.raises(UserError, match=message):
         write(path, task, found)
     assert os.listdir(tmp_path) == []
@@ -74,8 +74,8 @@ def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, found, t
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"checkpoint": None}, r"found\.json is not a predictions file: it has no 'checkpoint'"),
-        ({"predictions": []}, r"found\.json is not a predictions file: it has no 'predictions'"),
+        ({"checkpoint": None}, r"found\.json is not a predictions file: 'checkpoint' is missing"),
+        ({"predictions": []}, r"found\.json is not a predictions file: 'predictions' is missing"),
         ({"predictions": {}}, r"found\.json: there is no prediction in it"),
         ({"labels": [0, 1]}, r"a label in it is not text"),
         ({"labels": ["1", "0"]}, r"is not of the task mrpc: its kind or labels are others"),

@@ -190,10 +190,10 @@ def test_missing_predictions_are_wrong_in_version_2_0_too():
 
 
 def test_the_scores_of_questions():
-    found = squad_metrics.question_scores(QUESTIONS, {**TEXTS, "4": "Bird"}, ODDS, threshold=0.3)
+    found = squad_metrics.score_questions(QUESTIONS, {**TEXTS, "4": "Bird"}, ODDS, threshold=0.3)
     assert found == by_id((0, 2 / 3), (1, 1), (0, 0), (1, 1), (1, 1))
     assert list(found) == ["0", "1", "2", "3", "4"]
-    found = squad_metrics.question_scores(gold(["cat"], ["dog"]), {"1": "dog"})
+    found = squad_metrics.score_questions(gold(["cat"], ["dog"]), {"1": "dog"})
     assert found == by_id((0, 0), (1, 1))
 
 
@@ -201,7 +201,7 @@ def test_many_f1_are_added_one_after_the_other():
     questions = gold(*[["a b c d e f g"]] * 1000)
     texts = by_id(*(" ".join("bcdefgxyz"[: 1 + i % 9]) for i in range(1000)))
     total = 0.0
-    for score in squad_metrics.question_scores(questions, texts).values():
+    for score in squad_metrics.score_questions(questions, texts).values():
         total += score.f1
     assert squad_metrics.evaluate(questions, texts)["f1"] == 100.0 * total / 1000
 

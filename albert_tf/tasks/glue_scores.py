@@ -1,0 +1,87 @@
+"""Averages the scores of GLUE's tasks as its leaderboard does."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+# The tasks of the leaderboard's average; the diagnostic (ax) is not in it.
+TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
+# The leaderboard's score of MNLI is of both.
+_MNLI_SPLITS = ("dev", "dev_mismatched")
+
+Scores = Mapping[str, Mapping[str, float]]
+
+
+def read(paths: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Reads the metrics files of fine-tuning runs: {task: {"SPLIT METRIC": score}}.
+
+    Raises:
+        UserError: a file is not a metrics file, or two have the same metric of a task and split.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    for path in paths:
+        content = files.read_json(path, "--metrics")
+        if not _is_metrics(content):
+            raise UserError(f"{path} is no metrics file of bin/run_finetuning. Leave it out.")
+        task, split = content["task"], content["split"]
+        task_scores = scores.setdefault(task, {})
+        for metric, score in content["metrics"].items():
+            name = f"{split} {metric}"
+            if name in task_scores:
+                raise UserError(f"{path}: a second {task} {name}. Name one file of each.")
+            task_scores[name] = score
+    return scores
+
+
+def average(scores: Scores) -> tuple[float, tuple[str, ...]]:
+    """Averages over tasks the mean of each task's metrics.
+
+    Args:
+        scores: of a task, by the names of `TASKS`, its metrics between -1 and 1. MNLI, matched and
+            mismatched, is one task with two accuracies.
+
+    Returns:
+        The average x 100, over the tasks in `scores`, and the names of the other tasks.
+
+    Raises:
+        UserError: there is no task, or one that is not in the average.
+    """
+    if unknown := [task for task in scores if task not in TASKS]:
+        raise UserError(f"{unknown[0]!r} is not in the GLUE average of {', '.join(TASKS)}.")
+    if not scores:
+        raise UserError(f"the GLUE average needs a score of at least one of {', '.join(TASKS)}.")
+    means = [np.mean(list(metrics.values())) for metrics in scores.values()]
+    return 100 * float(np.mean(means)), tuple(task for task in TASKS if task not in scores)
+
+
+def describe(scores: Scores) -> list[str]:
+    """Returns a line for each task and one for the average, with the tasks that it lacks."""
+    mean, missing = average(scores)
+    if "mnli" in scores:
+        splits = {name.split()[0] for name in scores["mnli"]}
+        missing += tuple(f"{split} of mnli" for split in _MNLI_SPLITS if split not in splits)
+    without = f" without {', '.join(missing)}" if missing else ""
+    return [
+        *(
+            f"{task}: " + ", ".join(f"{name} {score:.4g}" for name, score in metrics.items())
+            for task, metrics in scores.items()
+        ),
+        f"average of {len(scores)} tasks{without}: {mean:.1f}",
+    ]
+
+
+def _is_metrics(content: Any) -> bool:
+    """Whether it is {"task": text, "split": text, "metrics": {name: finite number}}."""
+    if not isinstance(content, dict) or not isinstance(content.get("metrics"), dict):
+        return False
+    values = content["metrics"].values()
+    return (
+        all(isinstance(content.get(name), str) for name in ("task", "split"))
+        and bool(values)
+        and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+    )
