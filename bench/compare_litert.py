@@ -21,7 +21,8 @@ from albert_tf.train_config import Lengths
 from data_prep.task_data import glue, sequence_features
 from data_prep.task_data.task_source import TaskSplit
 from export import export_source, litert
-from export.export_source import Source
+from export.export_source import ExportConfig, SourceConfig
+from export.model_kinds import ExportedModel
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning", required=True)
 TASK = flags.DEFINE_string("task", None, "of GLUE, with classes", required=True)
@@ -33,12 +34,12 @@ HEADER = (
 )
 
 
-def read(source: Source) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def read(source: ExportedModel) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The ids of the dev data, and its labels."""
     task = task_table.TASKS[TASK.value]
     split = TaskSplit(task=task, name="dev")
     examples, _ = glue.read(split, glue.find_file(split, DATA_DIR.value))
-    lengths = Lengths(max_seq_length=source.options.settings.max_seq_length)
+    lengths = Lengths(max_seq_length=source.options.run_config.max_seq_length)
     assert source.tokenizer
     batch, _ = sequence_features.encode(examples, source.tokenizer, task.kind, lengths)
     labels = [task.labels.index(str(example.label)) for example in examples]
@@ -66,12 +67,12 @@ def ask_all(
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
-    source = export_source.read(CHECKPOINT.value, text=False)
+    source = export_source.read(
+        ExportConfig(source=SourceConfig(checkpoint=CHECKPOINT.value), text=False)
+    )
     batch, labels = read(source)
     parts = [
-        source.kind.answer(
-            source.network, {name: x[i : i + 64] for name, x in batch.items()}, source.options
-        )["logits"]
+        source.compute_outputs({name: x[i : i + 64] for name, x in batch.items()})["logits"]
         for i in range(0, len(labels), 64)
     ]
     wanted = np.concatenate(parts)

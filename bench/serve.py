@@ -24,7 +24,7 @@ from albert_tf.config import PRESETS
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
-from export import export_source, model_kinds, saved_model
+from export import export_source, model_kinds, model_versions
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", model_kinds.DTYPES, "of weights and products")
@@ -33,7 +33,7 @@ VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder; asks for raw text,
 LENGTH = 128
 
 
-def make_source() -> export_source.Source:
+def make_source() -> model_kinds.ExportedModel:
     config = PRESETS["albert_base_v2"]
     found = model_checkpoint.ModelCheckpoint(
         source="random",
@@ -46,14 +46,14 @@ def make_source() -> export_source.Source:
     )
     options = model_kinds.Options(
         kind="sentence_embedding",
-        settings=FinetuneConfig(albert=config, max_seq_length=LENGTH),
+        run_config=FinetuneConfig(albert=config, max_seq_length=LENGTH),
         dtype=DTYPE.value,
         text=bool(VOCABULARY.value),
     )
-    return export_source.from_checkpoint(found, options)
+    return export_source.load(found, options)
 
 
-def requests(source: export_source.Source) -> dict[str, dict[str, np.ndarray]]:
+def requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarray]]:
     """By signature; texts are cut to as many tokens as the ids are."""
     shape = [SEQUENCES.value, LENGTH]
     ids = np.random.default_rng(0).integers(5, source.config.vocab_size, shape)
@@ -100,7 +100,7 @@ def measure(ask: Callable[[], object]) -> tuple[float, float]:
 def main(_):
     source = make_source()
     with tempfile.TemporaryDirectory() as folder:
-        path = saved_model.write(source, os.path.join(folder, "model"))
+        path = model_versions.write(source, os.path.join(folder, "model"))
         start, cpu_start = time.perf_counter(), time.process_time()
         asks = make_asks(path, requests(source))
         load = time.perf_counter() - start, time.process_time() - cpu_start

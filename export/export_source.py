@@ -1,11 +1,9 @@
-"""What is exported: a trained checkpoint, read strictly into the network of a kind of model."""
+"""Reads a trained checkpoint, strictly, into the network of a kind of exported model."""
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import keras
+from collections.abc import Sequence
+from typing import Any
 
 from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
@@ -16,203 +14,232 @@ from albert_tf.model import weight_names
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
-from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig
-from export.model_kinds import KINDS, Kind, Options
-from export.requests import token_ids
+from export.model_kinds import DTYPES, KINDS, POOLINGS, ExportedModel, Options
 
 _CLASSES = "output_bias"
-# How many scores a classifier of each kind gives; 0 is one for each label.
-_SCORES = {task_table.CLASSIFICATION: 0, task_table.REGRESSION: 1, task_table.MULTIPLE_CHOICE: 1}
-
-# The kinds that a choice means something to, where not all.
-_MEANT_FOR = {
-    "labels": (task_table.CLASSIFICATION, task_table.MULTIPLE_CHOICE),
+# Number of outputs of the head of each kind; 0 is one for each label.
+_NUM_OUTPUTS = {"classification": 0, "regression": 1, "multiple_choice": 1}
+# The kinds to which a choice applies, where not all.
+_APPLIES_TO = {
+    "labels": ("classification", "multiple_choice"),
     "pooling": ("sentence_embedding",),
     "top_k": ("fill_mask",),
 }
-# What bin/run_finetuning writes of the dev set.
+# Written by bin/run_finetuning about the dev set.
 _METRICS = run_files.metrics_file("dev")
 
 
-class Source(NamedTuple):
-    """A model that can be exported.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """What is exported; its fields are flags, hence the wording.
 
     Attributes:
-        name: where it was read, for people.
-        config: of the model.
-        options: what becomes of it.
-        network: with the trained weights.
-        loaded: names of its weights that the checkpoint has; of parts that the kind does not need,
-            others are as they were made.
-        vocabulary: {file name: content}; may be empty.
-        tokenizer: of that vocabulary, if there is one.
+        checkpoint: run, folder, prefix or archive
+        kind: default: the task of the run
+        labels: in the order of their ids; default: those of the run
+        pooling: of sentence_embedding: which tokens; default: mean
+        top_k: of fill_mask: guesses for each [MASK]; default: 5
+        overrides: key=value of the run's config, max_seq_length or doc_stride, say; repeatable
     """
 
-    name: str
-    config: AlbertConfig
-    options: Options
-    network: keras.Model
-    loaded: frozenset[str]
-    vocabulary: Mapping[str, bytes]
-    tokenizer: tokenization.Tokenizer | None
-
-    @property
-    def kind(self) -> Kind:
-        return KINDS[self.options.kind]
-
-    def has(self, part: str) -> bool:
-        """Whether the checkpoint has a part of `weight_names.parts`."""
-        return weight_names.parts(self.config)[part].keys() <= self.loaded
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the token ids that it takes."""
-        return token_ids.NAMES + self.kind.more_inputs
+    checkpoint: str
+    kind: str | None = dataclasses.field(default=None, metadata={"choices": list(KINDS)})
+    labels: tuple[str, ...] = ()
+    pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
+    top_k: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
+    overrides: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"flag": "set", "repeatable": True}
+    )
 
 
-def read(
-    path: str,
-    kind: str | None = None,
-    *,
-    labels: Sequence[str] = (),
-    overrides: Sequence[str] = (),
-    **choices: Any,
-) -> Source:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What is exported for a server, and how; flags, too.
+
+    Attributes:
+        source: the model
+        dtype: of weights and products
+        null_threshold: null odds above it mean that there is no answer; default: the best of the
+            run's dev set, or 0
+        text: answer raw text, too; false: token ids alone
+    """
+
+    source: SourceConfig
+    dtype: str = dataclasses.field(default="float32", metadata={"choices": DTYPES})
+    null_threshold: float | None = None
+    text: bool = True
+
+
+def read(config: ExportConfig) -> ExportedModel:
     """Reads a run's folder (its best checkpoint), or any checkpoint that `formats.read` takes.
 
-    Args:
-        path: to it.
-        kind: a key of `KINDS`; a fine-tuning run has its own.
-        labels: of classes or choices; a fine-tuning run has its own.
-        overrides: `key=value` each, of the run's `FinetuneConfig`: lengths, say.
-        choices: other fields of `model_kinds.Options`; those that are None are as if not given.
-
     Raises:
-        UserError: it is not read, lacks weights of the kind, it is not known what it is for, or
-            lengths leave no room for a text, or a choice means nothing to the kind.
+        UserError: the checkpoint cannot be read, or lacks weights of the kind; nothing says its
+            kind; lengths leave no room for a text; or a choice does not apply to the kind.
     """
-    prefix = finetuned_model.find_best_checkpoint(path)
-    what, run = formats.read(prefix), finetuned_model.read_finetuning_run(prefix)
-    values, task = run or (_defaults(prefix, what.config), None)
-    settings = config_io.load(FinetuneConfig, None, overrides, values)
-    kind = kind or (_kind(task, settings) if task else None)
-    if kind is None:
-        raise UserError(f"{path} does not say what it is for: name --kind, {', '.join(KINDS)}.")
-    of_none = task is not None and task.kind == task_table.SPAN_OR_NONE
-    may_be_none = kind == task_table.SPAN_OR_NONE or (kind == task_table.SPAN and of_none)
-    choices = {name: value for name, value in choices.items() if value is not None}
-    _check_meant(kind, [*choices, *(["labels"] if labels else [])], may_be_none=may_be_none)
-    if "null_threshold" in choices and not choices.get("text", True):
-        raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
-    if may_be_none:
-        choices.setdefault("null_threshold", _best_threshold(prefix))
-    if choices.get("text", True):
-        token_lengths.check(settings, kind)
+    prefix = finetuned_model.find_best_checkpoint(config.source.checkpoint)
+    checkpoint = formats.read(prefix)
+    values, task = finetuned_model.read_finetuning_run(prefix) or (
+        _make_default_values(prefix, checkpoint.config),
+        None,
+    )
+    run_config = config_io.load(FinetuneConfig, None, config.source.overrides, values)
+    kind = _select_kind(config.source, task, run_config)
+    may_be_none = kind == task_table.SPAN_OR_NONE or (
+        kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE
+    )
+    _check_choices(config, kind, may_be_none=may_be_none)
+    choices: dict[str, Any] = {
+        "pooling": config.source.pooling,
+        "top_k": config.source.top_k,
+        "null_threshold": config.null_threshold,
+    }
+    if may_be_none and config.null_threshold is None:
+        choices["null_threshold"] = _read_best_threshold(prefix)
+    if config.text:
+        token_lengths.check(run_config, kind)
     options = Options(
         kind=kind,
-        settings=settings,
-        labels=tuple(labels) or (task.labels if task else ()),
+        run_config=run_config,
+        labels=config.source.labels or (task.labels if task else ()),
         has_pairs=task.has_pairs if task else None,
+        dtype=config.dtype,
         may_be_none=may_be_none,
-        **choices,
+        text=config.text,
+        **{name: value for name, value in choices.items() if value is not None},
     )
-    return from_checkpoint(what, options)
+    return load(checkpoint, options)
 
 
-def _defaults(prefix: str, found: AlbertConfig) -> dict[str, Any]:
-    """Of a checkpoint that is of no run of fine-tuning: as many tokens as it has learnt to read.
+def read_pretrained(path: str) -> ExportedModel:
+    """Reads any checkpoint, of a run the best, with the heads of pre-training that it has.
 
-    What is of no run at all has learnt all positions that it has, for all that is known.
+    Raises:
+        UserError: it cannot be read, or lacks the encoder or the pooler.
     """
-    run = finetuned_model.read_pretraining_config(prefix) or {}
-    longest = run.get("max_seq_length", found.max_position_embeddings)
-    return {"albert": config_io.to_dict(found), "max_seq_length": longest}
+    checkpoint = finetuned_model.read_initial_checkpoint(path)
+    config = checkpoint.config
+    head = weight_names.parts(config)[weight_names.MASKED_LM]
+    run_config = FinetuneConfig(albert=config, max_seq_length=config.max_position_embeddings)
+    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+    model = load(checkpoint, Options(kind=kind, run_config=run_config))
+    if not model.has_part(weight_names.POOLER):
+        raise UserError(f"{path} has no pooler, which a module needs. Take a whole checkpoint.")
+    return model
 
 
-def _check_meant(kind: str, names: Sequence[str], *, may_be_none: bool) -> None:
-    """Raises `UserError` if one of these choices changes nothing of a model of that kind."""
-    for name in names:
-        if name == "null_threshold" and not may_be_none:
-            raise UserError(
-                f"--{name} is for models of questions that may have no answer: leave it out."
-            )
-        if kind not in (kinds := _MEANT_FOR.get(name, (kind,))):
-            raise UserError(f"--{name} is for {' and '.join(kinds)}, not for {kind}: leave it out.")
+def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
+    """Loads the weights of a checkpoint into the network of `options.kind`.
 
-
-def _best_threshold(prefix: str) -> float:
-    """That with which a run had its best F1 on dev; 0 if it was not evaluated."""
-    folder = finetuned_model.find_run_folder(prefix, _METRICS)
-    if folder is None:
-        return 0.0
-    found = files.read_json(os.path.join(folder, _METRICS), _METRICS)
-    return found["metrics"].get("best_f1_thresh", 0.0)
-
-
-def _kind(task: Task, settings: FinetuneConfig) -> str:
-    null_score = task.kind == task_table.SPAN_OR_NONE and settings.null_answer == "null_score"
-    return task_table.SPAN if null_score else task.kind
-
-
-def from_checkpoint(what: ModelCheckpoint, options: Options) -> Source:
-    """The same of a checkpoint that was read."""
+    Raises:
+        UserError: it lacks weights of the kind, or has another number of labels.
+    """
     kind = KINDS[options.kind]
-    shapes = weight_names.parts(what.config)
-    wanted = {name: shape for part in kind.parts for name, shape in shapes[part].items()}
-    names = matching.compare_weights(what.weights, wanted)
-    if names.missing or names.mismatched:
+    parts = weight_names.parts(checkpoint.config)
+    expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
+    matches = matching.compare_weights(checkpoint.weights, expected)
+    if differences := [*matches.missing, *matches.mismatched]:
         raise UserError(
-            f"{what.source} has no {[*names.missing, *names.mismatched][0]}, which a model that "
-            f"{kind.what} needs. Take a checkpoint that was trained for that, or another --kind."
+            f"{checkpoint.source} has no {differences[0]}, which a model that "
+            f"{kind.description} needs. Take a checkpoint that was trained for that, or another "
+            "--kind."
         )
-    options = dataclasses.replace(options, labels=_labels(what, options))
-    network = kind.network(what.config, options)
-    weights = weight_names.weights_by_name(network)
-    loaded = weights.keys() & what.weights.keys()
+    options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
+    network = kind.make_network(checkpoint.config, options)
+    variables = weight_names.weights_by_name(network)
+    loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
-        weights[name].assign(what.weights[name].astype(weights[name].dtype.as_numpy_dtype))
-    return Source(
-        name=what.source,
-        config=what.config,
+        dtype = variables[name].dtype.as_numpy_dtype
+        variables[name].assign(checkpoint.weights[name].astype(dtype))
+    return ExportedModel(
+        source=checkpoint.source,
+        config=checkpoint.config,
         options=options,
         network=network,
         loaded=frozenset(loaded),
-        vocabulary=what.vocabulary,
-        tokenizer=model_checkpoint.load_tokenizer(what),
+        vocabulary=checkpoint.vocabulary,
+        tokenizer=model_checkpoint.load_tokenizer(checkpoint),
     )
 
 
-def _labels(what: ModelCheckpoint, options: Options) -> tuple[str, ...]:
-    """The labels of the kind, numbers if classes have none.
+def _make_default_values(prefix: str, config: AlbertConfig) -> dict[str, Any]:
+    """Returns the config of a checkpoint without a fine-tuning run: of its length in pre-training.
+
+    Without a run of pre-training it may have learnt all its positions.
+    """
+    run = finetuned_model.read_pretraining_config(prefix) or {}
+    longest = run.get("max_seq_length", config.max_position_embeddings)
+    return {"albert": config_io.to_dict(config), "max_seq_length": longest}
+
+
+def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneConfig) -> str:
+    if config.kind:
+        return config.kind
+    if task is None:
+        raise UserError(
+            f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(KINDS)}."
+        )
+    is_null = task.kind == task_table.SPAN_OR_NONE and run_config.null_answer == "null_score"
+    return task_table.SPAN if is_null else task.kind
+
+
+def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
+    """Raises `UserError` if a choice would change nothing in a model of that kind."""
+    for name, kinds in _APPLIES_TO.items():
+        if getattr(config.source, name) not in (None, ()) and kind not in kinds:
+            raise UserError(f"--{name} is for {' and '.join(kinds)}, not for {kind}: leave it out.")
+    if config.null_threshold is None:
+        return
+    if not may_be_none:
+        raise UserError(
+            "--null_threshold is for models of questions that may have no answer: leave it out."
+        )
+    if not config.text:
+        raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
+
+
+def _read_best_threshold(prefix: str) -> float:
+    """Returns the threshold of a run's best F1 on dev; 0 if the run was not evaluated."""
+    folder = finetuned_model.find_run_folder(prefix, _METRICS)
+    if folder is None:
+        return 0.0
+    metrics = files.read_json(os.path.join(folder, _METRICS), _METRICS)["metrics"]
+    return metrics.get("best_f1_thresh", 0.0)
+
+
+def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
+    """Returns the labels of the kind; classes without labels are numbered.
 
     Raises:
-        UserError: there are more or fewer than classes, or none of choices.
+        UserError: there are more or fewer labels than classes, or choices without labels.
     """
-    if options.kind not in _SCORES:
+    if options.kind not in _NUM_OUTPUTS:
         return ()
-    number = len(what.weights[_CLASSES])
-    if number != (wanted := _SCORES[options.kind] or len(options.labels) or number):
+    labels, size = options.labels, len(checkpoint.weights[_CLASSES])
+    if size != (expected := _NUM_OUTPUTS[options.kind] or len(labels) or size):
         raise UserError(
-            f"{what.source} has {number} classes, not {wanted}. "
+            f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
         )
-    _check_labels(options.labels)
-    if options.kind == task_table.MULTIPLE_CHOICE and not options.labels:
-        raise UserError(f"{what.source} does not name its choices: give --labels=A,B,C,D.")
-    if options.kind == task_table.CLASSIFICATION:
-        return options.labels or tuple(map(str, range(number)))
-    return options.labels if options.kind == task_table.MULTIPLE_CHOICE else ()
+    _check_labels(labels)
+    if options.kind == task_table.REGRESSION:
+        return ()
+    if options.kind == task_table.MULTIPLE_CHOICE and not labels:
+        raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
+    return labels or tuple(map(str, range(size)))
 
 
 def _check_labels(labels: Sequence[str]) -> None:
-    """Raises `UserError` unless an answer tells which label is meant, and a file can list them."""
-    for number, label in enumerate(labels):
-        wrong = {
+    """Raises `UserError` unless each label tells a class, and a file can list them."""
+    for index, label in enumerate(labels):
+        problems = {
             "is empty": not label.strip(),
             "has more than one line": len(label.splitlines()) > 1,
-            "is there twice": label in labels[:number],
+            "is there twice": label in labels[:index],
         }
-        if any(wrong.values()):
-            what = next(what for what, found in wrong.items() if found)
-            raise UserError(f"--labels: {label!r} {what}: give each label a name of its own.")
+        for problem, is_so in problems.items():
+            if is_so:
+                raise UserError(
+                    f"--labels: {label!r} {problem}: give each label a name of its own."
+                )

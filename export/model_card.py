@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.records import features
-from export.export_source import Source
+from export.model_kinds import ExportedModel
 from export.requests import window_ops
-from export.requests.serving_signature import CLASSIFY, PREDICT, REGRESS, Signature
-from export.signatures import TOKEN_IDS
+from export.serving_api import CLASSIFY, PREDICT, REGRESS, TOKEN_IDS, Signature
 
 NAME = "MODEL.md"
 # What each input and output is.
@@ -139,7 +138,7 @@ SERVER = "2.20.0"
 
 
 def write(
-    source: Source,
+    model: ExportedModel,
     found: Mapping[str, Signature],
     functions: Mapping[str, tf.types.experimental.ConcreteFunction],
     target: str,
@@ -148,7 +147,7 @@ def write(
     """Writes the card of a model.
 
     Args:
-        source: the model.
+        model: the model.
         found: its signatures.
         functions: those of the signatures, traced.
         target: the final place of the SavedModel.
@@ -157,19 +156,19 @@ def write(
     versions = os.path.dirname(_absolute(target))
     title = served_name(versions)
     name = next(iter(found))
-    config, settings = source.config, source.options.settings
-    longest = settings.max_seq_length if source.options.text else config.max_position_embeddings
+    config, run_config = model.config, model.options.run_config
+    longest = run_config.max_seq_length if model.options.text else config.max_position_embeddings
     text = _CARD.format(
         title=title,
         docker=_docker(versions, title),
-        what=source.kind.what,
-        source=source.name,
+        what=model.kind.description,
+        source=model.source,
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         vocabulary=config.vocab_size,
-        dtype=source.options.dtype,
+        dtype=model.options.dtype,
         longest=f"It reads {longest} pieces at once.",
-        labels=_labels(source) + _threshold(source),
+        labels=_labels(model) + _threshold(model),
         signatures=_signatures(title, found, functions),
         batching=BATCHING,
         signature=name,
@@ -197,14 +196,14 @@ def _docker(folder: str, name: str) -> str:
     return f"{run}-v {shlex.quote(f'{folder}:/models/{name}')} {image}"
 
 
-def _labels(source: Source) -> str:
-    if not source.options.labels:
+def _labels(model: ExportedModel) -> str:
+    if not model.options.labels:
         return ""
-    return f"\nLabels, in the order of their ids: {', '.join(source.options.labels)}.\n"
+    return f"\nLabels, in the order of their ids: {', '.join(model.options.labels)}.\n"
 
 
-def _threshold(source: Source) -> str:
-    options = source.options
+def _threshold(model: ExportedModel) -> str:
+    options = model.options
     if not (options.may_be_none and options.text):
         return ""
     threshold = f"{options.null_threshold:g}"

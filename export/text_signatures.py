@@ -9,12 +9,12 @@ from albert_tf.errors import UserError
 from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
-from export.export_source import Source
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
+from export.model_kinds import ExportedModel
 from export.requests import answer_ops, choice_requests, mask_requests, packing
 from export.requests.packing import Special
-from export.requests.serving_signature import Function, Signature
 from export.requests.token_ids import Tensors
+from export.serving_api import Function, Signature
 
 TEXT, PAIR = "text", "text_pair"
 _SENTENCE = "The museum opens at nine and closes at five."
@@ -24,37 +24,37 @@ _QUESTION = "When does the museum open?"
 class _Tools(NamedTuple):
     """What turns texts into ids, and ids into answers."""
 
-    source: Source
+    model: ExportedModel
     vocabulary: tokenization.Tokenizer
     tokenizer: GraphTokenizer
     special: Special
     answer: Function
 
 
-def make(source: Source, answer: Function) -> dict[str, Signature]:
+def make(model: ExportedModel, answer: Function) -> dict[str, Signature]:
     """The signatures by name, the most usual first.
 
     Args:
-        source: the model.
+        model: the model.
         answer: token ids -> outputs.
 
     Raises:
         UserError: the model has no vocabulary, or one that a graph cannot follow.
     """
-    if source.tokenizer is None:
-        raise UserError(f"{source.name} has no vocabulary: put it there, or take --text=false.")
+    if model.tokenizer is None:
+        raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
     tools = _Tools(
-        source,
-        source.tokenizer,
-        make_tokenizer(source.tokenizer),
-        packing.special(source.tokenizer),
+        model,
+        model.tokenizer,
+        make_tokenizer(model.tokenizer),
+        packing.special(model.tokenizer),
         answer,
     )
-    return {name: make(tools) for name, make in _signatures(source).items()}
+    return {name: make(tools) for name, make in _signatures(model).items()}
 
 
-def _signatures(source: Source) -> Mapping[str, Callable[[_Tools], Signature]]:
-    found, has_pairs = _SIGNATURES[source.options.kind], source.options.has_pairs
+def _signatures(model: ExportedModel) -> Mapping[str, Callable[[_Tools], Signature]]:
+    found, has_pairs = _SIGNATURES[model.options.kind], model.options.has_pairs
     if PAIR not in found or has_pairs is None:
         return found
     # What it was not trained on, it would answer with nonsense.
@@ -111,7 +111,7 @@ def _of_masks(tools: _Tools) -> Signature:
 
 
 def _of_choices(tools: _Tools) -> Signature:
-    settings = tools.source.options.settings
+    settings = tools.model.options.run_config
 
     def function(inputs: Mapping[str, tf.Tensor]) -> Tensors:
         batch = choice_requests.pack(
@@ -125,14 +125,14 @@ def _of_choices(tools: _Tools) -> Signature:
         )
         return tools.answer(batch)
 
-    labels = tools.source.options.labels
+    labels = tools.model.options.labels
     options = [f"At {number}." for number in range(8, 8 + len(labels))]
     return _signature(function, passage=[_SENTENCE], question=[_QUESTION], options=[options])
 
 
 def _of_question(tools: _Tools) -> Signature:
-    options, settings = tools.source.options, tools.source.options.settings
-    names = tools.source.inputs
+    options, settings = tools.model.options, tools.model.options.run_config
+    names = tools.model.inputs
     read = answer_ops.make_reader(
         lambda batch: tools.answer({name: batch[name] for name in names}),
         tools.tokenizer,
@@ -149,7 +149,7 @@ def _of_question(tools: _Tools) -> Signature:
 
 
 def _length(tools: _Tools) -> int:
-    return tools.source.options.settings.max_seq_length
+    return tools.model.options.run_config.max_seq_length
 
 
 _OF_TEXTS = {TEXT: _of_text, PAIR: _of_pair}

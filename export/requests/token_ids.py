@@ -1,7 +1,7 @@
-"""Token ids as a request brings them: their types, and what is refused.
+"""Parses and checks the token ids of a request, inside a graph: a server runs nothing else.
 
-All of it is in the graph, as a server runs nothing else. What is refused is INVALID_ARGUMENT with a
-sentence, on every device: a GPU would answer ids outside the vocabulary with zeros.
+A request that does not fit fails with INVALID_ARGUMENT and a sentence, on every device: a GPU would
+answer ids outside the vocabulary with zeros.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.records import features
 
 NAMES = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
-# Inputs of the shape of the ids, and what an example that lacks them means.
+# Inputs of the shape of the ids, and their values where an example lacks them.
 _DEFAULTS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
     features.INPUT_IDS: tf.identity,
     features.INPUT_MASK: tf.ones_like,
@@ -24,14 +24,14 @@ _DEFAULTS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
 Tensors = dict[str, tf.Tensor]
 
 
-def specs(names: Sequence[str], rank: int = 2) -> dict[str, tf.TensorSpec]:
-    """int32 of any shape; that of the ids, and of what has their shape, has the given rank."""
+def make_specs(names: Sequence[str], rank: int = 2) -> dict[str, tf.TensorSpec]:
+    """Returns int32 specs of any size; ids, and inputs of their shape, have the given rank."""
     ranks = {name: rank if name in _DEFAULTS else 2 for name in names}
     return {name: tf.TensorSpec([None] * ranks[name], tf.int32, name) for name in names}
 
 
-def checked(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> Tensors:
-    """The same once they fit the model and each other; ids are [..., S]."""
+def check(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> Tensors:
+    """Returns the inputs, checked against the model and each other; ids are [..., S]."""
     ids = batch[features.INPUT_IDS]
     longest, length = config.max_position_embeddings, tf.shape(ids)[-1]
     limits = {
@@ -48,71 +48,74 @@ def checked(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> Tensors:
         if name in batch:
             shape = tf.equal(tf.shape(batch[name]), tf.shape(ids))
             rules.append((tf.reduce_all(shape), f"{name} must have the shape of input_ids."))
-            rules.append((_below(batch[name], limit), f"{name} must be from 0 to {limit - 1}."))
-    with refusing(*rules):
+            rules.append((_is_below(batch[name], limit), f"{name} must be from 0 to {limit - 1}."))
+    with require_all(*rules):
         return {name: tf.identity(value) for name, value in batch.items()}
 
 
-def checked_positions(positions: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Positions [B, P] in sequences [B, S] once they are inside."""
+def check_positions(positions: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Returns positions [B, P], checked to be inside the sequences [B, S]."""
     rows = tf.equal(tf.shape(positions)[0], tf.shape(ids)[0])
-    with refusing(
+    with require_all(
         (rows, "masked_lm_positions must have a row for each row of input_ids."),
-        (_below(positions, tf.shape(ids)[1]), "masked_lm_positions must be inside the sequence."),
+        (
+            _is_below(positions, tf.shape(ids)[1]),
+            "masked_lm_positions must be inside the sequence.",
+        ),
     ):
         return tf.identity(positions)
 
 
 @contextlib.contextmanager
-def refusing(*rules: tuple[tf.Tensor, str]) -> Iterator[None]:
-    """What is computed inside waits for rules: a condition, and the sentence where it is false."""
+def require_all(*rules: tuple[tf.Tensor, str]) -> Iterator[None]:
+    """Makes the ops inside `with` wait for rules: a condition, and the sentence if it is false."""
     asserts = [tf.debugging.Assert(condition, [sentence]) for condition, sentence in rules]
     with tf.control_dependencies(asserts):
         yield
 
 
-def parsed(serialized: tf.Tensor, names: Sequence[str], choices: int = 1) -> Tensors:
-    """Serialised tf.train.Examples [B] of `features` -> the inputs of those names.
+def parse_examples(serialized: tf.Tensor, names: Sequence[str], choices: int = 1) -> Tensors:
+    """Parses serialised tf.train.Examples [B] of `features` into the inputs of those names.
 
     Ids are padded to the longest, [B, S]; or [B, C, S] of C choices, which are one after the other
     in an example, and must all have one length. `input_mask` and `segment_ids` may be left out: no
     padding, one segment.
     """
-    ragged = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int32) for name in names}
-    found = tf.io.parse_example(serialized, ragged)
-    ids, lengths = found[features.INPUT_IDS].to_tensor(), found[features.INPUT_IDS].row_lengths()
-    made = {name: value.to_tensor() for name, value in found.items()}
+    specs = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int32) for name in names}
+    ragged = tf.io.parse_example(serialized, specs)
+    ids, lengths = ragged[features.INPUT_IDS].to_tensor(), ragged[features.INPUT_IDS].row_lengths()
+    batch = {name: value.to_tensor() for name, value in ragged.items()}
     for name in names:
         if name in _DEFAULTS:
-            made[name] = _filled_up(name, found[name], _DEFAULTS[name](ids), lengths)
-            made[name] = made[name] if choices == 1 else _apart(made[name], lengths, choices)
-    return {name: _narrowed(value) for name, value in made.items()}
+            rows = _fill_missing(name, ragged[name], _DEFAULTS[name](ids), lengths)
+            batch[name] = rows if choices == 1 else _split_choices(rows, lengths, choices)
+    return {name: _clip_to_int32(value) for name, value in batch.items()}
 
 
-def _narrowed(values: tf.Tensor) -> tf.Tensor:
-    """int64 to int32; what is too large stays too large, for whoever checks it."""
+def _clip_to_int32(values: tf.Tensor) -> tf.Tensor:
+    """Casts int64 to int32; a value that is too large stays too large, for `check`."""
     return tf.cast(tf.clip_by_value(values, tf.int32.min, tf.int32.max), tf.int32)
 
 
-def _filled_up(
+def _fill_missing(
     name: str, values: tf.RaggedTensor, default: tf.Tensor, lengths: tf.Tensor
 ) -> tf.Tensor:
-    """Ragged [B, S] -> [B, S]: rows without a value are those of `default`; 0 after `lengths`."""
+    """Ragged [B, S] -> [B, S]: an empty row becomes that of `default`; 0 after `lengths`."""
     given = values.row_lengths()
     agree = tf.reduce_all((given == 0) | (given == lengths))
-    with refusing((agree, f"{name} must have as many values as input_ids, or none.")):
+    with require_all((agree, f"{name} must have as many values as input_ids, or none.")):
         size = tf.shape(default)[1]
         rows = tf.concat([values, default], 1).to_tensor()[:, :size]
         return tf.where(tf.sequence_mask(lengths, size), rows, tf.zeros_like(rows))
 
 
-def _apart(rows: tf.Tensor, lengths: tf.Tensor, choices: int) -> tf.Tensor:
+def _split_choices(rows: tf.Tensor, lengths: tf.Tensor, choices: int) -> tf.Tensor:
     """[B, C * S] -> [B, C, S]"""
     batch, total = tf.shape(rows)[0], tf.shape(rows)[1]
     even = tf.reduce_all(lengths == total) & tf.equal(total % choices, 0)
-    with refusing((even, f"examples must all have {choices} choices of one length, padded.")):
+    with require_all((even, f"examples must all have {choices} choices of one length, padded.")):
         return tf.reshape(rows, [batch, choices, total // choices])
 
 
-def _below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
+def _is_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
     return tf.reduce_all((values >= 0) & (values < limit))

@@ -11,8 +11,7 @@ import tensorflow_text
 import tiny_exports
 import tiny_run
 
-from export import saved_model, server_ops, signatures, warmup
-from export.requests import serving_signature
+from export import model_versions, server_ops, serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # One for each way that texts are asked; test_export_texts asks every kind, in a session.
@@ -52,7 +51,7 @@ def with_text(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
     found = tiny_exports.source(request.param, vocabulary)
-    return found, saved_model.write(found, str(folder / "model"))
+    return found, model_versions.write(found, str(folder / "model"))
 
 
 def in_session(found, folder):
@@ -84,10 +83,10 @@ def test_what_is_wrong_is_found(without_text, serve_check, tmp_path):
     _, folder = without_text
     broken = tmp_path / "1"
     shutil.copytree(folder, broken)
-    warm_up = broken / warmup.FOLDER / warmup.NAME
+    warm_up = broken / serving_api.WARMUP_FILE
     with tf.io.TFRecordWriter(str(warm_up)) as writer:
-        request = serving_signature.Signature({}, None, {"input_ids": tf.constant([[1.5]])})
-        writer.write(warmup.log("token_ids", request).SerializeToString())
+        request = serving_api.Signature({}, None, {"input_ids": tf.constant([[1.5]])})
+        writer.write(serving_api.make_log("token_ids", request).SerializeToString())
     done = subprocess.run([serve_check, broken], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "token_ids: another number of inputs"

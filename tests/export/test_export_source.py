@@ -14,7 +14,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from export import export_source, text_signatures
+from export import text_signatures
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,10 @@ def write_run(folder, kind, vocabulary, *, more="", **changes):
 
 @pytest.mark.parametrize("kind", tiny_finetuning.KINDS)
 def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
-    found = export_source.read(write_run(tmp_path / "run", kind, vocabulary))
+    found = tiny_exports.read(write_run(tmp_path / "run", kind, vocabulary))
     assert found.options.kind == kind
     assert found.options.labels == tiny_exports.LABELS.get(kind, ())
-    assert found.options.settings.max_seq_length == 9
+    assert found.options.run_config.max_seq_length == 9
     assert found.options.may_be_none == (kind == "span_or_none")
     assert found.tokenizer.sha256 == tokenization.load(vocabulary).sha256
     trained = tiny_exports.contents(kind).weights
@@ -67,7 +67,7 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
     ],
 )
 def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has_pairs, names):
-    found = export_source.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
+    found = tiny_exports.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
     assert found.options.has_pairs is has_pairs
     made = text_signatures.make(found, lambda batch: {"value": batch["input_ids"]})
     assert list(made) == names
@@ -75,8 +75,8 @@ def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has
 
 def test_settings_can_be_overridden(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "classification", vocabulary)
-    found = export_source.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
-    assert found.options.settings.max_seq_length == 7
+    found = tiny_exports.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
+    assert found.options.run_config.max_seq_length == 7
     assert found.options.labels == ("x", "y", "z")
 
 
@@ -84,33 +84,33 @@ def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary, null_answer="null_score")
     formats.get_writer("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
     (tmp_path / "run" / "best" / "albert_config.json").unlink()
-    found = export_source.read(path)
+    found = tiny_exports.read(path)
     assert found.options.kind == "span"
     assert found.options.may_be_none
 
 
 def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary)
-    assert export_source.read(path).options.null_threshold == 0
+    assert tiny_exports.read(path).options.null_threshold == 0
     metrics = {"best_f1": 80.0, "best_f1_thresh": -1.5}
     (tmp_path / "run" / "metrics-dev.json").write_text(json.dumps({"metrics": metrics}))
-    assert export_source.read(path).options.null_threshold == -1.5
-    assert export_source.read(path, null_threshold=None).options.null_threshold == -1.5
-    assert export_source.read(path, null_threshold=0.0).options.null_threshold == 0
+    assert tiny_exports.read(path).options.null_threshold == -1.5
+    assert tiny_exports.read(path, null_threshold=None).options.null_threshold == -1.5
+    assert tiny_exports.read(path, null_threshold=0.0).options.null_threshold == 0
 
 
 def test_a_checkpoint_of_no_run_may_have_no_answer(tmp_path):
     path, lengths = write(tmp_path / "checkpoint", "span_or_none"), ["max_query_length=5"]
-    found = export_source.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
+    found = tiny_exports.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
     assert found.options.may_be_none
     assert found.options.null_threshold == 2.5
 
 
 def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
-    found = export_source.read(write(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3)
-    assert found.options.settings.max_seq_length == found.config.max_position_embeddings
+    found = tiny_exports.read(write(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3)
+    assert found.options.run_config.max_seq_length == found.config.max_position_embeddings
     assert found.options.top_k == 3
-    classes = export_source.read(write(tmp_path / "classes", "classification"), "classification")
+    classes = tiny_exports.read(write(tmp_path / "classes", "classification"), "classification")
     assert classes.options.labels == ("0", "1", "2")
 
 
@@ -120,17 +120,17 @@ def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
     settings = tiny_run.settings(max_seq_length=11)
     config_io.save(settings, str(tmp_path / "run" / run_files.RUN_CONFIG))
     (tmp_path / "run" / run_files.RECORDS).write_text("[]")
-    found = export_source.read(str(tmp_path / "run"), "fill_mask")
-    assert found.options.settings.max_seq_length == 11 < found.config.max_position_embeddings
-    longer = export_source.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])
-    assert longer.options.settings.max_seq_length == 13
+    found = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
+    assert found.options.run_config.max_seq_length == 11 < found.config.max_position_embeddings
+    longer = tiny_exports.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])
+    assert longer.options.run_config.max_seq_length == 13
 
 
 def test_any_format_is_read(tmp_path):
     path = tmp_path / "theirs"
     path.mkdir()
     formats.get_writer("google")(tiny_checkpoints.make(), str(path))
-    assert export_source.read(str(path), "encoder").has("pooler")
+    assert tiny_exports.read(str(path), "encoder").has_part("pooler")
 
 
 REFUSED = {
@@ -208,15 +208,15 @@ def test_texts_need_room(tmp_path, kind, overrides, sentence):
     path = write(tmp_path / "checkpoint", kind)
     lengths = ["max_seq_length=14", "max_qa_length=10", "max_query_length=5", *overrides]
     with pytest.raises(UserError, match=sentence):
-        export_source.read(path, kind, overrides=lengths, labels=tiny_exports.LABELS.get(kind, ()))
+        tiny_exports.read(path, kind, overrides=lengths, labels=tiny_exports.LABELS.get(kind, ()))
     # Ids are cut into windows by whoever makes them.
     labels = tiny_exports.LABELS.get(kind, ())
-    assert export_source.read(path, kind, overrides=lengths, labels=labels, text=False)
+    assert tiny_exports.read(path, kind, overrides=lengths, labels=labels, text=False)
 
 
 @pytest.mark.parametrize(("kind", "options", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_mistakes_are_one_line(tmp_path, kind, options, sentence):
     path = write(tmp_path / "checkpoint", kind)
     with pytest.raises(UserError, match=sentence) as error:
-        export_source.read(path, **options)
+        tiny_exports.read(path, **options)
     assert "\n" not in str(error.value)

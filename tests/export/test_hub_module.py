@@ -15,7 +15,7 @@ from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from export import hub_module
+from export import export_source, hub_module
 
 TEXTS = ["The quick brown fox", "a b", ""]
 # A process that has TensorFlow and tensorflow-text, but not this project.
@@ -47,7 +47,7 @@ def vocabulary(tmp_path_factory):
 def exported(tmp_path_factory, vocabulary):
     """The model, and the folder of its modules."""
     folder = tmp_path_factory.mktemp("hub")
-    source = hub_module.read(write_checkpoint(folder / "checkpoint", vocabulary))
+    source = export_source.read_pretrained(write_checkpoint(folder / "checkpoint", vocabulary))
     hub_module.write(source, str(folder / "modules"), seq_length=12)
     return source, str(folder / "modules")
 
@@ -135,7 +135,9 @@ def test_a_reloaded_module_learns_with_all_its_weights(encoder):
 
 def test_dropout_is_drawn_anew_in_training_alone(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint", hidden_dropout_prob=0.3)
-    hub_module.write(hub_module.read(checkpoint), str(tmp_path / "modules"), seq_length=None)
+    hub_module.write(
+        export_source.read_pretrained(checkpoint), str(tmp_path / "modules"), seq_length=None
+    )
     encoder = tf.saved_model.load(str(tmp_path / "modules" / hub_module.ENCODER))
     inputs, _ = batch()
     first, second = (encoder(inputs, training=True)["pooled_output"] for _ in range(2))
@@ -197,7 +199,7 @@ def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
 
 
 def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
-    source = hub_module.read(write_checkpoint(tmp_path / "checkpoint", model="bare"))
+    source = export_source.read_pretrained(write_checkpoint(tmp_path / "checkpoint", model="bare"))
     hub_module.write(source, str(tmp_path / "modules"), seq_length=None)
     encoder = tf.saved_model.load(str(tmp_path / "modules" / hub_module.ENCODER))
     assert not hasattr(encoder, "mlm")
@@ -221,12 +223,12 @@ def test_of_a_run_the_best_checkpoint_is_taken(tmp_path):
     (tmp_path / "run").mkdir()
     write_checkpoint(tmp_path / "run" / "best")
     config_io.save(tiny_run.settings(), str(tmp_path / "run" / run_files.RUN_CONFIG))
-    assert "best" in hub_module.read(str(tmp_path / "run")).name
+    assert "best" in export_source.read_pretrained(str(tmp_path / "run")).source
 
 
 def test_a_checkpoint_without_a_pooler_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no pooler"):
-        hub_module.read(write_checkpoint(tmp_path / "checkpoint", model="masked_lm"))
+        export_source.read_pretrained(write_checkpoint(tmp_path / "checkpoint", model="masked_lm"))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import tiny_exports
 
 from albert_tf import files
 from export import export_source, litert, model_kinds
+from export.export_source import ExportConfig, SourceConfig
 
 PROGRAM = Path(__file__).parents[2] / "bin" / "export_litert"
 # The whole file is at least this much smaller.
@@ -54,12 +55,12 @@ def wide():
     )
     options = model_kinds.Options(
         kind="classification",
-        settings=tiny_exports.settings(found.config),
+        run_config=tiny_exports.settings(found.config),
         labels=tiny_exports.LABELS["classification"],
         text=False,
     )
     smaller = {name: x * 0.2 for name, x in found.weights.items()}
-    return export_source.from_checkpoint(dataclasses.replace(found, weights=smaller), options)
+    return export_source.load(dataclasses.replace(found, weights=smaller), options)
 
 
 @pytest.mark.parametrize("quantize", LEAST_SAVED)
@@ -77,17 +78,18 @@ def test_smaller_matrices_change_little(quantize):
 
 def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     found = tiny_exports.source("regression")
-    asked = []
+    configs = []
 
-    def read(*arguments, **options):
-        asked.append((*arguments, options["overrides"], options["text"]))
+    def read(config):
+        configs.append(config)
         return found
 
     monkeypatch.setattr(export_source, "read", read)
     path = tmp_path / "model.tflite"
     arguments = ["--checkpoint=run", f"--to={path}", "--set=max_seq_length=14"]
     assert run_program(PROGRAM, *arguments) in (None, 0)
-    assert asked == [("run", None, ["max_seq_length=14"], False)]
+    source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
+    assert configs == [ExportConfig(source=source, text=False)]
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
     ids = request(found)
     wanted = tiny_exports.expected(found, ids)

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from export import model_card, model_kinds, saved_model, signatures
+from export import model_card, model_kinds, model_versions, signatures
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def served(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
     found = tiny_exports.source(request.param, vocabulary)
-    written = saved_model.write(found, str(folder / request.param))
+    written = model_versions.write(found, str(folder / request.param))
     return found, written, Path(written, model_card.NAME).read_text()
 
 

@@ -12,7 +12,7 @@ import tiny_exports
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import UserError
-from export import model_kinds, saved_model, signatures, warmup
+from export import model_kinds, model_versions, serving_api, signatures
 from export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
     ids = tiny_exports.ids(found)
     whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
     wanted = tiny_exports.expected(found, whole)
-    name = signatures.REPLIES.get(kind, (signatures.EXAMPLES,))[0]
+    name = signatures.REPLIES.get(kind, (serving_api.EXAMPLES,))[0]
     answers = tiny_exports.ask_session(
         folder,
         {
@@ -214,21 +214,21 @@ def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
     found = tiny_exports.source("encoder")
     folder = tmp_path / "models" / "encoder"
     for version in (1, 2):
-        assert saved_model.write(found, str(folder)) == f"{folder}/{version}"
+        assert model_versions.write(found, str(folder)) == f"{folder}/{version}"
     (folder / "7").mkdir()
     (folder / "notes").mkdir()
-    assert saved_model.next_version(str(folder)) == 8
+    assert model_versions.choose_version(str(folder)) == 8
     with pytest.raises(UserError, match=r"2 exists\. Take another --version"):
-        saved_model.write(found, str(folder), 2)
+        model_versions.write(found, str(folder), 2)
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(warmup, "write", fail)
+    monkeypatch.setattr(serving_api, "write_warmup", fail)
     with pytest.raises(OSError, match="space"):
-        saved_model.write(tiny_exports.source("encoder"), str(tmp_path / "models" / "encoder"))
+        model_versions.write(tiny_exports.source("encoder"), str(tmp_path / "models" / "encoder"))
     assert os.listdir(tmp_path) == []
 
 
@@ -237,9 +237,9 @@ def test_a_version_that_another_export_made_meanwhile_is_left_alone(tmp_path, mo
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "theirs").touch()
 
-    monkeypatch.setattr(warmup, "write", write)
+    monkeypatch.setattr(serving_api, "write_warmup", write)
     with pytest.raises(UserError, match="1 was written by another export meanwhile: export again"):
-        saved_model.write(tiny_exports.source("encoder"), str(tmp_path))
+        model_versions.write(tiny_exports.source("encoder"), str(tmp_path))
     assert os.listdir(tmp_path) == ["1"]
     assert os.listdir(tmp_path / "1") == ["theirs"]
 
@@ -257,14 +257,14 @@ def test_what_killed_exports_left_is_removed_after_a_day(tmp_path):
     (tmp_path / "notes.tmp").mkdir()
     os.utime(tmp_path / "notes.tmp", (yesterday, yesterday))
     os.utime(tmp_path / names[2], None)
-    saved_model.remove_abandoned(str(tmp_path))
+    model_versions.remove_abandoned(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == [*names[1:], "notes.tmp"]
-    saved_model.remove_abandoned(str(tmp_path / "none"))
+    model_versions.remove_abandoned(str(tmp_path / "none"))
 
 
 def test_a_killed_process_is_the_programs_to_tell(tmp_path, monkeypatch):
     """A library that sets handlers of signals cannot run in a thread."""
-    monkeypatch.setattr(warmup, "write", lambda *_: None)
+    monkeypatch.setattr(serving_api, "write_warmup", lambda *_: None)
     found = tiny_exports.source("encoder")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(saved_model.write, found, str(tmp_path)).result() == f"{tmp_path}/1"
+        assert pool.submit(model_versions.write, found, str(tmp_path)).result() == f"{tmp_path}/1"

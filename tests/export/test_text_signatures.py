@@ -15,8 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines import fill_mask
 from albert_tf.tasks.span_decoding import AnswerOptions
 from data_prep.task_data import race
-from export import model_kinds, saved_model, signatures, warmup
-from export.requests import serving_signature
+from export import model_kinds, model_versions, serving_api, signatures
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
@@ -33,7 +32,7 @@ def exported(request, tmp_path_factory, vocabulary):
     """The model and its folder, for each kind."""
     found = tiny_exports.source(request.param, vocabulary, lengths=python_reference.LENGTHS)
     folder = tmp_path_factory.mktemp(request.param) / "model"
-    return found, saved_model.write(found, str(folder))
+    return found, model_versions.write(found, str(folder))
 
 
 def padded(rows):
@@ -45,7 +44,7 @@ def padded(rows):
 
 
 def of_text(found):
-    tokenizer, longest = found.tokenizer, found.options.settings.max_seq_length
+    tokenizer, longest = found.tokenizer, found.options.run_config.max_seq_length
     rows = [tokenizer.encode(text)[: longest - 2] for text in TEXTS]
     ids, mask = padded([[tokenizer.cls_id, *row, tokenizer.sep_id] for row in rows])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
@@ -64,7 +63,7 @@ def of_pair(found):
     ids, mask = padded(
         [[*first, *b, tokenizer.sep_id] for first, (_, b) in zip(firsts, pairs, strict=True)]
     )
-    assert ids.shape[1] <= found.options.settings.max_seq_length
+    assert ids.shape[1] <= found.options.run_config.max_seq_length
     segments = mask * (np.arange(ids.shape[1]) >= [[len(first)] for first in firsts])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     first, second = zip(*PAIRS, strict=True)
@@ -86,7 +85,7 @@ def of_masks(found):
 
 
 def of_choices(found):
-    tokenizer, settings = found.tokenizer, found.options.settings
+    tokenizer, settings = found.tokenizer, found.options.run_config
     options = [[f"{word} {number}" for number in range(5)] for word in ("at", "by")]
     asked = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
     rows, segments = [], []
@@ -105,7 +104,7 @@ def of_choices(found):
 
 def of_question(found):
     """As `span_decoding` answers, from windows that Python makes."""
-    asked, settings = test_answer_ops.make_questions(9), found.options.settings
+    asked, settings = test_answer_ops.make_questions(9), found.options.run_config
     rows = python_reference.answer_questions(
         found.tokenizer,
         asked,
@@ -134,7 +133,7 @@ EXPECTED = {
 def answer(found, batch):
     """What the network says itself."""
     ids = {name: tf.constant(batch[name], tf.int32) for name in found.inputs}
-    return dict(found.kind.answer(found.network, ids, found.options))
+    return dict(found.compute_outputs(ids))
 
 
 def test_a_session_answers_what_python_and_the_network_do(exported):
@@ -165,7 +164,10 @@ def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
             client = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             with pytest.raises(grpc.RpcError) as error:
                 client.Predict(
-                    warmup.request(name, serving_signature.Signature({}, None, unlike)), timeout=60
+                    serving_api.make_log(
+                        name, serving_api.Signature({}, None, unlike)
+                    ).predict_log.request,
+                    timeout=60,
                 )
         assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert "must have the same number of rows" in error.value.details()

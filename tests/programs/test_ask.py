@@ -13,7 +13,7 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from export import saved_model
+from export import model_versions
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[2] / "serving/ask.py"
@@ -33,7 +33,7 @@ def exported(tmp_path_factory):
 
     def export(kind):
         if not (folder / kind).exists():
-            saved_model.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
+            model_versions.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
         return f"{folder}/{kind}/1"
 
     return export

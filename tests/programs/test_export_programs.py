@@ -10,7 +10,7 @@ import tiny_exports
 import tiny_run
 
 from albert_tf.checkpoints import formats
-from export import export_source, hub_module
+from export import hub_module
 
 PROGRAMS = Path(__file__).parents[2] / "bin"
 MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export_hub_module"
@@ -26,7 +26,7 @@ def checkpoint(tmp_path):
 
 def answers(folder, path, kind, **choices):
     """What the SavedModel says of ids, and what the network does."""
-    found = export_source.read(path, kind, text=False, **choices)
+    found = tiny_exports.read(path, kind, text=False, **choices)
     ids = tiny_exports.ids(found)
     return tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"], (
         tiny_exports.expected(found, ids)

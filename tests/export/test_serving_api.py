@@ -10,8 +10,7 @@ import tensorflow as tf
 import tiny_exports
 from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
-from export import saved_model, signatures, warmup
-from export.requests import serving_signature
+from export import model_versions, serving_api, signatures
 
 LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Regress"}
 
@@ -20,13 +19,13 @@ LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Re
 def served(request, tmp_path_factory):
     """The model, its folder, a client."""
     found = tiny_exports.source(request.param)
-    folder = saved_model.write(found, str(tmp_path_factory.mktemp("models") / request.param))
+    folder = model_versions.write(found, str(tmp_path_factory.mktemp("models") / request.param))
     with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
         yield found, folder, prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
 
 def read_warmup(folder):
-    path = str(Path(folder, warmup.FOLDER, warmup.NAME))
+    path = str(Path(folder, serving_api.WARMUP_FILE))
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         kind = log.WhichOneof("log_type")
@@ -67,8 +66,8 @@ def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
 def test_a_client_is_told_in_a_sentence_what_is_wrong(served):
     found, _, client = served
     ids = {name: tf.zeros([1, 17], tf.int32) for name in found.inputs}
-    signature = serving_signature.Signature({}, None, ids)
+    signature = serving_api.Signature({}, None, ids)
     with pytest.raises(grpc.RpcError) as error:
-        client.Predict(warmup.request("token_ids", signature), timeout=60)
+        client.Predict(serving_api.make_log("token_ids", signature).predict_log.request, timeout=60)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "a sequence must have at most 16 tokens: cut longer ones up." in error.value.details()

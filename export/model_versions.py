@@ -1,0 +1,112 @@
+"""Writes a SavedModel as a version that TensorFlow Serving takes: `<folder>/<version>/`.
+
+On a disk a version appears at once, complete. A store of objects (gs://...) has no folders to
+rename: there the files are copied one after the other, and a server that watches may take a version
+that is not whole yet. Write to a disk first, or watch the folder when the export is done.
+"""
+
+import os
+import re
+import time
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from export import (
+    export_source,
+    model_card,
+    saved_model,
+    server_ops,
+    serving_api,
+    signatures,
+)
+from export.export_source import ExportConfig
+from export.model_kinds import ExportedModel
+
+# Leftovers of a killed export, and their age in seconds from which on they are removed.
+_TEMPORARY = re.compile(r"\d+\.[0-9a-f]{32}\.tmp")
+_ABANDONED = 24 * 3600
+
+
+def export(config: ExportConfig, folder: str, version: int | None = None) -> str:
+    """Reads a checkpoint and writes it as a new version; returns its folder.
+
+    Raises:
+        UserError: see `write` and `export_source.read`.
+    """
+    choose_folder(folder, version)  # fails before the checkpoint is read
+    model = export_source.read(config)
+    with files.cleaning_up():
+        return write(model, folder, version)
+
+
+def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
+    """Writes a model, ready for a server that runs; returns the folder of the version.
+
+    Args:
+        model: the model.
+        folder: of all versions of the model.
+        version: a number; a server takes the highest. None takes the one after the highest.
+
+    Raises:
+        UserError: that version exists, another export wrote it meanwhile, or servers lack
+            operations of the graph.
+    """
+    target = choose_folder(folder, version)
+    remove_abandoned(folder)
+    made = signatures.make(model)
+    try:
+        with files.replacing_folder(target) as temporary:
+            functions = saved_model.save(model, made, temporary)
+            server_ops.check(temporary)
+            serving_api.write_warmup(made, temporary)
+            model_card.write(model, made, functions, target, temporary)
+    except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
+        if not tf.io.gfile.exists(target):
+            raise
+        raise UserError(
+            f"{target} was written by another export meanwhile: export again."
+        ) from None
+    return target
+
+
+def choose_folder(folder: str, version: int | None = None) -> str:
+    """Returns the folder of a new version, see `write`.
+
+    Raises:
+        UserError: it exists.
+    """
+    target = os.path.join(folder, str(version or choose_version(folder)))
+    if tf.io.gfile.exists(target):
+        raise UserError(f"{target} exists. Take another --version, or none for the next free one.")
+    return target
+
+
+def choose_version(folder: str) -> int:
+    """Returns the number after the highest version in a folder, which need not exist."""
+    numbers = [int(name) for name in _list_names(folder) if name.isdigit()]
+    return 1 + max(numbers, default=0)
+
+
+def remove_abandoned(folder: str) -> None:
+    """Removes the temporary folders of exports that were killed a day ago or earlier."""
+    for name in _list_names(folder):
+        path = os.path.join(folder, name)
+        if _TEMPORARY.fullmatch(name) and 0 < _get_last_change(path) < time.time() - _ABANDONED:
+            tf.io.gfile.rmtree(path)
+
+
+def _list_names(folder: str) -> list[str]:
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return [name.rstrip("/") for name in names]
+
+
+def _get_last_change(folder: str) -> float:
+    """Returns seconds since 1970, of a folder and all that it holds; 0 if unknown."""
+    paths = [
+        os.path.join(parent, name)
+        for parent, folders, names in tf.io.gfile.walk(folder)
+        for name in ("", *folders, *names)
+    ]
+    return max((tf.io.gfile.stat(path).mtime_nsec / 1e9 for path in paths), default=0.0)

@@ -1,0 +1,65 @@
+"""Defines signatures of a SavedModel, and their requests in the protocol of TensorFlow Serving."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from export.requests.token_ids import Tensors
+
+# Names of signatures; the default one is the first of text, or without text that of token ids.
+DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
+# Methods of a server.
+PREDICT = "tensorflow/serving/predict"
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
+_LOG_FIELDS = {PREDICT: "predict_log", CLASSIFY: "classify_log", REGRESS: "regress_log"}
+# Where a server looks in a SavedModel for requests to warm up with.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+
+Function = Callable[[Mapping[str, tf.Tensor]], Tensors]
+
+
+class Signature(NamedTuple):
+    """A signature of a SavedModel.
+
+    Attributes:
+        inputs: {name: type and shape}.
+        function: inputs -> outputs, by name.
+        example: the inputs of one request, for the warm-up and for MODEL.md.
+        method: of the server.
+    """
+
+    inputs: Mapping[str, tf.TensorSpec]
+    function: Function
+    example: Mapping[str, tf.Tensor]
+    method: str = PREDICT
+
+
+def write_warmup(signatures: Mapping[str, Signature], folder: str) -> None:
+    """Writes one request for each signature into the folder of a SavedModel.
+
+    The first request of a signature is slow: the graph is optimised, and kernels are made for its
+    types. So a server runs these before it takes any of a client's.
+    """
+    path = os.path.join(folder, WARMUP_FILE)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.TFRecordWriter(path) as writer:
+        for name, signature in signatures.items():
+            writer.write(make_log(name, signature).SerializeToString(deterministic=True))
+
+
+def make_log(name: str, signature: Signature) -> PredictionLog:
+    """Returns the log entry of a server that holds the request of a signature's example."""
+    log = PredictionLog()
+    request = getattr(log, _LOG_FIELDS[signature.method]).request
+    request.model_spec.signature_name = name
+    for key, value in signature.example.items():
+        if signature.method == PREDICT:
+            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+        else:
+            for serialized in value.numpy():
+                request.input.example_list.examples.add().ParseFromString(serialized)
+    return log
