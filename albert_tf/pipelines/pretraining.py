@@ -71,29 +71,33 @@ def run(
     run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
     state = make_train_state(config, strategy)
 
-    def assign(checkpoint: ModelCheckpoint) -> object:
-        return matching.assign_weights(
-            checkpoint.weights,
-            state.model,
-            checkpoint.source,
-            allow_partial=allow_partial,
-        )
-
-    initial = None
-    if init_checkpoint:
-        read = functools.partial(formats.read, init_checkpoint)
-        initial = training_run.InitialWeights(read, assign, evaluates=True)
     try:
         training_run.train(
             state,
             identity,
             train_paths,
-            initial,
+            _initial_weights(state, init_checkpoint, allow_partial),
             evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
             best_by=BEST_BY,
         )
     except tf.errors.DataLossError as error:
         raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
+
+
+def _initial_weights(
+    state: TrainState, path: str | None, allow_partial: str | None
+) -> training_run.InitialWeights | None:
+    if not path:
+        return None
+
+    def assign(checkpoint: ModelCheckpoint) -> object:
+        return matching.assign_weights(
+            checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
+        )
+
+    return training_run.InitialWeights(
+        functools.partial(formats.read, path), assign, evaluates=True
+    )
 
 
 def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def report_missing_workers(cluster: Cluster) -> None:
         answers = list(pool.map(lambda k: _answers(cluster.addresses[k]), others))
     missing = [cluster.name(k) for k, answer in zip(others, answers, strict=True) if not answer]
     if missing:
-        logging.info("waiting for %s", ", ".join(missing))
+        logging.info(f"waiting for {', '.join(missing)}")
 
 
 def _answers(address: str) -> bool:

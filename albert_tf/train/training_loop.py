@@ -113,7 +113,7 @@ def _make_total(strategy: tf.distribute.Strategy) -> Callable[[int], int]:
     @tf.function
     def total(number: tf.Tensor) -> tf.Tensor:
         numbers = strategy.run(lambda: tf.identity(number))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, numbers, axis=None)
+        return strategy.reduce(train_step.SUM, numbers, axis=None)
 
     return lambda number: int(total(tf.constant(number, tf.int64)))
 
@@ -163,7 +163,7 @@ def _roll_back(loop: _Loop, rollbacks: int) -> None:
             "let the run skip such data with max_rollbacks."
         )
     state.position.assign(position)
-    logging.info("not finite: back to %s, resuming with the data after batch %d", prefix, position)
+    logging.info(f"not finite: back to {prefix}, resuming with the data after batch {position}")
 
 
 def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
@@ -191,17 +191,17 @@ def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
             "sequences_per_second": (step - before) * config.train_batch_size / (now - loop_start),
             "seconds_left": (config.num_train_steps - step) * (now - start) / (step - first_step),
         }
-        logging.info("%s", reports.line(record, config.num_train_steps))
+        logging.info(reports.line(record, config.num_train_steps))
         loop.write(record)
         interrupted = loop.is_interrupted()
         is_over = _evaluate_and_save(loop, step, interrupted)
         if interrupted:
-            logging.info("interrupted at step %d. Run the same command to resume.", step)
+            logging.info(f"interrupted at step {step}. Run the same command to resume.")
             return True
         if is_over:
             break
         before, loop_start = step, time.monotonic()
-    logging.info("done: step %d, checkpoints in %s", state.step, run.workdir)
+    logging.info(f"done: step {state.step}, checkpoints in {run.workdir}")
     return True
 
 
@@ -254,7 +254,7 @@ def _evaluate_and_save(loop: _Loop, step: int, interrupted: bool) -> bool:
     is_over = evaluates and _is_out_of_patience(loop, step)
     is_saved = is_last or interrupted or is_over or step % config.save_checkpoints_steps == 0
     if is_saved and loop.is_chief:
-        logging.info("saved %s", loop.manager.save(checkpoint_number=step))
+        logging.info(f"saved {loop.manager.save(checkpoint_number=step)}")
     return is_over
 
 
@@ -269,9 +269,8 @@ def _is_out_of_patience(loop: _Loop, step: int) -> bool:
         age = step - files.read_json(path, BEST)["step"]
     is_over = loop.any_worker(age >= run.patience * eval_steps > 0)
     if is_over:
-        logging.info(
-            "no better %s in %d evaluations up to step %d", run.best_by, run.patience, step
-        )
+        better = f"no better {run.best_by} in {run.patience} evaluations"
+        logging.info(f"{better} up to step {step}")
     return is_over
 
 
@@ -279,7 +278,7 @@ def _evaluate(loop: _Loop, step: int) -> None:
     assert loop.run.evaluate
     metrics = loop.run.evaluate()
     numbers = (reports.number(name, value) for name, value in metrics.items())
-    logging.info("%s", " | ".join([f"evaluation at step {step}", *numbers]))
+    logging.info(" | ".join([f"evaluation at step {step}", *numbers]))
     loop.write({"step": step, **{f"eval_{name}": value for name, value in metrics.items()}})
     if loop.is_chief:
         _save_if_best(loop.run, step, metrics)

@@ -61,12 +61,8 @@ def train(
     if devices.is_chief(state.strategy):
         run_dir.write(identity)
     logging.info(
-        "%s parameters | %s | %s | %s | output in %s",
-        f"{state.model.count_params():,}",
-        devices.describe(state.strategy),
-        state.config.dtype,
-        start,
-        workdir,
+        f"{state.model.count_params():,} parameters | {devices.describe(state.strategy)} "
+        f"| {state.config.dtype} | {start} | output in {workdir}"
     )
     if state.step < state.config.num_train_steps:
         logging.info("the first update compiles the model, which takes a while")
