@@ -54,12 +54,6 @@ def run(
     Writes to `workdir` what pre-training writes there, and `task.json`. The best checkpoint by the
     task's metric is in `best/`. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
-    Args:
-        config: of the run.
-        strategy: see `devices.choose_strategy`.
-        inputs: of the run.
-        workdir: the run's folder.
-
     Raises:
         UserError: datasets, config, vocabulary, initial weights and `workdir` do not agree, or the
             loss is not finite any more. Nothing was written then, unless training had begun.

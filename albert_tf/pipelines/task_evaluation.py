@@ -21,12 +21,7 @@ from albert_tf.train_config import FinetuneConfig
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation.
-
-    Attributes:
-        scores: {metric: value}; none if the dataset was not scored.
-        predictions_file: path of the predictions.
-    """
+    """The scores, {metric: value}, none if the dataset was not scored; and the predictions file."""
 
     scores: dict[str, float]
     predictions_file: str
@@ -47,12 +42,7 @@ def evaluate(
 
         {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
 
-    Args:
-        model: with the head of the task.
-        strategy: see `devices.choose_strategy`.
-        dataset: of the model's task; of a model of MNLI, also of its diagnostic.
-        output_dir: is made if need be.
-        scored: whether the dataset has labels, to score the predictions with.
+    A model of MNLI also predicts its diagnostic. `scored` is whether the dataset has labels.
 
     Raises:
         UserError: model and dataset do not agree, or there are no labels to score with.

@@ -22,14 +22,7 @@ _MODEL_OF = {"ax": "mnli"}
 
 
 class TaskDataset(NamedTuple):
-    """A task dataset.
-
-    Attributes:
-        path: its folder.
-        manifest: of the records.
-        task: that it was made for.
-        examples: the objects of examples.jsonl.
-    """
+    """A task dataset: its folder, its manifest, its task and the objects of examples.jsonl."""
 
     path: str
     manifest: Mapping[str, Any]

@@ -40,13 +40,7 @@ class ConfigOverrides:
 
 
 class FinetunedModel(NamedTuple):
-    """A checkpoint with the head of a task.
-
-    Attributes:
-        checkpoint: as it was read.
-        config: to predict with.
-        task: that it was trained on.
-    """
+    """A checkpoint with the head of a task, the config to predict with, and the task."""
 
     checkpoint: ModelCheckpoint
     config: FinetuneConfig

@@ -18,15 +18,7 @@ _FOLDER = re.compile(r"seed-(\d+)/?")  # a remote folder's name ends with a slas
 
 
 class Result(NamedTuple):
-    """The result of a run.
-
-    Attributes:
-        seed: of the run.
-        checkpoint: that was evaluated.
-        predictions: path of the predictions file.
-        score: by the metric that selects a checkpoint.
-        metrics: all of them.
-    """
+    """The result of a run; `score` is the metric that selects a checkpoint."""
 
     seed: int
     checkpoint: str

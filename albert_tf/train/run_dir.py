@@ -71,11 +71,8 @@ def check(
 ) -> None:
     """Checks that devices, workers and folder agree with a run before it starts.
 
-    Args:
-        identity: of the run.
-        strategy: its devices.
-        options: {name: JSON value} of what else all workers must have in common.
-        evaluates: whether the run has held-out data.
+    `options` are other {name: JSON value} that all workers must have in common; `evaluates` is
+    whether the run has held-out data.
 
     Raises:
         UserError: replicas cannot share the batches, workers differ, or the folder belongs to a

@@ -48,16 +48,7 @@ class Run:
 
 
 class _Loop(NamedTuple):
-    """A run in progress.
-
-    Attributes:
-        state, run: see `run_to_end`.
-        manager: of the checkpoints in the run's folder.
-        is_chief: whether this process writes the files.
-        any_worker: whether a condition holds on any of the workers.
-        signals: the signals received that end the run.
-        write: appends a record to the metrics.
-    """
+    """A run in progress. `any_worker` is whether a condition holds on any of the workers."""
 
     state: TrainState
     run: Run

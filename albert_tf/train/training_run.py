@@ -15,12 +15,9 @@ from albert_tf.train.train_state import TrainState
 
 
 class InitialWeights(NamedTuple):
-    """The weights that a new run starts from.
+    """The weights of a new run: `assign` sets the model's to those of the checkpoint of `read`.
 
-    Attributes:
-        read: reads the checkpoint.
-        assign: sets the model's weights to those of the checkpoint.
-        evaluates: whether to evaluate them before the first update.
+    With `evaluates` they are evaluated before the first update.
     """
 
     read: Callable[[], ModelCheckpoint]

@@ -28,13 +28,15 @@ def unbroken(data, tmp_path_factory):
 def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
     ends = [("SIGKILL", 6, -9, 4), ("SIGTERM", 6, 0, 6), ("SIGINT", 10, 0, 10)]
     for name, step, exits, saved in ends:
-        told = f"os.kill(os.getpid(), signal.{name})"
-        child = tiny_children.start(data, tmp_path / "told", SETTINGS, at_step=step, do=told)
+        action = f"os.kill(os.getpid(), signal.{name})"
+        child = tiny_children.start(
+            data, tmp_path / "interrupted", SETTINGS, at_step=step, do=action
+        )
         output = tiny_children.finish(child, exits)
         assert (f"interrupted at step {step}" in output) == (exits == 0)
-        assert native.find_prefix(str(tmp_path / "told")).endswith(f"model.ckpt-{saved}")
-    tiny_run.run(data, tmp_path / "told", SETTINGS)
-    tiny_run.assert_same_end(unbroken, tmp_path / "told")
+        assert native.find_prefix(str(tmp_path / "interrupted")).endswith(f"model.ckpt-{saved}")
+    tiny_run.run(data, tmp_path / "interrupted", SETTINGS)
+    tiny_run.assert_same_end(unbroken, tmp_path / "interrupted")
 
 
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):

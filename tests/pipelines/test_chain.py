@@ -30,13 +30,13 @@ def write_corpus(path: pathlib.Path) -> None:
 
 @pytest.fixture
 def program(run_program, capfd):
-    """Runs a program; returns what it says."""
+    """Runs a program; returns what it prints and logs."""
 
     def run(name: str, **flags: object) -> str:
         capfd.readouterr()
         arguments = [f"--{flag}={value}" for flag, value in flags.items()]
         assert not run_program(BIN / name, *arguments)
-        return capfd.readouterr().out
+        return "".join(capfd.readouterr())  # stdout first
 
     return run
 
@@ -58,12 +58,12 @@ def unigram_entropy(train: np.ndarray, held_out: np.ndarray) -> float:
 def test_from_text_to_guessed_words(program, tmp_path):
     text, vocabulary, data, run = (tmp_path / x for x in ("text.txt", "vocabulary", "data", "run"))
     write_corpus(text)
-    said = program("train_vocabulary", input_files=text, output_dir=vocabulary, vocab_size=55)
-    assert "55 pieces" in said
+    output = program("train_vocabulary", input_files=text, output_dir=vocabulary, vocab_size=55)
+    assert "55 pieces" in output
     options = {"input_files": text, "vocabulary": vocabulary, "max_seq_length": LENGTH}
     options |= {"max_predictions_per_seq": PREDICTIONS, "dupe_factor": 3, "eval_fraction": 0.1}
-    said = program("create_pretraining_data", output_dir=data, **options)
-    assert "with label 1" in said
+    output = program("create_pretraining_data", output_dir=data, **options)
+    assert "with label 1" in output
     nsp = tmp_path / "nsp"
     program("create_pretraining_data", output_dir=nsp, sentence_task="nsp", **options)
     config = {
@@ -88,21 +88,21 @@ def test_from_text_to_guessed_words(program, tmp_path):
         "steps_per_loop": 300,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    said = program(
+    output = program(
         "run_pretraining",
         config=tmp_path / "config.json",
         train_files=data / "train-*",
         eval_files=data / "eval-*",
         workdir=run,
     )
-    assert "step 900/900" in said
+    assert "step 900/900" in output
     program("evaluate_pretraining", workdir=run, eval_files=f"{data}/eval-*,{nsp}/eval-*")
     found = json.loads((run / "evaluation.json").read_text())
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
     assert found["sop"]["masked_lm_loss"] < entropy - 1
     assert 0 < found["nsp"]["next_sentence_accuracy"] < 1
-    said = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
-    piece = said.splitlines()[1].split()[0]
+    output = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
+    piece = output.splitlines()[1].split()[0]
     # The vocabulary is too small for whole words, and one [MASK] may be any piece of the word.
     assert len(piece) > 1
     assert piece in "▁loudly"

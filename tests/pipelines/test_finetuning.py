@@ -25,9 +25,9 @@ run = tiny_finetuning.run_task
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert run(kind) is True
-    said = capsys.readouterr().err
-    assert "step 8/8" in said
-    assert "new weights" in said
+    output = capsys.readouterr().err
+    assert "step 8/8" in output
+    assert "new weights" in output
     names = set(os.listdir(tmp_path / "run"))
     assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
@@ -38,16 +38,16 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert all(np.isfinite(record["loss"]) for record in found if "loss" in record)
     best = json.loads((tmp_path / "run/best/metrics.json").read_text())
     assert best[METRICS[kind]] == max(evaluated.values())
-    # The best checkpoint, read again, says what it said in the run.
+    # The best checkpoint, read again, predicts as it did in the run.
     scores = predict(tmp_path / "run", folders[kind][1], tmp_path / "out")
     assert scores == pytest.approx({k: v for k, v in best.items() if k != "step"})
     checkpoint = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
     content = predictions.read(f"{tmp_path}/out/predictions-dev.json")
     assert content["checkpoint"] == checkpoint
     assert list(content["predictions"]) == [f"e{row}" for row in range(10)]
-    told = json.loads((tmp_path / "out/metrics-dev.json").read_text())
+    metrics_file = json.loads((tmp_path / "out/metrics-dev.json").read_text())
     header = {"task": content["task"], "split": "dev", "checkpoint": checkpoint}
-    assert told == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
+    assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 
 @pytest.mark.slow

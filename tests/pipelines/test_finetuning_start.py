@@ -23,12 +23,12 @@ def initial(vocabulary, **changes):
 def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
     start = initial(vocabulary)
     run(options=start, learning_rate=0.0, num_train_steps=1, num_warmup_steps=0)
-    said = capsys.readouterr().err.splitlines()
-    assert "left out: the head masked_lm, 5 weights" in said
-    assert "left out: the head sentence_order, 2 weights" in said
-    assert "new: the head of the task, output_bias, output_weights" in said
-    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in said
-    assert not any("step 0" in line for line in said)
+    log = capsys.readouterr().err.splitlines()
+    assert "left out: the head masked_lm, 5 weights" in log
+    assert "left out: the head sentence_order, 2 weights" in log
+    assert "new: the head of the task, output_bias, output_weights" in log
+    assert "loaded 25, missing 0, unexpected 0, mismatched 0" in log
+    assert not any("step 0" in line for line in log)
     found = native.read_weights(f"{tmp_path}/run")
     for name in found.keys() & start["initial"].weights.keys():
         np.testing.assert_array_equal(found[name], start["initial"].weights[name])
@@ -38,17 +38,17 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path
 def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     """With its head if asked for, which must then fit."""
     run(name="mnli")
-    what = formats.read(f"{tmp_path}/mnli")
-    options = {"initial": what, "init_head": True}
+    checkpoint = formats.read(f"{tmp_path}/mnli")
+    options = {"initial": checkpoint, "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run(name="with", options=options, **still)
     assert "evaluation at step 0" in capsys.readouterr().err
     found = native.read_weights(f"{tmp_path}/with")
-    np.testing.assert_array_equal(found["output_weights"], what.weights["output_weights"])
-    run(name="without", options={"initial": what}, **still)
+    np.testing.assert_array_equal(found["output_weights"], checkpoint.weights["output_weights"])
+    run(name="without", options={"initial": checkpoint}, **still)
     assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
     found = native.read_weights(f"{tmp_path}/without")
-    assert np.abs(found["output_weights"] - what.weights["output_weights"]).max() > 1e-3
+    assert np.abs(found["output_weights"] - checkpoint.weights["output_weights"]).max() > 1e-3
     with pytest.raises(UserError, match=r"has output_bias \[3\] instead of \[1\] .*init_head"):
         run("regression", name="no", options=options, **still)
     assert not (tmp_path / "no").exists()

@@ -27,10 +27,10 @@ def data(tmp_path_factory):
 def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     settings = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
     tiny_run.run(data, tmp_path, settings, evaluate=True)
-    said = capsys.readouterr().err
-    assert "step 12/12" in said
-    assert "sequences/s" in said
-    assert "left" in said
+    log = capsys.readouterr().err
+    assert "step 12/12" in log
+    assert "sequences/s" in log
+    assert "left" in log
     names = set(os.listdir(tmp_path))
     assert {"config.json", "vocabulary", "metrics.jsonl", "best", "checkpoint"} <= names
     kept = sorted(name for name in names if name.endswith(".index"))
@@ -121,8 +121,8 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
         num_train_steps=6, save_checkpoints_steps=1, steps_per_loop=1, max_rollbacks=3
     )
     tiny_run.run(data, tmp_path / "run", settings)
-    said = capsys.readouterr().err
-    assert "not finite: back to" in said
+    log = capsys.readouterr().err
+    assert "not finite: back to" in log
     assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
 

@@ -138,21 +138,21 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
     other = tiny_run.write_data(tmp_path / "c")
     settings = tiny_run.settings(seed=8)
 
-    def of(*data, eval_files=(), **options):
+    def compare(*data, eval_files=(), **options):
         files = [f"{folder}/train-*" for folder in data or [same]]
         run = functools.partial(pretraining.run, settings, ONE, files, eval_files)
         return compared(functools.partial(run, str(tmp_path / "w"), **options))
 
-    told = of()
-    assert told["--train_files.2"] == ["train-1.tfrecord", 16]
-    assert told["seed"] == 8
-    assert differences(told, of(twice)) == []
-    assert differences(told, of(eval_files=[f"{same}/eval-*"])) == ["--eval_files.1"]
-    assert differences(told, of(allow_partial="x")) == ["--allow_partial"]
-    assert differences(told, of(init_checkpoint="x")) == ["--init_checkpoint"]
-    assert differences(told, of(other)) == ["vocabulary"]
+    values = compare()
+    assert values["--train_files.2"] == ["train-1.tfrecord", 16]
+    assert values["seed"] == 8
+    assert differences(values, compare(twice)) == []
+    assert differences(values, compare(eval_files=[f"{same}/eval-*"])) == ["--eval_files.1"]
+    assert differences(values, compare(allow_partial="x")) == ["--allow_partial"]
+    assert differences(values, compare(init_checkpoint="x")) == ["--init_checkpoint"]
+    assert differences(values, compare(other)) == ["vocabulary"]
     # Files of the same name in two folders are two.
-    assert differences(told, of(same, twice)) == ["--train_files.3", "--train_files.4"]
+    assert differences(values, compare(same, twice)) == ["--train_files.3", "--train_files.4"]
 
 
 def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path):
@@ -161,29 +161,29 @@ def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path
     other = write(tmp_path / "other", vocabulary=vocabulary)
     initial = tiny_checkpoints.make(vocabulary)
 
-    def of(dev=None, **options):
+    def compare(dev=None, **options):
         return compared(
             lambda: tiny_finetuning.finetune(
                 tiny_finetuning.settings(), train, dev, tmp_path / "w", vocabulary, **options
             )
         )
 
-    told = of()
-    assert told["training data.num_records"] == 24
-    assert differences(told, of(dev)) == ["dev data"]
-    assert differences(of(other), of(dev)) == ["dev data"]
-    assert differences(told, of(initial=initial)) == ["--init_checkpoint"]
-    assert differences(told, of(init_head=True)) == ["--init_head"]
-    assert differences(told, of(allow_partial="x")) == ["--allow_partial"]
+    values = compare()
+    assert values["training data.num_records"] == 24
+    assert differences(values, compare(dev)) == ["dev data"]
+    assert differences(compare(other), compare(dev)) == ["dev data"]
+    assert differences(values, compare(initial=initial)) == ["--init_checkpoint"]
+    assert differences(values, compare(init_head=True)) == ["--init_head"]
+    assert differences(values, compare(allow_partial="x")) == ["--allow_partial"]
 
 
 def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, tmp_path):
-    told = []
-    monkeypatch.setattr(multi_worker, "check_same", lambda strategy, what: told.append(what))
+    values = []
+    monkeypatch.setattr(multi_worker, "check_same", lambda strategy, what: values.append(what))
     monkeypatch.chdir(tmp_path)
     program = Path(__file__).parents[2] / "bin" / "run_finetuning"
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--workdir=w"]
     assert run_program(program, *given) != 0  # there is no such run
-    assert told == [
+    assert values == [
         {"--task": "rte", "--mode": ("predict",), "--num_seeds": 1, "--checkpoint": None}
     ]
