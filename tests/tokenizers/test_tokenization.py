@@ -1,58 +1,33 @@
 import dataclasses
-import io
 import json
 
 import numpy as np
 import pytest
 import sentencepiece
+from vocabularies import PUBLISHED, add_special_pieces, serialize_model, train_model
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
-PUBLISHED = TokenizerConfig()
 # Characters of every digit-and-comma piece below, so that its parts exist.
 WORDS = ["▁the", "▁cat", "s", "▁", "the", "e", "c", "a", "t", "h", *"0123456789,", "'", "▁9", "20"]
 COMMA_PIECES = ["40,", "▁2011,", "s,"]
 
 
-def serialized(pieces):
-    """A model of exactly `pieces`: the trainer's frame, other contents."""
-    from sentencepiece import sentencepiece_model_pb2 as pb
-
-    model = pb.ModelProto()
-    for piece, kind in pieces.items():
-        # Longer pieces are likelier: the longest match wins.
-        model.pieces.add(piece=piece, score=-20.0 + 3 * len(piece), type=kind)
-    model.trainer_spec.model_type = 1
-    model.trainer_spec.unk_id = list(pieces).index("<unk>")
-    model.trainer_spec.pad_id = list(pieces).index("<pad>") if "<pad>" in pieces else -1
-    model.trainer_spec.bos_id = model.trainer_spec.eos_id = -1
-    model.normalizer_spec.name = "identity"
-    model.normalizer_spec.add_dummy_prefix = True
-    model.normalizer_spec.remove_extra_whitespaces = True
-    model.normalizer_spec.escape_whitespaces = True
-    return model.SerializeToString()
-
-
-def special(*, without=()):
-    kinds = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3, "(": 4, '"': 4, ".": 4}
-    return {piece: kind for piece, kind in kinds.items() if piece not in without}
-
-
-def tokenizer(settings=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
-    model = serialized({**special(), **dict.fromkeys(words, 1)})
+def make_tokenizer(settings=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
+    model = serialize_model(add_special_pieces(words))
     return tokenization.from_sentencepiece(model, settings)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "spiece.model").write_bytes(serialized({**special(), **dict.fromkeys(WORDS, 1)}))
+    (tmp_path / "spiece.model").write_bytes(serialize_model(add_special_pieces(WORDS)))
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("settings", "text", "cleaned"),
+    ("settings", "text", "normalized"),
     [
         ({}, "  Hello \t  World\n", "hello world"),
         ({}, "I was born, and this is Falsé ﬁ ２３", "i was born, and this is false fi 23"),
@@ -69,14 +44,14 @@ def folder(tmp_path):
         ({"unicode_form": "none", "keep_accents": True}, "e\u0301", "e\u0301"),
     ],
 )
-def test_cleaning(settings, text, cleaned):
-    assert normalization.normalize(text, TokenizerConfig(**settings)) == cleaned
+def test_normalization(settings, text, normalized):
+    assert normalization.normalize(text, TokenizerConfig(**settings)) == normalized
 
 
 @pytest.mark.parametrize("text", ["Ünïcödé ﬁ２ 한국어", "ÅNGSTRÖM Σας", "Straße  a\u0300", "ǅ ガ"])
 @pytest.mark.parametrize("form", normalization.UNICODE_FORMS)
 @pytest.mark.parametrize("keep", [False, True])
-def test_cleaning_twice_changes_nothing(text, form, keep):
+def test_normalizing_twice_changes_nothing(text, form, keep):
     settings = TokenizerConfig(unicode_form=form, keep_accents=keep)
     once = normalization.normalize(text, settings)
     assert normalization.normalize(once, settings) == once
@@ -99,22 +74,22 @@ def test_word_starts_as_published(starts, pieces):
 
 
 def test_encode_and_decode():
-    found = tokenizer()
-    ids = found.encode("The  Cats (the)")
-    assert [found.id_to_piece(i) for i in ids][:3] == ["▁the", "▁cat", "s"]
-    assert found.decode(ids[:3]) == "the cats"
-    assert found.encode_batch(["The cats", "", "cat"]) == [ids[:3], [], [ids[1]]]
-    assert found.decode([found.cls_id, *ids[:2], found.sep_id]) == "the cat"
+    tokenizer = make_tokenizer()
+    ids = tokenizer.encode("The  Cats (the)")
+    assert [tokenizer.id_to_piece(i) for i in ids][:3] == ["▁the", "▁cat", "s"]
+    assert tokenizer.decode(ids[:3]) == "the cats"
+    assert tokenizer.encode_batch(["The cats", "", "cat"]) == [ids[:3], [], [ids[1]]]
+    assert tokenizer.decode([tokenizer.cls_id, *ids[:2], tokenizer.sep_id]) == "the cat"
 
 
 def test_special_pieces_in_text_are_text():
-    found = tokenizer()
-    assert not {found.cls_id, found.mask_id} & set(found.encode("[CLS] [MASK]"))
+    tokenizer = make_tokenizer()
+    assert not {tokenizer.cls_id, tokenizer.mask_id} & set(tokenizer.encode("[CLS] [MASK]"))
 
 
 def published_pieces(compat, text):
     """The published rule, piece by piece, as its code has it (`hf`: as transformers had it)."""
-    model = serialized({**special(), **dict.fromkeys((*WORDS, *COMMA_PIECES), 1)})
+    model = serialize_model(add_special_pieces((*WORDS, *COMMA_PIECES)))
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     result = []
     for piece in processor.encode(text, out_type=str):
@@ -131,16 +106,16 @@ def published_pieces(compat, text):
 @pytest.mark.parametrize("compat", normalization.COMPATS)
 @pytest.mark.parametrize("text", ["2011, the 940, cats, 40,", "40,000", "the cat", "cats,"])
 def test_digits_before_a_comma(compat, text):
-    found = tokenizer(TokenizerConfig(compat=compat))
-    expected = [found.piece_to_id(piece) for piece in published_pieces(compat, text)]
-    assert found.encode(text) == expected
+    tokenizer = make_tokenizer(TokenizerConfig(compat=compat))
+    expected = [tokenizer.piece_to_id(piece) for piece in published_pieces(compat, text)]
+    assert tokenizer.encode(text) == expected
 
 
 def test_compats_differ_inside_a_number():
     pieces = {
-        compat: [tokenizer(TokenizerConfig(compat=compat)).id_to_piece(i) for i in ids]
+        compat: [make_tokenizer(TokenizerConfig(compat=compat)).id_to_piece(i) for i in ids]
         for compat in normalization.COMPATS
-        for ids in [tokenizer(TokenizerConfig(compat=compat)).encode("940,")]
+        for ids in [make_tokenizer(TokenizerConfig(compat=compat)).encode("940,")]
     }
     assert pieces == {
         "google": ["▁9", "▁", "4", "0", ","],
@@ -150,37 +125,32 @@ def test_compats_differ_inside_a_number():
 
 
 def test_encode_with_masks():
-    found = tokenizer()
-    mask = found.mask_id
-    the, cat, s = (found.piece_to_id(piece) for piece in ("▁the", "▁cat", "s"))
-    assert found.encode_with_masks("The [MASK]s.") == [the, mask, s, found.piece_to_id(".")]
-    assert found.encode_with_masks("[MASK][MASK] cat [MASK]") == [mask, mask, cat, mask]
-    assert found.encode_with_masks("[MASK] Ω[MASK]") == [mask, mask]
+    tokenizer = make_tokenizer()
+    mask = tokenizer.mask_id
+    the, cat, s = (tokenizer.piece_to_id(piece) for piece in ("▁the", "▁cat", "s"))
+    assert tokenizer.encode_with_masks("The [MASK]s.") == [the, mask, s, tokenizer.piece_to_id(".")]
+    assert tokenizer.encode_with_masks("[MASK][MASK] cat [MASK]") == [mask, mask, cat, mask]
+    assert tokenizer.encode_with_masks("[MASK] Ω[MASK]") == [mask, mask]
     text = "The cats, 2011, the 940,"
-    assert found.encode_with_masks(text) == found.encode(text)
+    assert tokenizer.encode_with_masks(text) == tokenizer.encode(text)
 
 
 def test_tables():
-    found = tokenizer()
-    assert found.size == len(special()) + len(WORDS) + len(COMMA_PIECES)
-    assert (found.pad_id, found.unk_id, found.cls_id, found.sep_id, found.mask_id) == (
-        0,
-        1,
-        2,
-        3,
-        4,
-    )
-    assert found.is_word_start.shape == (found.size,)
-    assert found.replacement_ids.tolist() == list(range(5, found.size))
-    assert bool(found.is_word_start[found.piece_to_id("▁the")])
-    assert not found.is_word_start[found.piece_to_id("s")]
+    tokenizer = make_tokenizer()
+    assert tokenizer.size == len(add_special_pieces()) + len(WORDS) + len(COMMA_PIECES)
+    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3, 4]
+    assert tokenizer.is_word_start.shape == (tokenizer.size,)
+    assert tokenizer.replacement_ids.tolist() == list(range(5, tokenizer.size))
+    assert bool(tokenizer.is_word_start[tokenizer.piece_to_id("▁the")])
+    assert not tokenizer.is_word_start[tokenizer.piece_to_id("s")]
 
 
 def test_special_pieces_anywhere_in_the_vocabulary():
-    pieces = {"▁a": 1, **special(), "b": 1}
-    found = tokenization.from_sentencepiece(serialized(pieces), PUBLISHED)
-    assert found.mask_id == 5
-    assert found.replacement_ids.tolist() == [0, 6, 7, 8, 9]
+    pieces = {"▁a": 1, **add_special_pieces(), "b": 1}
+    tokenizer = tokenization.from_sentencepiece(serialize_model(pieces), PUBLISHED)
+    assert tokenizer.mask_id == 5
+    assert tokenizer.replacement_ids.tolist() == [0, 6, 7, 8, 9]
 
 
 def test_load_and_copy(folder, tmp_path):
@@ -198,7 +168,11 @@ def test_load_and_copy(folder, tmp_path):
 def test_sha256_tells_settings_and_models_apart(folder):
     before = tokenization.load(str(folder))
     assert before.config == PUBLISHED  # a model alone is a published one
-    hashes = {before.sha256, tokenizer().sha256, tokenizer(TokenizerConfig(compat="hf")).sha256}
+    hashes = {
+        before.sha256,
+        make_tokenizer().sha256,
+        make_tokenizer(TokenizerConfig(compat="hf")).sha256,
+    }
     assert len(hashes) == 3
 
 
@@ -215,8 +189,8 @@ def test_not_a_model(tmp_path, content):
 
 
 def test_missing_special_pieces(tmp_path):
-    pieces = special(without=("<pad>", "[SEP]"))
-    (tmp_path / "spiece.model").write_bytes(serialized({**pieces, "a": 1}))
+    pieces = add_special_pieces(without=("<pad>", "[SEP]"))
+    (tmp_path / "spiece.model").write_bytes(serialize_model({**pieces, "a": 1}))
     with pytest.raises(UserError, match=r"lacks the special pieces <pad>, \[SEP\]\."):
         tokenization.load(str(tmp_path))
 
@@ -238,18 +212,6 @@ def test_bad_settings(folder, values, message):
 
 def test_a_trained_model_gives_the_same_one_by_one_and_in_a_batch():
     lines = [f"number {i}, {i * 37},{i % 7}00 of the series" for i in range(300)]
-    writer = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=writer,
-        vocab_size=90,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    found = tokenization.from_sentencepiece(writer.getvalue(), PUBLISHED)
-    assert found.encode_batch(lines) == [found.encode(line) for line in lines]
-    assert np.mean([found.unk_id in ids for ids in found.encode_batch(lines)]) == 0
+    tokenizer = tokenization.from_sentencepiece(train_model(lines, vocab_size=90), PUBLISHED)
+    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
+    assert np.mean([tokenizer.unk_id in ids for ids in tokenizer.encode_batch(lines)]) == 0

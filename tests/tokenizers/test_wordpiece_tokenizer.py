@@ -46,7 +46,7 @@ def rows(pieces=PIECES):
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def tokenizer(settings=PUBLISHED, pieces=PIECES):
+def make_tokenizer(settings=PUBLISHED, pieces=PIECES):
     return tokenization.from_wordpiece(rows(pieces), settings)
 
 
@@ -74,8 +74,8 @@ def folder(tmp_path):
     ],
 )
 def test_pieces_by_hand(text, expected):
-    found = tokenizer()
-    assert [found.id_to_piece(i) for i in found.encode(text)] == expected.split()
+    tokenizer = make_tokenizer()
+    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode(text)] == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -88,48 +88,50 @@ def test_pieces_by_hand(text, expected):
     ],
 )
 def test_settings(settings, text, expected):
-    found = tokenizer(settings)
-    assert [found.id_to_piece(i) for i in found.encode(text)] == expected.split()
+    tokenizer = make_tokenizer(settings)
+    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode(text)] == expected.split()
 
 
 @pytest.mark.parametrize(("compat", "longest"), [("google", 200), ("hf", 100)])
 def test_words_that_are_too_long_are_unknown(compat, longest):
-    found = tokenizer(WordPieceConfig(compat=compat))
-    assert len(found.encode("a" * longest)) == longest
-    assert found.encode("a" * (longest + 1)) == [found.unk_id]
+    tokenizer = make_tokenizer(WordPieceConfig(compat=compat))
+    assert len(tokenizer.encode("a" * longest)) == longest
+    assert tokenizer.encode("a" * (longest + 1)) == [tokenizer.unk_id]
     # Characters, not bytes.
-    assert len(found.encode("σ" * longest)) == longest
+    assert len(tokenizer.encode("σ" * longest)) == longest
 
 
 def test_tables():
-    found = tokenizer()
-    special = (found.pad_id, found.unk_id, found.cls_id, found.sep_id, found.mask_id)
-    assert special == (0, 3, 4, 5, 6)
-    assert found.size == len(PIECES)
-    assert found.replacement_ids.tolist() == list(range(9, len(PIECES)))
-    continuing = [PIECES[i] for i in np.flatnonzero(~found.is_word_start)]
+    tokenizer = make_tokenizer()
+    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    assert [getattr(tokenizer, name) for name in names] == [0, 3, 4, 5, 6]
+    assert tokenizer.size == len(PIECES)
+    assert tokenizer.replacement_ids.tolist() == list(range(9, len(PIECES)))
+    continuing = [PIECES[i] for i in np.flatnonzero(~tokenizer.is_word_start)]
     assert continuing == [piece for piece in PIECES if piece.startswith("##")]
-    assert found.piece_to_id("\u2028") == PIECES.index("\u2028")
-    assert found.piece_to_id("nowhere") == found.unk_id
+    assert tokenizer.piece_to_id("\u2028") == PIECES.index("\u2028")
+    assert tokenizer.piece_to_id("nowhere") == tokenizer.unk_id
 
 
 def test_decode_and_masks():
-    found = tokenizer()
-    ids = found.encode("Unwanted cafés, xyz")
-    assert found.decode([found.cls_id, *ids, found.sep_id, found.pad_id]) == (
+    tokenizer = make_tokenizer()
+    ids = tokenizer.encode("Unwanted cafés, xyz")
+    assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, tokenizer.pad_id]) == (
         "unwanted cafes , [UNK]"
     )
-    the, mask = found.piece_to_id("the"), found.mask_id
-    assert found.encode_with_masks("The [MASK] the[MASK][MASK]") == [the, mask, the, mask, mask]
+    the, mask = tokenizer.piece_to_id("the"), tokenizer.mask_id
+    assert tokenizer.encode_with_masks("The [MASK] the[MASK][MASK]") == [the, mask, the, mask, mask]
 
 
 def test_whole_words_are_masked():
-    found = tokenizer()
-    ids = np.array([found.cls_id, *found.encode("the unwanted cafes 我爱 running"), found.sep_id])
+    tokenizer = make_tokenizer()
+    ids = np.array(
+        [tokenizer.cls_id, *tokenizer.encode("the unwanted cafes 我爱 running"), tokenizer.sep_id]
+    )
     for seed in range(9):
         rng = np.random.default_rng(seed)
         masked = masking.mask(
-            [ids], found, rng, masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2
+            [ids], tokenizer, rng, masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2
         )[0]
         words = np.split(ids, np.flatnonzero(masked.word_starts))
         assert [len(word) for word in words] == [0, 1, 1, 3, 2, 1, 1, 2, 1]
@@ -153,9 +155,9 @@ def test_whole_words_are_masked():
     ],
 )
 def test_spans_by_hand(text, settings, parts):
-    found = tokenizer(settings)
-    ids, spans = found.encode_with_offsets(text)
-    assert ids == found.encode(text)
+    tokenizer = make_tokenizer(settings)
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert ids == tokenizer.encode(text)
     assert [text[start:end] for start, end in spans] == parts
 
 
@@ -170,20 +172,20 @@ OFTEN = "aThe sxiσΣİ我爱한국가\u0301\u0301,.  cafe"
 @pytest.mark.parametrize("settings", [PUBLISHED, CASED, WordPieceConfig(keep_accents=True)])
 def test_the_text_of_a_span_cleans_to_its_piece(settings):
     rng = random.Random(0)
-    found = tokenizer(settings, [*PIECES, *(f"##{c}" for c in "thecaf")])
+    tokenizer = make_tokenizer(settings, [*PIECES, *(f"##{c}" for c in "thecaf")])
     known = 0
     for _ in range(1500):
         text = "".join(rng.choice(rng.choice((CHARACTERS, OFTEN, OFTEN))) for _ in range(20))
-        ids, spans = found.encode_with_offsets(text)
-        assert ids == found.encode(text)
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text)
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)
         assert [e for _, e in spans] == sorted(e for _, e in spans)
         for index, (start, end) in zip(ids, spans, strict=True):
             assert 0 <= start < end <= len(text)
-            if index != found.unk_id:
+            if index != tokenizer.unk_id:
                 known += 1
-                bare = found.id_to_piece(index).removeprefix("##")
-                assert bare in found.normalize(text[start:end]), (text, bare)
+                bare = tokenizer.id_to_piece(index).removeprefix("##")
+                assert bare in tokenizer.normalize(text[start:end]), (text, bare)
     assert known > 3000
 
 
@@ -194,7 +196,7 @@ def test_load_and_copy(folder, tmp_path):
     target = tmp_path / "copy"
     tokenization.copy_vocabulary(str(folder), str(target))
     assert tokenization.load(str(target)).sha256 == loaded.sha256
-    hashes = {loaded.sha256, tokenizer().sha256, tokenizer(pieces=PIECES[:-1]).sha256}
+    hashes = {loaded.sha256, make_tokenizer().sha256, make_tokenizer(pieces=PIECES[:-1]).sha256}
     assert len(hashes) == 3
 
 
@@ -228,13 +230,13 @@ def test_rows_are_read_as_published(end):
 
 @pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])
 def test_texts_without_a_piece_have_no_offsets(text):
-    assert tokenizer().encode_with_offsets(text) == ([], [])
+    assert make_tokenizer().encode_with_offsets(text) == ([], [])
 
 
 def test_the_last_of_two_equal_rows_counts():
-    found = tokenizer(pieces=[*PIECES, "the"])
-    assert found.encode("the") == [len(PIECES)]
-    assert found.size == len(PIECES) + 1
+    tokenizer = make_tokenizer(pieces=[*PIECES, "the"])
+    assert tokenizer.encode("the") == [len(PIECES)]
+    assert tokenizer.size == len(PIECES) + 1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 import tiny_texts
 from python_reference import is_in_canonical_order
-from test_offsets import KEEPING, PUBLISHED, SETTINGS
-from test_tokenization import serialized, special
+from vocabularies import KEEPING, PUBLISHED, SETTINGS, add_special_pieces, serialize_model
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
@@ -62,30 +61,30 @@ def test_wordpieces(settings):
 
 
 def by_hand(pieces):
-    return tokenization.from_sentencepiece(serialized(pieces), PUBLISHED)
+    return tokenization.from_sentencepiece(serialize_model(pieces), PUBLISHED)
 
 
 def test_unknown_characters_count_once_however_long_they_are():
     # As likely: "x" and two unknown ones, or "xy" and one. Bytes would count three each.
-    pieces = {**special(), **dict.fromkeys(["▁", "x", "中y", "y", "x中"], 1)}
+    pieces = add_special_pieces(["▁", "x", "中y", "y", "x中"])
     assert_same(by_hand(pieces), ["x中y 中 中中y x中中yé–(中".encode()])
 
 
 def test_equal_scores():
-    pieces = {**special(), **dict.fromkeys(["▁", "#", "##", "###", "a", "b", "ab", "ba"], 1)}
+    pieces = add_special_pieces(["▁", "#", "##", "###", "a", "b", "ab", "ba"])
     lines = [("#" * i + "ab" * i + "a" * i).encode() for i in range(1, 60)]
     assert_same(by_hand(pieces), lines)
 
 
 def test_no_text_becomes_a_special_piece():
-    pieces = {**special(), "▁": 1, "x": 1, "y": 5, "z": 3, "xy": 1, "c": 1, "▁[": 1}
+    pieces = {**add_special_pieces(), "▁": 1, "x": 1, "y": 5, "z": 3, "xy": 1, "c": 1, "▁[": 1}
     lines = ["[CLS] <unk> x y xy yx z xz [MASK]"]
     (ids, spans, _), *_ = tiny_texts.in_graph(by_hand(pieces), lines)
     assert [(ids, spans)] == by_hand(pieces).encode_batch_with_offsets(lines)
 
 
 def test_long_texts_and_large_batches():
-    tokenizer = by_hand({**special(), **dict.fromkeys(["▁the", "▁cat", "s", "▁", "中"], 1)})
+    tokenizer = by_hand(add_special_pieces(["▁the", "▁cat", "s", "▁", "中"]))
     lines = ["the cats " * 4000, "中" * 40000, "", "the", *["cats "] * 9000, "s" * 32001]
     found = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines))
     assert found.to_list() == tokenizer.encode_batch(lines)
@@ -111,7 +110,9 @@ def test_empty_batches():
 def test_models_that_a_graph_cannot_follow(change, reason):
     from sentencepiece import sentencepiece_model_pb2
 
-    model = sentencepiece_model_pb2.ModelProto.FromString(serialized({**special(), "▁": 1}))
+    model = sentencepiece_model_pb2.ModelProto.FromString(
+        serialize_model(add_special_pieces(["▁"]))
+    )
     change(model)
     with pytest.raises(UserError, match=rf"{reason}.*--text=false") as error:
         sentencepiece_ops.read(model.SerializeToString())

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 import tiny_texts
-from test_offsets import PUBLISHED, SETTINGS
+from vocabularies import PUBLISHED, SETTINGS
 
 from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.normalization import TokenizerConfig
