@@ -5,7 +5,7 @@ them.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.records.qa_windows import Windows
 
 Outputs = Mapping[str, tf.Tensor]
+_Pairs = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 _BATCH = 512  # questions decoded at once
 # Stands for infinity, which JSON cannot write.
@@ -53,20 +54,6 @@ class Spans(NamedTuple):
     def select(self, indices: tf.Tensor) -> "Spans":
         """Returns the spans at `indices`."""
         return Spans(*(tf.gather(column, indices) for column in self))
-
-
-class _Pairs(NamedTuple):
-    """Starts and ends, positions in the input; they broadcast to the shape of `scores`.
-
-    Attributes:
-        starts: [W, K, 1]
-        ends: [W, 1 or K, M]
-        scores: [W, K, M] float64, of start and end together.
-    """
-
-    starts: tf.Tensor
-    ends: tf.Tensor
-    scores: tf.Tensor
 
 
 def predict(
@@ -146,31 +133,32 @@ def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Sp
         windows: columns of int32.
         options: which spans are answers.
     """
-    pairs = _get_head(outputs).make_pairs(outputs, windows, options.n_best_size)
+    pair = _pair_beams if "start_top_index" in outputs else _pair_logits
+    starts, ends, scores = pair(outputs, windows, options.n_best_size)
     best_begins, best_ends, context_ends = (
         column[:, tf.newaxis, tf.newaxis]
         for column in (windows.best_begins, windows.best_ends, windows.firsts + windows.lengths)
     )
     valid = (
-        tf.math.is_finite(pairs.scores)
-        & (pairs.starts >= best_begins)
-        & (pairs.starts < best_ends)
-        & (pairs.ends >= pairs.starts)
-        & (pairs.ends < pairs.starts + options.max_answer_length)
-        & (pairs.ends < context_ends)
+        tf.math.is_finite(scores)
+        & (starts >= best_begins)
+        & (starts < best_ends)
+        & (ends >= starts)
+        & (ends < starts + options.max_answer_length)
+        & (ends < context_ends)
     )
     indices = tf.where(valid)
     window = indices[:, 0]
     tokens = tf.gather(windows.tokens - windows.firsts, window)
     firsts, lasts = (
         tokens + tf.gather_nd(tf.broadcast_to(positions, tf.shape(valid)), indices)
-        for positions in (pairs.starts, pairs.ends)
+        for positions in (starts, ends)
     )
     spans = Spans(
         tf.gather(windows.questions, window),
         tf.gather(windows.token_starts, firsts),
         tf.gather(windows.token_ends, lasts),
-        tf.gather_nd(pairs.scores, indices),
+        tf.gather_nd(scores, indices),
     )
     order = tf.argsort(spans.scores, direction="DESCENDING", stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(spans.questions, order), stable=True))
@@ -180,13 +168,19 @@ def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Sp
 def compute_null_odds(outputs: Outputs, windows: Windows, best_scores: tf.Tensor) -> tf.Tensor:
     """[Q] float64: the higher, the more likely a question has no answer.
 
-    Logits score at [CLS] that there is none: the odds are how much higher that score is than
-    `best_scores`, [Q], those of the best answers.
+    The classifier of the beams says it directly. Logits say it at [CLS]: the odds are the
+    difference to `best_scores`, [Q], the scores of the best answers. NaN means no answer.
     """
-    head = _get_head(outputs)
-    scores = _bound(head.score_null(outputs))
-    nulls = tf.math.unsorted_segment_min(scores, windows.questions, tf.shape(best_scores)[0])
-    return nulls - best_scores if head.null_competes else nulls
+    has_beams = "start_top_index" in outputs
+    if has_beams:
+        scores = outputs["cls_logits"]
+    else:
+        scores = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
+    scores = tf.cast(scores, tf.float64)
+    scores = tf.where(tf.math.is_nan(scores), tf.constant(LIMIT, tf.float64), scores)
+    bounded = tf.clip_by_value(scores, -LIMIT, LIMIT)
+    nulls = tf.math.unsorted_segment_min(bounded, windows.questions, tf.size(best_scores))
+    return nulls if has_beams else nulls - best_scores
 
 
 def _find_rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
@@ -199,17 +193,15 @@ def _find_rows(unique_ids: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def _pair_logits(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
-    """The best starts with the best ends."""
-    begins, ends = windows.firsts, windows.firsts + windows.lengths
+    """The best starts [W, K, 1], the best ends [W, 1, K], and their scores together [W, K, K]."""
     starts, start_scores = _find_top(
         outputs["start_logits"], windows.best_begins, windows.best_ends, n_best_size
     )
-    ends, end_scores = _find_top(outputs["end_logits"], begins, ends, n_best_size)
-    return _Pairs(
-        starts[:, :, tf.newaxis],
-        ends[:, tf.newaxis],
-        start_scores[:, :, tf.newaxis] + end_scores[:, tf.newaxis],
+    ends, end_scores = _find_top(
+        outputs["end_logits"], windows.firsts, windows.firsts + windows.lengths, n_best_size
     )
+    scores = start_scores[:, :, tf.newaxis] + end_scores[:, tf.newaxis]
+    return starts[:, :, tf.newaxis], ends[:, tf.newaxis], scores
 
 
 def _find_top(
@@ -228,66 +220,34 @@ def _find_top(
 
 
 def _pair_beams(outputs: Outputs, windows: Windows, n_best_size: int) -> _Pairs:
+    """The starts [W, K, 1], their ends [W, K, M], and their scores together [W, K, M]."""
     starts = tf.cast(outputs["start_top_index"], tf.int32)[:, :, tf.newaxis]
     shape = tf.concat([tf.shape(starts)[:2], [-1]], axis=0)
     end_scores = tf.reshape(tf.cast(outputs["end_top_log_probs"], tf.float64), shape)
     start_scores = tf.cast(outputs["start_top_log_probs"], tf.float64)[:, :, tf.newaxis]
     ends = tf.reshape(tf.cast(outputs["end_top_index"], tf.int32), shape)
-    return _Pairs(starts, ends, start_scores + end_scores)
-
-
-class _Head(NamedTuple):
-    """How the outputs of a head are read.
-
-    Attributes:
-        make_pairs: the starts and ends that compete.
-        score_null: [W] scores of no answer.
-        null_competes: that score compares with the scores of answers.
-    """
-
-    make_pairs: Callable[[Outputs, Windows, int], _Pairs]
-    score_null: Callable[[Outputs], tf.Tensor]
-    null_competes: bool
-
-
-_LOGITS = _Head(
-    _pair_logits,
-    lambda outputs: outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0],
-    null_competes=True,
-)
-_BEAMS = _Head(_pair_beams, lambda outputs: outputs["cls_logits"], null_competes=False)
-
-
-def _get_head(outputs: Outputs) -> _Head:
-    return _BEAMS if "start_top_index" in outputs else _LOGITS
-
-
-def _bound(scores: tf.Tensor) -> tf.Tensor:
-    """Finite float64 numbers; NaN means that there is no answer."""
-    scores = tf.cast(scores, tf.float64)
-    scores = tf.where(tf.math.is_nan(scores), tf.constant(LIMIT, tf.float64), scores)
-    return tf.clip_by_value(scores, -LIMIT, LIMIT)
+    return starts, ends, start_scores + end_scores
 
 
 def _select_nbest(
     context: str, spans: Iterator[tuple[int, int, float]], n_best_size: int
 ) -> list[dict[str, Any]]:
     """The best texts; if there is none, the empty one."""
-    found: dict[str, tuple[float, int, int]] = {}
+    best: dict[str, tuple[float, int, int]] = {}
     for begin, end, score in spans:
         part = context[begin:end]
         text = part.strip()
-        if text and text not in found:
+        if text and text not in best:
             start = begin + part.index(text)
-            found[text] = score, start, start + len(text)
-            if len(found) == n_best_size:
+            best[text] = score, start, start + len(text)
+            if len(best) == n_best_size:
                 break
-    found = found or {"": (-LIMIT, 0, 0)}
-    scores = np.array([score for score, _, _ in found.values()])
+    best = best or {"": (-LIMIT, 0, 0)}
+    scores = np.array([score for score, _, _ in best.values()])
     weights = np.exp(scores - scores[0])
     return [
         {"text": text, "probability": probability, "score": score, "start": start, "end": end}
         for (text, (score, start, end)), probability in zip(
-            found.items(), (weights / weights.sum()).tolist(), strict=True
+            best.items(), (weights / weights.sum()).tolist(), strict=True
         )
     ]

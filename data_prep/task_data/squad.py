@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: the official JSON files, and the records that are made of them."""
+"""Reads SQuAD 1.1 and 2.0 and writes their records."""
 
 import itertools
 import json
@@ -27,34 +27,34 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def read(path: str, *, kind: str = "span_or_none") -> list[Question]:
-    """Reads a file of either version, with answers or without.
+    """Reads a JSON file of either version, with answers or without.
 
     Args:
-        path: the JSON file.
-        kind: of the task: `span` if every question has to have an answer.
+        path: the file.
+        kind: of the task: with `span` every question must have an answer.
 
     Raises:
         UserError: not such a file, no question in it, an id twice, an answer that is not where the
             file says, or a question without an answer though the task has none.
     """
     content = files.read_json(path, "questions")
-    found: list[Question] = []
+    questions: list[Question] = []
     try:
-        for context, entry in _entries(content):
-            found.append(_question(context, entry))
-            _check(found[-1], kind, path)
+        for context, entry in _iterate_entries(content):
+            questions.append(_parse_question(context, entry))
+            _check(questions[-1], kind, path)
     except (AttributeError, KeyError, TypeError) as error:
-        where = f"what comes after question {found[-1].id}" if found else "the beginning"
+        where = f"what comes after question {questions[-1].id}" if questions else "the beginning"
         raise UserError(
             f"{path}: {where} is not as in SQuAD's files ({type(error).__name__}: {error}). "
             "Make it like the official ones."
         ) from None
-    if not found:
+    if not questions:
         raise UserError(f"{path} holds no question. Take another file.")
-    (name, count), *_ = Counter(question.id for question in found).most_common(1)
+    (name, count), *_ = Counter(question.id for question in questions).most_common(1)
     if count > 1:
         raise UserError(f"{path}: {count} questions have the id {name}. Give each its own.")
-    return found
+    return questions
 
 
 def write(
@@ -108,27 +108,27 @@ def write(
     return num_windows, token_lengths.select(lengths, task_table.SPAN), counts
 
 
-def _entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
-            context = _text(paragraph, "context")
+            context = _get_text(paragraph, "context")
             for entry in paragraph["qas"]:
                 yield context, entry
 
 
-def _question(context: str, entry: dict[str, Any]) -> Question:
+def _parse_question(context: str, entry: dict[str, Any]) -> Question:
     is_impossible = bool(entry.get("is_impossible", False))
     answers = tuple(
-        Answer(_text(answer, "text"), operator.index(answer["answer_start"]))
+        Answer(_get_text(answer, "text"), operator.index(answer["answer_start"]))
         for answer in entry.get("answers") or ()
     )
     labelled = is_impossible or bool(answers)
     return Question(
-        str(entry["id"]), _text(entry, "question"), context, answers, is_impossible, labelled
+        str(entry["id"]), _get_text(entry, "question"), context, answers, is_impossible, labelled
     )
 
 
-def _text(entry: dict[str, Any], key: str) -> str:
+def _get_text(entry: dict[str, Any], key: str) -> str:
     text = entry[key]
     if not isinstance(text, str):
         raise TypeError(f"{key!r} is {text!r}")

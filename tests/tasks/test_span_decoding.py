@@ -1,4 +1,4 @@
-"""Outputs of a span head to texts."""
+"""Decoding the outputs of a span head into answers."""
 
 import itertools
 import json
@@ -59,10 +59,10 @@ def texts(prediction):
 def test_the_best_span_of_both_windows():
     # Window 0: "cd" to "ef" has 3 + 2; window 1: "gh" to "ij" has 4 + 2.
     outputs = logits(({5: 3.0}, {6: 2.0}), ({5: 4.0}, {6: 2.0}))
-    found = predict(outputs, n_best_size=2)
-    assert found["prediction"] == "gh ij"
-    assert "null_odds" not in found
-    assert found["nbest"] == [
+    prediction = predict(outputs, n_best_size=2)
+    assert prediction["prediction"] == "gh ij"
+    assert "null_odds" not in prediction
+    assert prediction["nbest"] == [
         {
             "text": "gh ij",
             "probability": pytest.approx(1 / (1 + math.exp(-1))),
@@ -100,17 +100,17 @@ def test_an_answer_may_be_as_long_as_max_answer_length():
 
 
 def test_equal_texts_count_once_and_white_space_is_cut_off():
-    cut = two_windows()._replace(
+    windows = two_windows()._replace(
         token_starts=np.array([0, 2, 4, 6, 8]), token_ends=np.array([3, 3, 6, 8, 9])
     )
     # Tokens: "a  ", " ", "b ", "a ", "b"
-    found = span_decoding.predict(
+    prediction = span_decoding.predict(
         logits(({4: 2.0, 6: 1.0, 5: 3.0}, {4: 2.0, 6: 1.0, 5: 3.0}), ({5: 1.5}, {5: 1.5})),
-        cut,
+        windows,
         [row(context="a  \tb a b")],
         AnswerOptions(may_be_none=False, max_answer_length=1),
     )["q"]
-    assert [(a["text"], a["score"], a["start"], a["end"]) for a in found["nbest"]] == [
+    assert [(a["text"], a["score"], a["start"], a["end"]) for a in prediction["nbest"]] == [
         ("a", 4.0, 0, 1),
         ("b", 2.0, 4, 5),
     ]
@@ -118,11 +118,11 @@ def test_equal_texts_count_once_and_white_space_is_cut_off():
 
 def test_the_score_of_no_answer_is_that_of_cls():
     outputs = logits(({0: 3.0, 4: 2.0}, {0: 1.0, 4: 2.5}), ({0: 4.0}, {0: -1.0}))
-    found = predict(outputs, may_be_none=True)
+    prediction = predict(outputs, may_be_none=True)
     # The lowest of 3 + 1 and 4 - 1, less 2 + 2.5.
-    assert found["null_odds"] == -1.5
-    assert found["prediction"] == "ab"
-    assert "" not in texts(found)
+    assert prediction["null_odds"] == -1.5
+    assert prediction["prediction"] == "ab"
+    assert "" not in texts(prediction)
 
 
 def beams():
@@ -140,22 +140,27 @@ def beams():
 
 
 def test_beams():
-    found = predict(beams(), may_be_none=True)
+    prediction = predict(beams(), may_be_none=True)
     # Window 1: from 6 to 6, not back to 5; at 4 another window has more context; 8 is padding.
     # Window 0: from 4 to 5, not to padding; 0 is [CLS]; at 7 another window has more context.
-    assert [(a["text"], a["score"]) for a in found["nbest"]] == [("ij", -1.0), ("ab cd", -1.25)]
-    assert found["null_odds"] == -0.75
-    assert sum(answer["probability"] for answer in found["nbest"]) == pytest.approx(1)
+    assert [(a["text"], a["score"]) for a in prediction["nbest"]] == [
+        ("ij", -1.0),
+        ("ab cd", -1.25),
+    ]
+    assert prediction["null_odds"] == -0.75
+    assert sum(answer["probability"] for answer in prediction["nbest"]) == pytest.approx(1)
     assert predict(beams(), may_be_none=True, n_best_size=1)["nbest"][0]["probability"] == 1
 
 
 def test_pieces_of_one_character():
     # Each of the first three tokens is all of "ab": an end before the start would still be text.
-    cut = two_windows()._replace(
+    windows = two_windows()._replace(
         token_starts=np.array([0, 0, 0, 3, 6]), token_ends=np.array([2, 2, 2, 5, 8])
     )
     outputs = logits(({6: 3.0}, {4: 9.0, 6: 1.0}), ({}, {}))
-    (best, *_) = span_decoding.predict(outputs, cut, [row()], AnswerOptions(False))["q"]["nbest"]
+    (best, *_) = span_decoding.predict(outputs, windows, [row()], AnswerOptions(False))["q"][
+        "nbest"
+    ]
     assert (best["text"], best["score"]) == ("ab", 4.0)
 
 
@@ -175,19 +180,19 @@ def test_a_missing_window_is_our_mistake():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_none_never_win(value):
     outputs = logits(({4: value, 5: 1.0}, {4: value, 5: 1.0}), ({4: value}, {5: value}))
-    found = predict(outputs, may_be_none=True)
-    assert found["prediction"] == "cd"
-    assert math.isfinite(found["null_odds"])
+    prediction = predict(outputs, may_be_none=True)
+    assert prediction["prediction"] == "cd"
+    assert math.isfinite(prediction["null_odds"])
     everywhere = {
         name: np.full_like(array, value) if array.dtype == np.float32 else array
         for name, array in outputs.items()
     }
-    found = predict(everywhere, may_be_none=True)
-    assert found["prediction"] == ""
-    assert texts(found) == [""]
-    assert found["null_odds"] > 0 or value == -np.inf
+    prediction = predict(everywhere, may_be_none=True)
+    assert prediction["prediction"] == ""
+    assert texts(prediction) == [""]
+    assert prediction["null_odds"] > 0 or value == -np.inf
     # JSON has no other numbers.
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert json.loads(json.dumps(prediction, allow_nan=False)) == prediction
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -196,48 +201,50 @@ def test_beams_that_are_no_numbers_know_no_answer(value):
         name: np.full_like(array, value) if array.dtype == np.float32 else array
         for name, array in beams().items()
     }
-    found = predict(outputs, may_be_none=True)
-    assert found["prediction"] == ""
-    assert found["null_odds"] == 1e30
+    prediction = predict(outputs, may_be_none=True)
+    assert prediction["prediction"] == ""
+    assert prediction["null_odds"] == 1e30
 
 
 def test_a_context_without_tokens_has_the_empty_answer():
-    cut = Windows(
+    windows = Windows(
         *(np.array([value]) for value in (1_000_000_000, 0, 4, 0, 0, 4, 4)),
         token_starts=np.array([], int),
         token_ends=np.array([], int),
     )
     outputs = {name: array[:1] for name, array in logits(({}, {}), ({}, {})).items()}
-    found = span_decoding.predict(outputs, cut, [row(context=" ")], AnswerOptions(True))["q"]
-    assert found["prediction"] == ""
-    assert found["nbest"] == [
+    prediction = span_decoding.predict(outputs, windows, [row(context=" ")], AnswerOptions(True))[
+        "q"
+    ]
+    assert prediction["prediction"] == ""
+    assert prediction["nbest"] == [
         {"text": "", "probability": 1.0, "score": -1e30, "start": 0, "end": 0}
     ]
-    assert found["null_odds"] == pytest.approx(1e30)
+    assert prediction["null_odds"] == pytest.approx(1e30)
 
 
 def test_no_question_no_answer():
-    cut = Windows(*(np.array([], int) for _ in Windows._fields))
+    windows = Windows(*(np.array([], int) for _ in Windows._fields))
     outputs = {"unique_ids": np.array([], int), "start_logits": np.zeros((0, S))}
-    assert span_decoding.predict(outputs, cut, [], AnswerOptions(True)) == {}
+    assert span_decoding.predict(outputs, windows, [], AnswerOptions(True)) == {}
 
 
-def every_pair(outputs, cut, examples, max_answer_length):
+def every_pair(outputs, windows, examples, max_answer_length):
     """The scores of all texts of every question, pair by pair."""
-    found = [{} for _ in examples]
-    for w, question in enumerate(cut.questions):
-        positions = range(cut.firsts[w], cut.firsts[w] + cut.lengths[w])
+    scores = [{} for _ in examples]
+    for w, question in enumerate(windows.questions):
+        positions = range(windows.firsts[w], windows.firsts[w] + windows.lengths[w])
         for start, end in itertools.product(positions, positions):
-            in_place = cut.best_begins[w] <= start < cut.best_ends[w]
+            in_place = windows.best_begins[w] <= start < windows.best_ends[w]
             if in_place and 0 <= end - start < max_answer_length:
-                tokens = cut.tokens[w] - cut.firsts[w]
-                begin, stop = cut.token_starts[tokens + start], cut.token_ends[tokens + end]
+                tokens = windows.tokens[w] - windows.firsts[w]
+                begin, stop = windows.token_starts[tokens + start], windows.token_ends[tokens + end]
                 text = examples[question]["context"][begin:stop].strip()
                 score = float(outputs["start_logits"][w, start])
                 score += float(outputs["end_logits"][w, end])
                 if text:
-                    found[question][text] = max(score, found[question].get(text, -np.inf))
-    return found
+                    scores[question][text] = max(score, scores[question].get(text, -np.inf))
+    return scores
 
 
 def random_windows(rng, num_questions, context):
@@ -254,29 +261,29 @@ def random_windows(rng, num_questions, context):
         starts += [2 * i for i in range(length)]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     ids = qa_windows.FIRST_ID + np.arange(len(rows))
-    cut = Windows(ids, *columns, np.array(starts), np.array(starts) + 2)
-    return cut, examples
+    windows = Windows(ids, *columns, np.array(starts), np.array(starts) + 2)
+    return windows, examples
 
 
 def test_many_questions_against_every_pair():
     rng = np.random.default_rng(0)
-    cut, examples = random_windows(rng, 700, "a b a c d a b e a ")
-    shape = (len(cut.unique_ids), S)
+    windows, examples = random_windows(rng, 700, "a b a c d a b e a ")
+    shape = (len(windows.unique_ids), S)
     outputs = {
-        "unique_ids": cut.unique_ids,
+        "unique_ids": windows.unique_ids,
         "start_logits": rng.normal(size=shape).astype(np.float32),
         "end_logits": rng.normal(size=shape).astype(np.float32),
     }
-    found = span_decoding.predict(
-        outputs, cut, examples, AnswerOptions(False, n_best_size=S, max_answer_length=3)
+    predictions = span_decoding.predict(
+        outputs, windows, examples, AnswerOptions(False, n_best_size=S, max_answer_length=3)
     )
     for example, scores in zip(
-        examples, every_pair(outputs, cut, examples, max_answer_length=3), strict=True
+        examples, every_pair(outputs, windows, examples, max_answer_length=3), strict=True
     ):
         best = sorted(scores.values(), reverse=True)[:S]
-        nbest = found[example["id"]]["nbest"]
+        nbest = predictions[example["id"]]["nbest"]
         assert [answer["score"] for answer in nbest] == best
         for answer in nbest:
             assert scores[answer["text"]] == answer["score"]
             assert example["context"][answer["start"] : answer["end"]] == answer["text"]
-    assert len(found) == 700
+    assert len(predictions) == 700

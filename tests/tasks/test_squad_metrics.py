@@ -63,31 +63,31 @@ def test_what_counts_of_a_text(text, expected):
 )
 def test_the_score_of_an_answer(answers, text, exact, f1):
     expected = {"exact": 100 * exact, "f1": pytest.approx(100 * f1, rel=1e-15), "total": 1}
-    found = squad_metrics.evaluate(gold(answers), {"0": text})
-    assert found == {**expected, "missing": 0}
-    found = squad_metrics.evaluate(gold(answers), {"0": text}, {"0": 0.0})
-    assert {name: found[name] for name in expected} == expected
+    scores = squad_metrics.evaluate(gold(answers), {"0": text})
+    assert scores == {**expected, "missing": 0}
+    scores = squad_metrics.evaluate(gold(answers), {"0": text}, {"0": 0.0})
+    assert {name: scores[name] for name in expected} == expected
 
 
 def test_where_the_two_versions_differ():
     # Nothing is left of either.
     odds = {"0": 0.0}
-    found = squad_metrics.evaluate(gold(["the"]), {"0": "a"})
-    assert (found["exact"], found["f1"]) == (100, 0)
-    found = squad_metrics.evaluate(gold(["the"]), {"0": "a"}, odds)
-    assert (found["exact"], found["f1"]) == (100, 100)
+    scores = squad_metrics.evaluate(gold(["the"]), {"0": "a"})
+    assert (scores["exact"], scores["f1"]) == (100, 0)
+    scores = squad_metrics.evaluate(gold(["the"]), {"0": "a"}, odds)
+    assert (scores["exact"], scores["f1"]) == (100, 100)
     # 2.0 does not count "The" as an answer as long as there are others.
-    found = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""})
-    assert (found["exact"], found["f1"]) == (100, 0)
-    found = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""}, odds)
-    assert (found["exact"], found["f1"]) == (0, 0)
+    scores = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""})
+    assert (scores["exact"], scores["f1"]) == (100, 0)
+    scores = squad_metrics.evaluate(gold(["The", "cat"]), {"0": ""}, odds)
+    assert (scores["exact"], scores["f1"]) == (0, 0)
 
 
 def test_version_1_1():
     questions = gold(["black cat"], ["dog"], ["mouse", "the mice"], ["bird"])
-    found = squad_metrics.evaluate(questions, by_id("cat", None, "Mice", "fish"))
+    scores = squad_metrics.evaluate(questions, by_id("cat", None, "Mice", "fish"))
     # What is missing is wrong.
-    assert found == {
+    assert scores == {
         "exact": 25.0,
         "f1": 100.0 * (2 / 3 + 1) / 4,
         "total": 4,
@@ -102,8 +102,8 @@ ODDS = by_id(-1.5, 2.0, 0.5, -3.0, 0.0)
 
 def test_version_2_0():
     # Above 0: the wolf, rightly, and the dog, wrongly.
-    found = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS)
-    assert found == {
+    scores = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS)
+    assert scores == {
         "exact": 40.0,
         "f1": 100.0 * (2 / 3 + 1 + 1) / 5,
         "total": 5,
@@ -134,12 +134,12 @@ def test_version_2_0():
     ],
 )
 def test_a_fixed_threshold(threshold, exact, has_exact, no_exact):
-    found = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS, threshold=threshold)
-    assert found["exact"] == exact
-    assert found["HasAns_exact"] == pytest.approx(has_exact)
-    assert found["NoAns_exact"] == no_exact
+    scores = squad_metrics.evaluate(QUESTIONS, TEXTS, ODDS, threshold=threshold)
+    assert scores["exact"] == exact
+    assert scores["HasAns_exact"] == pytest.approx(has_exact)
+    assert scores["NoAns_exact"] == no_exact
     # What is tuned is not touched by it, however high the odds are: they are no probabilities.
-    assert (found["best_exact"], found["best_exact_thresh"]) == (60.0, 0.5)
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (60.0, 0.5)
 
 
 def test_the_tuned_threshold_gives_the_best_score():
@@ -152,26 +152,26 @@ def test_the_tuned_threshold_gives_the_best_score():
 
 
 def test_to_answer_nothing_may_be_best():
-    found = squad_metrics.evaluate(gold([], []), by_id("cat", "dog"), by_id(-7.0, -5.0))
-    assert (found["best_exact"], found["best_exact_thresh"]) == (100.0, 0.0)
-    assert (found["exact"], found["NoAns_exact"]) == (0.0, 0.0)
-    assert "HasAns_exact" not in found
+    scores = squad_metrics.evaluate(gold([], []), by_id("cat", "dog"), by_id(-7.0, -5.0))
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 0.0)
+    assert (scores["exact"], scores["NoAns_exact"]) == (0.0, 0.0)
+    assert "HasAns_exact" not in scores
 
 
 def test_equal_odds_are_taken_one_by_one_as_in_the_script():
     # No threshold tells the two apart; the script counts the first alone all the same.
     questions, odds = gold(["cat"], []), {"0": 1.0, "1": 1.0}
-    found = squad_metrics.evaluate(questions, by_id("cat", "dog"), odds)
-    assert (found["best_exact"], found["best_exact_thresh"]) == (100.0, 1.0)
-    found = squad_metrics.evaluate(questions, by_id("cat", "dog"), {"1": 1.0, "0": 1.0})
-    assert (found["best_exact"], found["best_exact_thresh"]) == (50.0, 0.0)
+    scores = squad_metrics.evaluate(questions, by_id("cat", "dog"), odds)
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.0)
+    scores = squad_metrics.evaluate(questions, by_id("cat", "dog"), {"1": 1.0, "0": 1.0})
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (50.0, 0.0)
 
 
 def test_missing_predictions_are_wrong_in_version_2_0_too():
-    found = squad_metrics.evaluate(
+    scores = squad_metrics.evaluate(
         QUESTIONS, by_id("black cat", None, None, "", None), by_id(-1.0, None, 4.0, 9.0)
     )
-    assert found == {
+    assert scores == {
         "exact": 40.0,
         "f1": 40.0,
         "total": 5,
@@ -190,11 +190,11 @@ def test_missing_predictions_are_wrong_in_version_2_0_too():
 
 
 def test_the_scores_of_questions():
-    found = squad_metrics.score_questions(QUESTIONS, {**TEXTS, "4": "Bird"}, ODDS, threshold=0.3)
-    assert found == by_id((0, 2 / 3), (1, 1), (0, 0), (1, 1), (1, 1))
-    assert list(found) == ["0", "1", "2", "3", "4"]
-    found = squad_metrics.score_questions(gold(["cat"], ["dog"]), {"1": "dog"})
-    assert found == by_id((0, 0), (1, 1))
+    scores = squad_metrics.score_questions(QUESTIONS, {**TEXTS, "4": "Bird"}, ODDS, threshold=0.3)
+    assert scores == by_id((0, 2 / 3), (1, 1), (0, 0), (1, 1), (1, 1))
+    assert list(scores) == ["0", "1", "2", "3", "4"]
+    scores = squad_metrics.score_questions(gold(["cat"], ["dog"]), {"1": "dog"})
+    assert scores == by_id((0, 0), (1, 1))
 
 
 def test_many_f1_are_added_one_after_the_other():

@@ -46,12 +46,12 @@ def logits(batch):
 
 
 def beams(batch, starts=3, ends=4):
-    found = logits(batch)
+    outputs = logits(batch)
     hidden = tf.cast(batch["p_mask"], tf.float32) * 1e30
-    start = tf.math.top_k(found["start_logits"] - hidden, starts)
+    start = tf.math.top_k(outputs["start_logits"] - hidden, starts)
     place = tf.range(tf.shape(hidden)[1])
     shifts = tf.cast(start.indices[:, :, tf.newaxis] * place % 7, tf.float32)
-    end = tf.math.top_k((found["end_logits"] - hidden)[:, tf.newaxis] + shifts, ends)
+    end = tf.math.top_k((outputs["end_logits"] - hidden)[:, tf.newaxis] + shifts, ends)
     return {
         "start_top_log_probs": start.values,
         "start_top_index": start.indices,
@@ -92,21 +92,24 @@ def test_answers_are_those_of_python(make, run, may_be_none):
         rows = answer_questions(tokenizer, questions, run, options)
         threshold = sorted(row["null_odds"] for row in rows)[45]
     expected = answer_questions(tokenizer, questions, run, options, threshold)
-    found = make_reader(tokenizer, run, options, threshold)(
+    answers = make_reader(tokenizer, run, options, threshold)(
         tf.constant([q.question for q in questions]), tf.constant([q.context for q in questions])
     )
-    found = {name: value.numpy() for name, value in found.items()}
-    assert ("null_odds" in found) == may_be_none
+    answers = {name: value.numpy() for name, value in answers.items()}
+    assert ("null_odds" in answers) == may_be_none
     for i, question in enumerate(questions):
         best = expected[i]
-        assert found["answer"][i].decode() == best["answer"]
-        assert found["answer"][i].decode() == question.context[found["start"][i] : found["end"][i]]
-        assert (found["start"][i], found["end"][i]) == (best["start"], best["end"])
-        assert found["score"][i] == pytest.approx(best["score"], rel=1e-6)
-        assert found["probability"][i] == pytest.approx(best["probability"], rel=1e-6)
+        assert answers["answer"][i].decode() == best["answer"]
+        assert (
+            answers["answer"][i].decode()
+            == question.context[answers["start"][i] : answers["end"][i]]
+        )
+        assert (answers["start"][i], answers["end"][i]) == (best["start"], best["end"])
+        assert answers["score"][i] == pytest.approx(best["score"], rel=1e-6)
+        assert answers["probability"][i] == pytest.approx(best["probability"], rel=1e-6)
         if may_be_none:
-            assert found["null_odds"][i] == pytest.approx(best["null_odds"], rel=1e-6)
-    assert len(set(found["answer"])) > 20
+            assert answers["null_odds"][i] == pytest.approx(best["null_odds"], rel=1e-6)
+    assert len(set(answers["answer"])) > 20
     if may_be_none:
         assert sum(row["null_odds"] > threshold and row["score"] > -1e30 for row in expected) > 5
 
@@ -120,7 +123,7 @@ def test_windows_hold_what_the_records_hold():
     rows = span_features.make_features(
         slice(None), tokens, expected, labels, LENGTHS.max_seq_length
     )
-    found, batch = window_ops.pack(
+    windows, batch = window_ops.pack(
         tf.constant([q.question for q in questions]),
         tf.constant([q.context for q in questions]),
         tiny_texts.graph(tokenizer),
@@ -128,15 +131,15 @@ def test_windows_hold_what_the_records_hold():
         LENGTHS,
     )
     for name in ("questions", "firsts", "lengths"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
+        assert np.array_equal(getattr(windows, name), getattr(expected, name))
     for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
         size = batch[name].shape[1]
         assert np.array_equal(batch[name], rows[name][:, :size])
         assert rows["input_mask"][:, size:].sum() == 0
     wins = expected.best_ends > expected.best_begins
-    assert np.array_equal(found.best_ends > found.best_begins, wins)
+    assert np.array_equal(windows.best_ends > windows.best_begins, wins)
     for name in ("best_begins", "best_ends"):
-        assert np.array_equal(getattr(found, name)[wins], getattr(expected, name)[wins])
+        assert np.array_equal(getattr(windows, name)[wins], getattr(expected, name)[wins])
 
 
 def test_many_windows_are_read_some_at_a_time():
@@ -163,12 +166,12 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
         for i, context in enumerate(["sold 2011,", *long])
     ]
     options = AnswerOptions(may_be_none=False)
-    found = make_reader(tokenizer, logits, options)(
+    answers = make_reader(tokenizer, logits, options)(
         tf.constant([q.question for q in questions]), tf.constant([q.context for q in questions])
     )
     for i, row in enumerate(answer_questions(tokenizer, questions, logits, options)):
-        assert found["answer"][i].numpy().decode() == row["answer"]
-        assert (found["start"][i], found["end"][i]) == (row["start"], row["end"])
+        assert answers["answer"][i].numpy().decode() == row["answer"]
+        assert (answers["start"][i], answers["end"][i]) == (row["start"], row["end"])
     _, batch = window_ops.pack(
         tf.constant(["the"]),
         tf.constant(long[:1]),
@@ -180,10 +183,10 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
 
 
 def test_no_question_at_all():
-    found = make_reader(tiny_texts.sentencepieces(), logits, AnswerOptions(may_be_none=True))(
+    answers = make_reader(tiny_texts.sentencepieces(), logits, AnswerOptions(may_be_none=True))(
         tf.constant([], tf.string), tf.constant([], tf.string)
     )
-    assert all(value.shape == (0,) for value in found.values())
+    assert all(value.shape == (0,) for value in answers.values())
 
 
 def test_what_is_refused():
