@@ -92,7 +92,7 @@ def main(_):
         found = count_differences(graph, tokenizer, some)
         print(f"{name}: {found} of {len(some):,} differ")
         differences += found
-    ids, special = tokenizer.encode_batch, packing.special(tokenizer)
+    ids, special = tokenizer.encode_batch, packing.get_special_ids(tokenizer)
     thousand = tf.constant(lines[:1000])
     decoded = [line.decode() for line in lines[:1000]]
     measure("Python, ids", lambda: ids(decoded), len(decoded))

@@ -142,7 +142,7 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: add it, or take --text=false.")
-    special = packing.special(model.tokenizer)
+    special = packing.get_special_ids(model.tokenizer)
     tokenizer = make_tokenizer(model.tokenizer)
     texts = tf.TensorSpec([None], tf.string)
     tokenize = tf.function(

@@ -12,7 +12,7 @@ from albert_tf.tokenizers import tokenization
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
 from export.model_kinds import ExportedModel
 from export.requests import answer_ops, choice_requests, mask_requests, packing
-from export.requests.packing import Special
+from export.requests.packing import SpecialIds
 from export.requests.token_ids import Tensors
 from export.serving_api import Function, Signature
 
@@ -27,7 +27,7 @@ class _Tools(NamedTuple):
     model: ExportedModel
     vocabulary: tokenization.Tokenizer
     tokenizer: GraphTokenizer
-    special: Special
+    special: SpecialIds
     answer: Function
 
 
@@ -47,7 +47,7 @@ def make(model: ExportedModel, answer: Function) -> dict[str, Signature]:
         model,
         model.tokenizer,
         make_tokenizer(model.tokenizer),
-        packing.special(model.tokenizer),
+        packing.get_special_ids(model.tokenizer),
         answer,
     )
     return {name: make(tools) for name, make in _signatures(model).items()}

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import Characters, Numbers, Table
+from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 
-Rewrite = Callable[[Characters], Characters]
+ApplyCharsmap = Callable[[CodePoints], CodePoints]
 
 _NONE = -1
 # Bits of a unit of the trie.
@@ -45,40 +45,41 @@ class Rules(NamedTuple):
     """
 
     trie: Trie
-    table: Table
-    begins: Numbers
-    continues: Numbers
+    table: Replacements
+    begins: Property
+    continues: Property
 
 
-def make_rewrite(charsmap: bytes) -> Rewrite:
+def make_apply_charsmap(charsmap: bytes) -> ApplyCharsmap:
     """What rewrites characters as the rules of a model's `precompiled_charsmap` say.
 
     The new characters start where the string that they replace did.
     """
     if not charsmap:
         return lambda chars: chars
-    rules = _read(charsmap)
+    rules = _read_rules(charsmap)
 
-    def rewrite(chars: Characters) -> Characters:
-        kinds = code_points.number(rules.table.kinds, chars.values)
-        continues = code_points.number(rules.continues, chars.values)
+    def rewrite(chars: CodePoints) -> CodePoints:
+        kinds = code_points.look_up(rules.table.kinds, chars.values)
+        continues = code_points.look_up(rules.continues, chars.values)
         may = (
-            code_points.number(rules.begins, chars.values) * code_points.following(continues, 0) > 0
+            code_points.look_up(rules.begins, chars.values) * code_points.shift_left(continues, 0)
+            > 0
         )
 
-        def match() -> tuple[Characters, tf.Tensor]:
-            lengths, longer = _match(rules.trie, chars, tf.where(may)[:, 0])
-            reached = _reached(lengths)
+        def match() -> tuple[CodePoints, tf.Tensor]:
+            lengths, longer = _find_matches(rules.trie, chars, tf.where(may)[:, 0])
+            reached = mark_reached(lengths)
             found = tf.where(lengths > 1, longer, kinds)
-            return code_points.select(chars, reached), tf.boolean_mask(found, reached)
+            return code_points.boolean_mask(chars, reached), tf.boolean_mask(found, reached)
 
         found, kinds = tf.cond(tf.reduce_any(may), match, lambda: (chars, kinds))
-        return code_points.expand(rules.table, found, kinds)[0]
+        return code_points.replace_by_kind(rules.table, found, kinds)[0]
 
     return rewrite
 
 
-def _read(charsmap: bytes) -> Rules:
+def _read_rules(charsmap: bytes) -> Rules:
     size = int(np.frombuffer(charsmap, "<u4", 1)[0])
     offsets, labels, places = _read_units(np.frombuffer(charsmap, "<u4", size // 4, 4))
     blob = charsmap[4 + size :]
@@ -87,17 +88,17 @@ def _read(charsmap: bytes) -> Rules:
     values = [kinds[strings[i]] if i in strings else _NONE for i in places.tolist()]
     with tf.init_scope():
         trie = Trie(tf.constant(offsets), tf.constant(labels), tf.constant(values))
-        nodes = _nodes_of_characters(trie)
-        children = {c: _children(offsets, labels, node) for c, node in nodes.items()}
+        nodes = _find_nodes(trie)
+        children = {c: _list_children(offsets, labels, node) for c, node in nodes.items()}
         seconds = {byte for some in children.values() for byte in some}
         return Rules(
             trie,
-            code_points.make_table(
+            code_points.make_replacements(
                 {c: strings[places[i]] for c, i in nodes.items() if places[i] != _NONE}, kinds
             ),
-            code_points.make_numbers({c: 1 for c, some in children.items() if some}),
-            code_points.make_numbers(
-                {c: 1 for c in code_points.all_characters() if c.encode()[0] in seconds}
+            code_points.make_property({c: 1 for c, some in children.items() if some}),
+            code_points.make_property(
+                {c: 1 for c in code_points.iterate_characters() if c.encode()[0] in seconds}
             ),
         )
 
@@ -113,21 +114,21 @@ def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return offsets.astype(np.int32), labels.astype(np.int32), places.astype(np.int32)
 
 
-def _nodes_of_characters(trie: Trie) -> dict[str, int]:
-    found = [*code_points.all_characters()]
+def _find_nodes(trie: Trie) -> dict[str, int]:
+    found = [*code_points.iterate_characters()]
     values = tf.constant([ord(c) for c in found])
-    nodes = _step(trie, tf.zeros_like(values), values).numpy().tolist()
+    nodes = _step_trie(trie, tf.zeros_like(values), values).numpy().tolist()
     return {c: node for c, node in zip(found, nodes, strict=True) if node != _NONE}
 
 
-def _children(offsets: np.ndarray, labels: np.ndarray, node: int) -> list[int]:
+def _list_children(offsets: np.ndarray, labels: np.ndarray, node: int) -> list[int]:
     """The bytes after which there is a child."""
     bytes_ = np.arange(1, 256)
     children = (node ^ offsets[node] ^ bytes_).clip(max=len(labels) - 1)
     return bytes_[labels[children] == bytes_].tolist()
 
 
-def _step(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _step_trie(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Goes on by a character each: [A] nodes, [A] code points -> [A], -1 if there is no such."""
     more = sum(tf.cast(values >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
     for place in range(4):
@@ -143,7 +144,7 @@ def _step(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return nodes
 
 
-def _match(trie: Trie, chars: Characters, begins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _find_matches(trie: Trie, chars: CodePoints, begins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[N], [N]: how long the longest string is that begins at each character, and its kind.
 
     Looks only where `begins` says; elsewhere the length is 1.
@@ -154,7 +155,7 @@ def _match(trie: Trie, chars: Characters, begins: tf.Tensor) -> tuple[tf.Tensor,
         inside = ahead < tf.size(chars.values)
         ahead = tf.minimum(ahead, tf.size(chars.values) - 1)
         inside &= tf.gather(chars.rows, ahead) == tf.gather(chars.rows, places)
-        nodes = tf.where(inside, _step(trie, nodes, tf.gather(chars.values, ahead)), _NONE)
+        nodes = tf.where(inside, _step_trie(trie, nodes, tf.gather(chars.values, ahead)), _NONE)
         places, nodes = (tf.boolean_mask(column, nodes != _NONE) for column in (places, nodes))
         found = tf.gather(trie.values, nodes)
         ends = tf.boolean_mask(places, found != _NONE)[:, tf.newaxis]
@@ -172,7 +173,7 @@ def _match(trie: Trie, chars: Characters, begins: tf.Tensor) -> tuple[tf.Tensor,
     return lengths, kinds
 
 
-def _reached(lengths: tf.Tensor) -> tf.Tensor:
+def mark_reached(lengths: tf.Tensor) -> tf.Tensor:
     """[N] bool: where a string begins if each begins where the last one ended.
 
     From all that is reached in so many jumps, one jump of as many reaches as much again.

@@ -62,10 +62,10 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     """
     pieces, settings = tokenizer.backend, tokenizer.config
     if isinstance(pieces, SentencePieceTokenizer):
-        functions = _of_sentencepieces(pieces, tokenizer)
+        functions = _make_sentencepiece_functions(pieces, tokenizer)
     else:
         assert isinstance(settings, WordPieceConfig)
-        functions = _of_wordpieces(pieces, settings)
+        functions = _make_wordpiece_functions(pieces, settings)
     # One graph of each, however often it is used.
     signature = [tf.TensorSpec([None], tf.string)]
     return GraphTokenizer(
@@ -73,79 +73,83 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     )
 
 
-def _of_sentencepieces(found: SentencePieceTokenizer, tokenizer: Tokenizer) -> GraphTokenizer:
-    model = sentencepiece_ops.read(found.processor.serialized_model_proto())
-    clean = normalization_ops.make_clean(found.config)
-    normalize, cut = sentencepiece_ops.make_normalize(model), sentencepiece_ops.make_cut(model)
+def _make_sentencepiece_functions(
+    found: SentencePieceTokenizer, tokenizer: Tokenizer
+) -> GraphTokenizer:
+    model = sentencepiece_ops.read_model(found.processor.serialized_model_proto())
+    clean = normalization_ops.make_normalize(found.config)
+    normalize, cut = sentencepiece_ops.make_normalize(model), sentencepiece_ops.make_tokenize(model)
     expansions = piece_offsets.make_expansions(found.expansions, tokenizer.size)
     normalizes = bool(model.normalizer_spec.precompiled_charsmap)
 
     def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = cut(normalize(clean(code_points.decode(texts))))
-        ids, sources = piece_offsets.expand(expansions, pieces.ids)
-        return code_points.ragged(ids, tf.gather(pieces.rows, sources), tf.size(texts))
+        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
+        return code_points.to_ragged(ids, tf.gather(pieces.rows, sources), tf.size(texts))
 
     def tokenize_with_offsets(texts: tf.Tensor) -> Encoded:
         cleaned = clean(code_points.decode(texts))
         pieces = cut(normalize(cleaned))
-        spans = piece_offsets.find(pieces, cleaned, normalizes=normalizes)
-        ids, sources = piece_offsets.expand(expansions, pieces.ids)
+        spans = piece_offsets.find_spans(pieces, cleaned, normalizes=normalizes)
+        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
         spans = piece_offsets.expand_spans(expansions, pieces.ids, sources, spans)
         rows = tf.gather(pieces.rows, sources)
-        return _ragged((ids, *piece_offsets.trace_back(spans, rows, cleaned)), rows, texts)
+        return _to_ragged((ids, *piece_offsets.map_to_text(spans, rows, cleaned)), rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
         chars = code_points.replace_string(code_points.decode(texts), MASK, _STAND_IN)
         pieces = cut(normalize(clean(chars)))
-        num_masks = _count(pieces, _STAND_IN)
+        num_masks = _count_value(pieces, _STAND_IN)
         # A masked word took its word start with it.
-        is_before_mask = code_points.following(num_masks, 0) > 0
-        is_before_mask &= code_points.following(pieces.rows, -1) == pieces.rows
+        is_before_mask = code_points.shift_left(num_masks, 0) > 0
+        is_before_mask &= code_points.shift_left(pieces.rows, -1) == pieces.rows
         is_lost = is_before_mask & (pieces.ids == tokenizer.piece_to_id(WORD_START))
-        ids, sources = piece_offsets.expand(expansions, pieces.ids)
+        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
         num_masks, is_lost = tf.gather(num_masks, sources), tf.gather(is_lost, sources)
-        copies = code_points.spread(tf.where(is_lost, 0, tf.maximum(num_masks, 1)))
+        copies = code_points.make_row_ids(tf.where(is_lost, 0, tf.maximum(num_masks, 1)))
         new = tf.gather(tf.where(num_masks > 0, tokenizer.mask_id, ids), copies)
         rows = tf.gather(tf.gather(pieces.rows, sources), copies)
-        return code_points.ragged(new, rows, tf.size(texts))
+        return code_points.to_ragged(new, rows, tf.size(texts))
 
     return GraphTokenizer(tokenize, tokenize_with_offsets, tokenize_with_masks)
 
 
-def _count(pieces: Pieces, value: int) -> tf.Tensor:
+def _count_value(pieces: Pieces, value: int) -> tf.Tensor:
     """[M] how often a character stands in each piece."""
-    owners = code_points.spread(pieces.ends - pieces.begins)
+    owners = code_points.make_row_ids(pieces.ends - pieces.begins)
     found = tf.cast(pieces.text.values == value, tf.int32)
     return tf.math.unsorted_segment_sum(found, owners, tf.size(pieces.ids))
 
 
-def _of_wordpieces(found: WordPieceTokenizer, settings: WordPieceConfig) -> GraphTokenizer:
+def _make_wordpiece_functions(
+    found: WordPieceTokenizer, settings: WordPieceConfig
+) -> GraphTokenizer:
     longest = LONGEST_WORD[settings.compat]
     keeps = settings.keep_accents
     # The library takes characters apart where it drops accents.
     drops = settings.lower_case if keeps is None else not keeps
-    split = wordpiece_ops.make_split(found, longest, reorders=drops)
-    cut = wordpiece_ops.make_cut(found.pieces, longest)
+    split = wordpiece_ops.make_pretokenize(found, longest, reorders=drops)
+    cut = wordpiece_ops.make_tokenize(found.pieces, longest)
 
     def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = cut(split(code_points.decode(texts)))
-        return code_points.ragged(pieces.ids, pieces.rows, tf.size(texts))
+        return code_points.to_ragged(pieces.ids, pieces.rows, tf.size(texts))
 
     def tokenize_with_offsets(texts: tf.Tensor) -> Encoded:
         chars = code_points.decode(texts)
         words = split(chars)
         pieces = cut(words)
-        columns = (pieces.ids, *wordpiece_ops.spans(pieces, words, chars))
-        return _ragged(columns, pieces.rows, texts)
+        columns = (pieces.ids, *wordpiece_ops.find_spans(pieces, words, chars))
+        return _to_ragged(columns, pieces.rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
         chars = code_points.decode(texts)
         pieces = cut(split(code_points.replace_string(chars, MASK, wordpiece_ops.STAND_IN)))
-        return code_points.ragged(pieces.ids, pieces.rows, tf.size(texts))
+        return code_points.to_ragged(pieces.ids, pieces.rows, tf.size(texts))
 
     return GraphTokenizer(tokenize, tokenize_with_offsets, tokenize_with_masks)
 
 
-def _ragged(columns: Sequence[tf.Tensor], rows: tf.Tensor, texts: tf.Tensor) -> Encoded:
-    ids, begins, ends = (code_points.ragged(column, rows, tf.size(texts)) for column in columns)
+def _to_ragged(columns: Sequence[tf.Tensor], rows: tf.Tensor, texts: tf.Tensor) -> Encoded:
+    ids, begins, ends = (code_points.to_ragged(column, rows, tf.size(texts)) for column in columns)
     return ids, begins, ends

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, Expansion
 from export.graph_tokenizer import code_points, normalization_ops
-from export.graph_tokenizer.code_points import Characters
+from export.graph_tokenizer.code_points import CodePoints
 from export.graph_tokenizer.sentencepiece_ops import Pieces
 
 _START = ord(WORD_START)
@@ -45,7 +45,7 @@ class Expansions(NamedTuple):
     totals: tf.Tensor
 
 
-def find(pieces: Pieces, cleaned: Characters, *, normalizes: bool) -> Spans:
+def find_spans(pieces: Pieces, cleaned: CodePoints, *, normalizes: bool) -> Spans:
     """The spans of pieces in cleaned text.
 
     They are without the space that a word start stands for, unless a piece is nothing else.
@@ -62,10 +62,10 @@ def find(pieces: Pieces, cleaned: Characters, *, normalizes: bool) -> Spans:
     has_start = tf.gather(text.values, pieces.begins) == _START
     bare = pieces.ends - pieces.begins - tf.cast(has_start, tf.int32)
     differs = (bare > 0) & (ends - begins != bare)
-    spaces = code_points.last_before(cleaned.values == normalization_ops.SPACE)
+    spaces = code_points.find_previous(cleaned.values == normalization_ops.SPACE)
     without_space = tf.maximum(begins, tf.gather(spaces, ends) + 1)
     without_space = tf.where(has_start, without_space, begins)
-    same_end = _same_end(pieces, cleaned, ends, has_start)
+    same_end = _have_same_end(pieces, cleaned, ends, has_start)
     trimmed = tf.where(same_end, ends - bare, without_space)
     found = Spans(tf.where(differs, trimmed, begins), ends)
     if not normalizes:
@@ -73,16 +73,16 @@ def find(pieces: Pieces, cleaned: Characters, *, normalizes: bool) -> Spans:
     is_short = tf.cast((bare > 0) & (ends - begins < bare), tf.int32)
     rows = tf.math.unsorted_segment_max(is_short, pieces.rows, text.num_rows)
     asks = tf.gather(rows, pieces.rows) > 0
-    told = _through_normalizer(pieces, has_start & (bare > 0))
+    told = _trace_through_normalizer(pieces, has_start & (bare > 0))
     return Spans(*(tf.where(asks, a, b) for a, b in zip(told, found, strict=True)))
 
 
-def _same_end(
-    pieces: Pieces, cleaned: Characters, ends: tf.Tensor, has_start: tf.Tensor
+def _have_same_end(
+    pieces: Pieces, cleaned: CodePoints, ends: tf.Tensor, has_start: tf.Tensor
 ) -> tf.Tensor:
     """[M] bool: the cleaned text before each of `ends` is the piece without its word start."""
     text = pieces.text
-    owners = code_points.spread(pieces.ends - pieces.begins)
+    owners = code_points.make_row_ids(pieces.ends - pieces.begins)
     places = tf.range(tf.size(text.values))
     there = tf.clip_by_value(
         places + tf.gather(ends - pieces.ends, owners), 0, tf.size(cleaned.values) - 1
@@ -93,10 +93,10 @@ def _same_end(
     return tf.math.unsorted_segment_sum(wrong, owners, tf.size(ends)) == 0
 
 
-def _through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
+def _trace_through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
     """Of one character that became several, a piece that ends before the last ends with all."""
     text = pieces.text
-    is_last = code_points.following(text.rows, -1) != text.rows
+    is_last = code_points.shift_left(text.rows, -1) != text.rows
     moves = (text.ends > text.starts) | is_last
     steps = tf.gather(text.ends, tf.where(moves)[:, 0])
     ends = tf.gather(steps, tf.cumsum(tf.cast(moves, tf.int32), exclusive=True))
@@ -125,19 +125,19 @@ class Expanded(NamedTuple):
     sources: tf.Tensor
 
 
-def expand(expansions: Expansions, ids: tf.Tensor) -> Expanded:
-    sources = code_points.spread(tf.gather(expansions.counts, ids))
+def expand_ids(expansions: Expansions, ids: tf.Tensor) -> Expanded:
+    sources = code_points.make_row_ids(tf.gather(expansions.counts, ids))
     old = tf.gather(ids, sources)
-    new = tf.gather(expansions.ids, _places(expansions, ids, sources))
+    new = tf.gather(expansions.ids, _find_expansions(expansions, ids, sources))
     return Expanded(tf.where(tf.gather(expansions.counts, old) == 1, old, new), sources)
 
 
 def expand_spans(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
-    """The spans of `expand(expansions, ids)`: parts of a piece's, or all of it for each.
+    """The spans of `expand_ids(expansions, ids)`: parts of a piece's, or all of it for each.
 
     Nobody knows which is whose if the model's own normaliser changed the length.
     """
-    places = _places(expansions, ids, sources)
+    places = _find_expansions(expansions, ids, sources)
     begins, ends = (tf.gather(column, sources) for column in spans)
     is_known = tf.gather(expansions.totals, tf.gather(ids, sources)) == ends - begins
     is_parted = is_known & (tf.gather(expansions.counts, tf.gather(ids, sources)) > 1)
@@ -146,14 +146,14 @@ def expand_spans(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor, spa
     return Spans(tf.where(is_parted, parts, begins), tf.where(is_parted, part_ends, ends))
 
 
-def _places(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor) -> tf.Tensor:
-    numbers = code_points.places(tf.gather(expansions.counts, ids), sources)
+def _find_expansions(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor) -> tf.Tensor:
+    numbers = code_points.make_positions(tf.gather(expansions.counts, ids), sources)
     return tf.gather(expansions.firsts, tf.gather(ids, sources)) + numbers
 
 
-def trace_back(spans: Spans, rows: tf.Tensor, cleaned: Characters) -> Spans:
+def map_to_text(spans: Spans, rows: tf.Tensor, cleaned: CodePoints) -> Spans:
     """Spans in the texts as given; what stands for none of their characters has an empty one."""
-    _, row_ends = code_points.bounds(cleaned)
+    _, row_ends = code_points.get_row_limits(cleaned)
     last = tf.size(cleaned.values) - 1
     begins = tf.gather(cleaned.starts, tf.minimum(spans.begins, last))
     is_after = spans.begins >= tf.gather(row_ends, rows)

@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.errors import UserError
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from export.graph_tokenizer import charsmap_ops, code_points, normalization_ops
-from export.graph_tokenizer.code_points import Characters
+from export.graph_tokenizer.code_points import CodePoints
 
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.
@@ -54,10 +54,10 @@ class Pieces(NamedTuple):
     rows: tf.Tensor
     begins: tf.Tensor
     ends: tf.Tensor
-    text: Characters
+    text: CodePoints
 
 
-def read(model: bytes) -> Any:
+def read_model(model: bytes) -> Any:
     """Reads a model that a graph can follow.
 
     Raises:
@@ -83,48 +83,54 @@ def read(model: bytes) -> Any:
     return found
 
 
-def make_normalize(model: Any) -> Callable[[Characters], Characters]:
+def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
     """What normalises text as the model itself does, spaces as word starts.
 
     The new characters start and end in the old ones: an index among all of them.
     """
-    rewrite = charsmap_ops.make_rewrite(model.normalizer_spec.precompiled_charsmap)
+    rewrite = charsmap_ops.make_apply_charsmap(model.normalizer_spec.precompiled_charsmap)
 
-    def normalize(chars: Characters) -> Characters:
-        begins, ends = code_points.bounds(chars)
+    def normalize(chars: CodePoints) -> CodePoints:
+        begins, ends = code_points.get_row_limits(chars)
         text = rewrite(chars._replace(starts=tf.range(tf.size(chars.values))))
         heads = begins + _count_leading_spaces(text, begins)
         is_space = text.values == normalization_ops.SPACE
-        after_space = code_points.starts_row(text.rows) | code_points.previous(is_space, True)
-        text = code_points.select(text, ~(is_space & after_space))
+        after_space = code_points.mark_row_starts(text.rows) | code_points.shift_right(
+            is_space, True
+        )
+        text = code_points.boolean_mask(text, ~(is_space & after_space))
         text = _add_word_starts(text, heads)
-        is_last = code_points.following(text.rows, -1) != text.rows
-        after = tf.where(is_last, tf.gather(ends, text.rows), code_points.following(text.starts, 0))
+        is_last = code_points.shift_left(text.rows, -1) != text.rows
+        after = tf.where(
+            is_last, tf.gather(ends, text.rows), code_points.shift_left(text.starts, 0)
+        )
         # Word starts at the end of a text are dropped, and what was before ends where they did.
         places = tf.range(tf.size(text.values))
         solid = tf.where(text.values == _START, -1, places)
         last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
-        return code_points.select(text._replace(ends=after), places <= tf.gather(last, text.rows))
+        return code_points.boolean_mask(
+            text._replace(ends=after), places <= tf.gather(last, text.rows)
+        )
 
     return normalize
 
 
-def _count_leading_spaces(text: Characters, begins: tf.Tensor) -> tf.Tensor:
+def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:
     """[B] how many characters of each text became a space each, before any that did not."""
     size = tf.size(text.values)
-    firsts, _ = code_points.bounds(text)
+    firsts, _ = code_points.get_row_limits(text)
     places = tf.range(size) - tf.gather(firsts, text.rows)
     is_whole = text.starts - tf.gather(begins, text.rows) == places
-    is_whole &= code_points.following(text.starts, -1) != text.starts
+    is_whole &= code_points.shift_left(text.starts, -1) != text.starts
     others = tf.where((text.values == normalization_ops.SPACE) & is_whole, size, places)
     return tf.math.unsorted_segment_min(others, text.rows, text.num_rows)
 
 
-def _add_word_starts(text: Characters, heads: tf.Tensor) -> Characters:
+def _add_word_starts(text: CodePoints, heads: tf.Tensor) -> CodePoints:
     """Adds one before each text, which starts at `heads`, and makes one of each space."""
-    counts = 1 + tf.cast(code_points.starts_row(text.rows), tf.int32)
-    text = code_points.pick(text, code_points.spread(counts))
-    is_head = code_points.starts_row(text.rows)
+    counts = 1 + tf.cast(code_points.mark_row_starts(text.rows), tf.int32)
+    text = code_points.gather(text, code_points.make_row_ids(counts))
+    is_head = code_points.mark_row_starts(text.rows)
     is_start = is_head | (text.values == normalization_ops.SPACE)
     return text._replace(
         values=tf.where(is_start, _START, text.values),
@@ -132,47 +138,51 @@ def _add_word_starts(text: Characters, heads: tf.Tensor) -> Characters:
     )
 
 
-def make_cut(model: Any) -> Callable[[Characters], Pieces]:
+def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
     """What cuts normalised text into pieces; unknown pieces side by side are one."""
-    complete = _complete(model)
+    complete = _complete_model(model)
     *_, stranger = letters = [
         p.piece for p in complete.pieces if len(p.piece) == 1 and p.type in _MATCHED
     ]
     with tf.init_scope():
         op = tf_text.FastSentencepieceTokenizer(complete.SerializeToString())
-        known = code_points.make_numbers(dict.fromkeys(letters, 1))
+        known = code_points.make_property(dict.fromkeys(letters, 1))
         num_characters = tf.constant([len(piece.piece) for piece in complete.pieces])
     size, unk = len(model.pieces), model.trainer_spec.unk_id
 
-    def cut(text: Characters) -> Pieces:
-        is_known = code_points.number(known, text.values) > 0
+    def cut(text: CodePoints) -> Pieces:
+        is_known = code_points.look_up(known, text.values) > 0
         spelled = text._replace(values=tf.where(is_known, text.values, ord(stranger)))
-        ids = _in_batches(op.tokenize, spelled)
+        ids = _tokenize_in_batches(op.tokenize, spelled)
         begins = tf.cumsum(tf.gather(num_characters, ids), exclusive=True)
         rows = tf.gather(text.rows, begins)
         ids = tf.where(ids < size, ids, unk)
         is_more = (
-            (ids == unk) & (code_points.previous(ids, 0) == unk) & ~code_points.starts_row(rows)
+            (ids == unk)
+            & (code_points.shift_right(ids, 0) == unk)
+            & ~code_points.mark_row_starts(rows)
         )
         ids, rows, begins = (tf.boolean_mask(column, ~is_more) for column in (ids, rows, begins))
-        ends = code_points.following(begins, tf.size(text.values))
+        ends = code_points.shift_left(begins, tf.size(text.values))
         return Pieces(ids, rows, begins, ends, text)
 
     return cut
 
 
-def _in_batches(tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: Characters) -> tf.Tensor:
+def _tokenize_in_batches(
+    tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: CodePoints
+) -> tf.Tensor:
     """The pieces of all texts, side by side; the op is given no more than it can take.
 
     A text that is longer is cut at a word, if it has any. After that its scores add up otherwise
     than in sentencepiece: of cuts that are equal but for rounding, another one may be taken.
     """
     size = tf.size(text.values)
-    is_first = code_points.starts_row(text.rows)
+    is_first = code_points.mark_row_starts(text.rows)
     # Texts without a character are left out.
     rows = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
-    texts = code_points.last_before(is_first)
-    words = code_points.last_before(text.values == _START)
+    texts = code_points.find_previous(is_first)
+    words = code_points.find_previous(text.values == _START)
 
     def go_on(begin: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         limit = tf.minimum(begin + _MOST, size)
@@ -199,7 +209,7 @@ def _in_batches(tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: Characte
     return found
 
 
-def _complete(model: Any) -> Any:
+def _complete_model(model: Any) -> Any:
     """The model in which every character is a piece; the last stands for those of no piece.
 
     What it adds are unknown pieces, which score as sentencepiece has them do.

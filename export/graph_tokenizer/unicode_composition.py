@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import Characters, Numbers
+from export.graph_tokenizer.code_points import CodePoints, Property
 
 _BASE, _L, _V, _T = 0xAC00, 0x1100, 0x1161, 0x11A7
 _NUM_V, _NUM_T, _NUM_SYLLABLES = 21, 28, 11172
@@ -32,14 +32,14 @@ class Pairs(NamedTuple):
 
     keys: tf.Tensor
     composed: tf.Tensor
-    is_second: Numbers
-    classes: Numbers
+    is_second: Property
+    classes: Property
 
 
-def find_pairs() -> dict[tuple[str, str], str]:
+def list_pairs() -> dict[tuple[str, str], str]:
     """The pairs that compose, in this Python's Unicode."""
     pairs = {}
-    for c in code_points.assigned():
+    for c in code_points.list_assigned():
         parts = unicodedata.decomposition(c).split()
         if len(parts) == 2 and parts[0][0] != "<" and unicodedata.normalize("NFC", c) == c:
             pairs[chr(int(parts[0], 16)), chr(int(parts[1], 16))] = c
@@ -60,26 +60,26 @@ def find_pairs() -> dict[tuple[str, str], str]:
 @functools.cache
 def make_pairs() -> Pairs:
     with tf.init_scope():
-        pairs = sorted(find_pairs().items())
+        pairs = sorted(list_pairs().items())
         keys = [(ord(first) << 32) + ord(second) for (first, second), _ in pairs]
-        classes = {c: n for c in code_points.assigned() if (n := unicodedata.combining(c))}
+        classes = {c: n for c in code_points.list_assigned() if (n := unicodedata.combining(c))}
         return Pairs(
             tf.constant(np.array(keys, np.int64)),
             tf.constant(np.array([ord(c) for _, c in pairs], np.int32)),
-            code_points.make_numbers(dict.fromkeys((second for (_, second), _ in pairs), 1)),
-            code_points.make_numbers(classes),
+            code_points.make_property(dict.fromkeys((second for (_, second), _ in pairs), 1)),
+            code_points.make_property(classes),
         )
 
 
 def compose(
-    pairs: Pairs, chars: Characters, sources: tf.Tensor
-) -> tuple[Characters, tf.Tensor, tf.Tensor]:
+    pairs: Pairs, chars: CodePoints, sources: tf.Tensor
+) -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
     """Composes decomposed text.
 
     Args:
         pairs: of `make_pairs`.
         chars: N decomposed characters.
-        sources: [N] what each came from, of `code_points.replace`.
+        sources: [N] what each came from, of `code_points.replace_each`.
 
     Returns:
         M composed characters; what each came from; and [J] the sources that became one character
@@ -87,33 +87,35 @@ def compose(
     """
     nothing = tf.zeros([0], tf.int32)
 
-    def some() -> tuple[Characters, tf.Tensor, tf.Tensor]:
+    def some() -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
         found, found_sources = sort_marks(pairs, chars, sources)
         return _compose(pairs, found, found_sources)
 
     is_needed = tf.reduce_any(
-        (code_points.number(pairs.is_second, chars.values) > 0)
-        | (code_points.number(pairs.classes, chars.values) > 0)
+        (code_points.look_up(pairs.is_second, chars.values) > 0)
+        | (code_points.look_up(pairs.classes, chars.values) > 0)
     )
     return tf.cond(is_needed, some, lambda: (chars, sources, nothing))
 
 
-def sort_marks(pairs: Pairs, chars: Characters, sources: tf.Tensor) -> tuple[Characters, tf.Tensor]:
+def sort_marks(pairs: Pairs, chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
     """Marks that follow each other are put in the order of their classes."""
-    classes = code_points.number(pairs.classes, chars.values)
-    keys = tf.cast(_segments(chars, classes), tf.int64) * 256 + tf.cast(classes, tf.int64)
+    classes = code_points.look_up(pairs.classes, chars.values)
+    keys = tf.cast(_number_segments(chars, classes), tf.int64) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(keys, stable=True)
-    return code_points.pick(chars, order), tf.gather(sources, order)
+    return code_points.gather(chars, order), tf.gather(sources, order)
 
 
-def _segments(chars: Characters, classes: tf.Tensor) -> tf.Tensor:
+def _number_segments(chars: CodePoints, classes: tf.Tensor) -> tf.Tensor:
     """[N] which letter with its marks each belongs to."""
-    return tf.cumsum(tf.cast((classes == 0) | code_points.starts_row(chars.rows), tf.int32)) - 1
+    return (
+        tf.cumsum(tf.cast((classes == 0) | code_points.mark_row_starts(chars.rows), tf.int32)) - 1
+    )
 
 
 def _compose(
-    pairs: Pairs, chars: Characters, sources: tf.Tensor
-) -> tuple[Characters, tf.Tensor, tf.Tensor]:
+    pairs: Pairs, chars: CodePoints, sources: tf.Tensor
+) -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
     joined = []
     for step in (_join_letters,) * _BY_LETTERS + (_join_marks,) * _BY_MARKS:
         indices, into, composed = step(pairs, chars)
@@ -123,43 +125,43 @@ def _compose(
         kept = tf.tensor_scatter_nd_update(
             tf.ones_like(values, tf.bool), indices[:, tf.newaxis], tf.zeros_like(indices, tf.bool)
         )
-        chars = code_points.select(chars._replace(values=values), kept)
+        chars = code_points.boolean_mask(chars._replace(values=values), kept)
         sources = tf.boolean_mask(sources, kept)
     return chars, sources, tf.concat(joined, axis=0)
 
 
-def _join_letters(pairs: Pairs, chars: Characters) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _join_letters(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Which characters go into the letter before them, where that is, and what it becomes.
 
     No character is the second of a pair of letters and the first of another: none overlap.
     """
-    classes = code_points.number(pairs.classes, chars.values)
-    are_letters = (classes == 0) & (code_points.previous(classes, 1) == 0)
-    indices = tf.where(are_letters & ~code_points.starts_row(chars.rows))[:, 0]
-    return _hits(pairs, chars, indices, indices - 1)
+    classes = code_points.look_up(pairs.classes, chars.values)
+    are_letters = (classes == 0) & (code_points.shift_right(classes, 1) == 0)
+    indices = tf.where(are_letters & ~code_points.mark_row_starts(chars.rows))[:, 0]
+    return _find_composable(pairs, chars, indices, indices - 1)
 
 
-def _join_marks(pairs: Pairs, chars: Characters) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _join_marks(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The same for the first mark of each letter that composes with it.
 
     A mark does not pass over one of its own class.
     """
-    classes = code_points.number(pairs.classes, chars.values)
-    segments = _segments(chars, classes)
-    is_first = segments != code_points.previous(segments, -1)
-    is_blocked = code_points.previous(classes, 0) >= classes
+    classes = code_points.look_up(pairs.classes, chars.values)
+    segments = _number_segments(chars, classes)
+    is_first = segments != code_points.shift_right(segments, -1)
+    is_blocked = code_points.shift_right(classes, 0) >= classes
     indices = tf.where(~is_first & ~is_blocked)[:, 0]
     letters = tf.gather(tf.where(is_first)[:, 0], tf.gather(segments, indices))
-    indices, into, composed = _hits(pairs, chars, indices, letters)
-    is_own = into != code_points.previous(into, -1)
+    indices, into, composed = _find_composable(pairs, chars, indices, letters)
+    is_own = into != code_points.shift_right(into, -1)
     return tuple(tf.boolean_mask(column, is_own) for column in (indices, into, composed))
 
 
-def _hits(
-    pairs: Pairs, chars: Characters, seconds: tf.Tensor, firsts: tf.Tensor
+def _find_composable(
+    pairs: Pairs, chars: CodePoints, seconds: tf.Tensor, firsts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Those of the pairs of places that compose."""
-    may = code_points.number(pairs.is_second, tf.gather(chars.values, seconds)) > 0
+    may = code_points.look_up(pairs.is_second, tf.gather(chars.values, seconds)) > 0
     seconds, firsts = tf.boolean_mask(seconds, may), tf.boolean_mask(firsts, may)
     first, second = (tf.cast(tf.gather(chars.values, i), tf.int64) for i in (firsts, seconds))
     keys = first * 2**32 + second

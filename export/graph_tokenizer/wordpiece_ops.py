@@ -21,7 +21,7 @@ from albert_tf.tokenizers.wordpiece_tokenizer import (
     WordPieceTokenizer,
 )
 from export.graph_tokenizer import code_points, unicode_composition
-from export.graph_tokenizer.code_points import Characters, Numbers
+from export.graph_tokenizer.code_points import CodePoints, Property
 
 # Stands for [MASK]: no text holds a character of this number.
 STAND_IN = sys.maxunicode + 1
@@ -45,7 +45,7 @@ class Words(NamedTuple):
     strings: tf.Tensor
     lengths: tf.Tensor
     rows: tf.Tensor
-    text: Characters
+    text: CodePoints
 
 
 class Pieces(NamedTuple):
@@ -64,9 +64,9 @@ class Pieces(NamedTuple):
     ends: tf.Tensor
 
 
-def make_split(
+def make_pretokenize(
     found: WordPieceTokenizer, longest: int, *, reorders: bool
-) -> Callable[[Characters], Words]:
+) -> Callable[[CodePoints], Words]:
     """What cleans text and cuts it into words.
 
     Args:
@@ -75,22 +75,22 @@ def make_split(
         reorders: marks are put into canonical order.
     """
     with tf.init_scope():
-        table = code_points.make_table(_cleaned(found))
-        kinds = code_points.make_numbers(_kinds(found))
+        table = code_points.make_replacements(_list_replacements(found))
+        kinds = code_points.make_property(_classify_characters(found))
 
-    def split(chars: Characters) -> Words:
-        text, sources = code_points.replace(table, chars)
+    def split(chars: CodePoints) -> Words:
+        text, sources = code_points.replace_each(table, chars)
         if reorders:
             text, _ = unicode_composition.sort_marks(
                 unicode_composition.make_pairs(), text, sources
             )
-        kind = code_points.number(kinds, text.values)
+        kind = code_points.look_up(kinds, text.values)
         kind = tf.where(text.values == STAND_IN, _ALONE, kind)
-        before = code_points.previous(kind, _SPACE)
-        begins = code_points.starts_row(text.rows) | (before != 0) | (kind == _ALONE)
-        text, begins = code_points.select(text, kind != _SPACE), begins[kind != _SPACE]
+        before = code_points.shift_right(kind, _SPACE)
+        begins = code_points.mark_row_starts(text.rows) | (before != 0) | (kind == _ALONE)
+        text, begins = code_points.boolean_mask(text, kind != _SPACE), begins[kind != _SPACE]
         firsts = tf.cast(tf.where(begins)[:, 0], tf.int32)
-        lengths = code_points.following(firsts, tf.size(begins)) - firsts
+        lengths = code_points.shift_left(firsts, tf.size(begins)) - firsts
         words = tf.RaggedTensor.from_row_lengths(text.values, lengths, validate=False)
         # What has no number in Unicode cannot be written; nor is it read.
         strings = tf.strings.unicode_encode(words, "UTF-8", errors="replace")
@@ -102,7 +102,7 @@ def make_split(
     return split
 
 
-def make_cut(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
+def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
     """What cuts words into pieces."""
     last = {piece: i for i, piece in enumerate(pieces)}
     # Of a piece that stands there twice the last counts. No word holds a control character.
@@ -122,7 +122,7 @@ def make_cut(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
     def cut(words: Words) -> Pieces:
         found = op.tokenize(words.strings)
         splits = tf.cast(found.row_splits, tf.int32)
-        owners = code_points.spread(splits[1:] - splits[:-1])
+        owners = code_points.make_row_ids(splits[1:] - splits[:-1])
         ids = found.flat_values
         is_word = (ids == unk) | (tf.gather(words.strings, owners) == MASK)
         whole = tf.gather(words.lengths, owners)
@@ -133,41 +133,41 @@ def make_cut(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
     return cut
 
 
-def spans(pieces: Pieces, words: Words, chars: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+def find_spans(pieces: Pieces, words: Words, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
     """[M], [M]: the spans of pieces in the texts as given, `chars`.
 
     Marks that follow a piece in the text belong to it, though cleaning drops them.
     """
     begins = tf.gather(words.text.starts, pieces.begins)
     ends = tf.gather(words.text.ends, pieces.ends - 1)
-    firsts, lasts = (tf.gather(bound, pieces.rows) for bound in code_points.bounds(chars))
-    is_last = code_points.following(pieces.rows, -1) != pieces.rows
-    limits = tf.where(is_last, lasts - firsts, code_points.following(begins, 0))
-    is_other = code_points.number(_marks(), chars.values) == 0
-    after = tf.gather(code_points.first_from(is_other), firsts + ends) - firsts
+    firsts, lasts = (tf.gather(bound, pieces.rows) for bound in code_points.get_row_limits(chars))
+    is_last = code_points.shift_left(pieces.rows, -1) != pieces.rows
+    limits = tf.where(is_last, lasts - firsts, code_points.shift_left(begins, 0))
+    is_other = code_points.look_up(_get_marks(), chars.values) == 0
+    after = tf.gather(code_points.find_next(is_other), firsts + ends) - firsts
     return begins, tf.maximum(ends, tf.minimum(limits, after))
 
 
 @functools.cache
-def _marks() -> Numbers:
+def _get_marks() -> Property:
     """1 for what albert_tf takes for an accent that may have been dropped."""
-    marks = (c for c in code_points.assigned() if unicodedata.category(c) == "Mn")
+    marks = (c for c in code_points.list_assigned() if unicodedata.category(c) == "Mn")
     with tf.init_scope():
-        return code_points.make_numbers(dict.fromkeys(marks, 1))
+        return code_points.make_property(dict.fromkeys(marks, 1))
 
 
-def _cleaned(found: WordPieceTokenizer) -> dict[str, str]:
+def _list_replacements(found: WordPieceTokenizer) -> dict[str, str]:
     """What becomes of each character that does not stay."""
     clean = found.backend.normalizer.normalize_str
-    strings = {c: clean(c) for page in _pages() if clean(page) != page for c in page}
+    strings = {c: clean(c) for page in _iterate_pages() if clean(page) != page for c in page}
     return {c: string for c, string in strings.items() if string != c}
 
 
-def _kinds(found: WordPieceTokenizer) -> dict[str, int]:
+def _classify_characters(found: WordPieceTokenizer) -> dict[str, int]:
     """Which characters are white space, and which are words alone."""
     cut = found.backend.pre_tokenizer.pre_tokenize_str
     kinds: dict[str, int] = {}
-    for page in _pages():
+    for page in _iterate_pages():
         if len(cut(f"a{page}a")) != 1:
             # Between letters there are two words if it is white space, three if it is one itself.
             words = {c: len(cut(f"a{c}a")) for c in page}
@@ -175,8 +175,8 @@ def _kinds(found: WordPieceTokenizer) -> dict[str, int]:
     return kinds
 
 
-def _pages() -> Iterator[str]:
+def _iterate_pages() -> Iterator[str]:
     """All characters, so many side by side that those of most pages are alike."""
-    rest = code_points.all_characters()
+    rest = code_points.iterate_characters()
     while page := "".join(itertools.islice(rest, 128)):
         yield page

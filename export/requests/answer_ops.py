@@ -13,10 +13,10 @@ from albert_tf.tasks import span_decoding
 from albert_tf.tasks.span_decoding import AnswerOptions, Outputs, Spans
 from albert_tf.train_config import Lengths
 from export.graph_tokenizer import code_points, normalization_ops
-from export.graph_tokenizer.code_points import Characters
+from export.graph_tokenizer.code_points import CodePoints
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import window_ops
-from export.requests.packing import Batch, Special
+from export.requests.packing import Batch, SpecialIds
 
 # Windows that the model reads at once.
 _BATCH = 32
@@ -25,7 +25,7 @@ _BATCH = 32
 def make_reader(
     run: Callable[[Batch], Outputs],
     tokenizer: GraphTokenizer,
-    ids: Special,
+    ids: SpecialIds,
     lengths: Lengths,
     options: AnswerOptions,
     *,
@@ -100,17 +100,17 @@ def _run_in_batches(run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
     )[1]
 
 
-def _strip(spans: Spans, chars: Characters) -> Spans:
+def _strip(spans: Spans, chars: CodePoints) -> Spans:
     """The spans without white space around; what is white space alone is no span."""
-    offsets = tf.gather(code_points.bounds(chars)[0], spans.questions)
-    is_text = code_points.number(normalization_ops.spaces(), chars.values) == 0
-    starts = tf.gather(code_points.first_from(is_text), offsets + spans.starts)
-    ends = tf.gather(code_points.last_before(is_text), offsets + spans.ends) + 1
+    offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions)
+    is_text = code_points.look_up(normalization_ops.get_spaces(), chars.values) == 0
+    starts = tf.gather(code_points.find_next(is_text), offsets + spans.starts)
+    ends = tf.gather(code_points.find_previous(is_text), offsets + spans.ends) + 1
     stripped = spans._replace(starts=starts - offsets, ends=ends - offsets)
     return stripped.select(tf.where(starts < ends)[:, 0])
 
 
-def _select_best(spans: Spans, chars: Characters, n_best_size: int) -> dict[str, tf.Tensor]:
+def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str, tf.Tensor]:
     """The best answer to each question; "" if there is none. Equal texts count once."""
     texts = _extract_texts(spans, chars)
     keys = tf.strings.join([tf.strings.as_string(spans.questions), texts], separator=" ")
@@ -138,12 +138,12 @@ def _select_best(spans: Spans, chars: Characters, n_best_size: int) -> dict[str,
     }
 
 
-def _extract_texts(spans: Spans, chars: Characters) -> tf.Tensor:
+def _extract_texts(spans: Spans, chars: CodePoints) -> tf.Tensor:
     """[N] the UTF-8 texts of the spans."""
     lengths = spans.ends - spans.starts
-    offsets = tf.gather(code_points.bounds(chars)[0], spans.questions) + spans.starts
-    owners = code_points.spread(lengths)
-    places = tf.gather(offsets, owners) + code_points.places(lengths, owners)
+    offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions) + spans.starts
+    owners = code_points.make_row_ids(lengths)
+    places = tf.gather(offsets, owners) + code_points.make_positions(lengths, owners)
     values = tf.gather(chars.values, places)
     ragged = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
     return tf.strings.unicode_encode(ragged, "UTF-8")

@@ -5,7 +5,7 @@ import tensorflow as tf
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
-from export.requests.packing import Batch, Special
+from export.requests.packing import Batch, SpecialIds
 
 _BLANK = "_"
 # Bytes of all the endings of a question: a long option in many blanks would fill the memory.
@@ -17,7 +17,7 @@ def pack(
     questions: tf.Tensor,
     options: tf.Tensor,
     tokenizer: GraphTokenizer,
-    ids: Special,
+    ids: SpecialIds,
     *,
     max_seq_length: int,
     max_qa_length: int,
@@ -38,16 +38,16 @@ def pack(
         INVALID_ARGUMENT when it runs if the sizes of the batches differ, or if the endings of a
         question have more than `MOST` bytes.
     """
-    same = [packing.same_size(passages, other) for other in (questions, options)]
+    same = [packing.check_same_size(passages, other) for other in (questions, options)]
     with tf.control_dependencies(same):
         passages, questions, options = map(tf.identity, (passages, questions, options))
     shape = tf.shape(options)
-    found = packing.parts_of(tokenizer.tokenize(tf.reshape(endings(questions, options), [-1])))
+    found = packing.make_parts(tokenizer.tokenize(tf.reshape(endings(questions, options), [-1])))
     kept = tf.minimum(found.lengths, max_qa_length)
     last = packing.Parts(found.flat, found.begins + found.lengths - kept, kept)
     # Each passage once for each of its options.
     rows = tf.range(tf.size(options)) // shape[1]
-    first = packing.parts_of(tokenizer.tokenize(passages))
+    first = packing.make_parts(tokenizer.tokenize(passages))
     first = first._replace(
         begins=tf.gather(first.begins, rows), lengths=tf.gather(first.lengths, rows)
     )
@@ -75,7 +75,7 @@ def endings(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     with tf.control_dependencies([tf.debugging.Assert(few, [sentence])]):
         parts = tf.gather(parts, rows)  # [B * C, None]
     owners = tf.cast(parts.value_rowids(), tf.int32)
-    before = tf.where(code_points.starts_row(owners), "", tf.gather(option, owners))
+    before = tf.where(code_points.mark_row_starts(owners), "", tf.gather(option, owners))
     filled = parts.with_values(tf.strings.join([before, parts.values]))
     with_blank = tf.strings.reduce_join(filled, axis=-1)
     without = tf.strings.join([tf.gather(questions, rows), option], separator=" ")

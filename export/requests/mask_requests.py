@@ -28,11 +28,11 @@ def pack(
         those of each text's masks, then 0.
     """
     ids = tokenizer.tokenize_with_masks(texts)
-    batch = packing.pack(ids, None, packing.special(vocabulary), max_seq_length)
+    batch = packing.pack(ids, None, packing.get_special_ids(vocabulary), max_seq_length)
     rows, places = tf.unstack(
         tf.cast(tf.where(batch[features.INPUT_IDS] == vocabulary.mask_id), tf.int32), axis=1
     )
-    positions = code_points.ragged(places, rows, tf.size(texts)).to_tensor()
+    positions = code_points.to_ragged(places, rows, tf.size(texts)).to_tensor()
     return {**batch, features.MASKED_LM_POSITIONS: positions}
 
 

@@ -14,7 +14,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 Batch = dict[str, tf.Tensor]
 
 
-class Special(NamedTuple):
+class SpecialIds(NamedTuple):
     """Ids of the pieces that are no text."""
 
     pad_id: int
@@ -36,14 +36,14 @@ class Parts(NamedTuple):
     lengths: tf.Tensor
 
 
-def special(tokenizer: Tokenizer) -> Special:
-    return Special(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+def get_special_ids(tokenizer: Tokenizer) -> SpecialIds:
+    return SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
 
 
 def pack(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None,
-    ids: Special,
+    ids: SpecialIds,
     max_seq_length: int,
     *,
     pads: bool = False,
@@ -62,11 +62,11 @@ def pack(
         are not as many second texts as first ones.
     """
     length = max_seq_length if pads else None
-    parts = parts_of(first)
+    parts = make_parts(first)
     if second is None:
         return assemble([shorten(parts, max_seq_length - 2)], ids, length)
-    others = parts_of(second)
-    with tf.control_dependencies([same_size(parts.lengths, others.lengths)]):
+    others = make_parts(second)
+    with tf.control_dependencies([check_same_size(parts.lengths, others.lengths)]):
         room = max_seq_length - 3
         half = (room + 1) // 2
         num_first = tf.minimum(parts.lengths, tf.maximum(room - others.lengths, half))
@@ -74,13 +74,13 @@ def pack(
     return assemble(pair, ids, length)
 
 
-def same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
+def check_same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
     """Checks that two batches are as large."""
     sentence = "the inputs of a request must have the same number of rows."
     return tf.debugging.Assert(tf.shape(first)[0] == tf.shape(second)[0], [sentence])
 
 
-def parts_of(ids: tf.RaggedTensor) -> Parts:
+def make_parts(ids: tf.RaggedTensor) -> Parts:
     """All ids of each row."""
     begins, lengths = (tf.cast(x, tf.int32) for x in (ids.row_starts(), ids.row_lengths()))
     return Parts(ids.flat_values, begins, lengths)
@@ -91,7 +91,7 @@ def shorten(parts: Parts, lengths: tf.Tensor | int) -> Parts:
     return parts._replace(lengths=tf.minimum(parts.lengths, lengths))
 
 
-def assemble(parts: Sequence[Parts], ids: Special, length: int | None = None) -> Batch:
+def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None) -> Batch:
     """Puts one or two parts of each row between the pieces that are no text.
 
     Args:
@@ -110,7 +110,7 @@ def assemble(parts: Sequence[Parts], ids: Special, length: int | None = None) ->
     for part in parts:
         begins.append(begin)
         end = begin + part.lengths[:, tf.newaxis]
-        found = tf.where((place >= begin) & (place < end), _take(part, place - begin), found)
+        found = tf.where((place >= begin) & (place < end), _gather_part(part, place - begin), found)
         found = tf.where(place == end, ids.sep_id, found)
         begin = end + 1
     mask = place < begin
@@ -121,7 +121,7 @@ def assemble(parts: Sequence[Parts], ids: Special, length: int | None = None) ->
     }
 
 
-def _take(part: Parts, offsets: tf.Tensor) -> tf.Tensor:
+def _gather_part(part: Parts, offsets: tf.Tensor) -> tf.Tensor:
     """[B, S] the ids so many after each part's first; any where there is none."""
     flat = tf.concat([part.flat, [0]], axis=0)
     index = part.begins[:, tf.newaxis] + offsets

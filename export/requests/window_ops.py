@@ -14,7 +14,7 @@ from albert_tf.train_config import Lengths
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
-from export.requests.packing import Batch, Parts, Special
+from export.requests.packing import Batch, Parts, SpecialIds
 
 # Of one question: tens of thousands of characters. More would take minutes.
 MAX_WINDOWS = 128
@@ -24,7 +24,7 @@ def pack(
     questions: tf.Tensor,
     contexts: tf.Tensor,
     tokenizer: GraphTokenizer,
-    ids: Special,
+    ids: SpecialIds,
     lengths: Lengths,
 ) -> tuple[Windows, Batch]:
     """Splits contexts into windows, as `data_prep.task_data.span_features` does.
@@ -44,18 +44,18 @@ def pack(
         where no answer can be), [W, S] int32. INVALID_ARGUMENT when it runs if the sizes of the
         batches differ.
     """
-    with tf.control_dependencies([packing.same_size(questions, contexts)]):
-        query = packing.parts_of(tokenizer.tokenize(questions))
+    with tf.control_dependencies([packing.check_same_size(questions, contexts)]):
+        query = packing.make_parts(tokenizer.tokenize(questions))
     query = packing.shorten(query, lengths.max_query_length)
     encoded, starts, ends = tokenizer.tokenize_with_offsets(contexts)
-    context = packing.parts_of(encoded)
+    context = packing.make_parts(encoded)
     rooms = lengths.max_seq_length - query.lengths - token_lengths.NUM_SPECIAL_TOKENS
     strides = tf.minimum(rooms, lengths.doc_stride)
     # One, and one more for each stride that is begun beyond it.
     counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
     counts = tf.minimum(counts, MAX_WINDOWS)
-    rows = code_points.spread(counts)
-    skipped = code_points.places(counts, rows) * tf.gather(strides, rows)
+    rows = code_points.make_row_ids(counts)
+    skipped = code_points.make_positions(counts, rows) * tf.gather(strides, rows)
     room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
     part = Parts(
         context.flat, tf.gather(context.begins, rows) + skipped, tf.minimum(total - skipped, room)
@@ -88,8 +88,8 @@ def _find_most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
     Context counts on the side where there is less of it, a hundredth of the window's length
     besides, and the first of equals wins: as published. Tokens of other contexts are other tokens.
     """
-    window = code_points.spread(part.lengths)
-    place = code_points.places(part.lengths, window)
+    window = code_points.make_row_ids(part.lengths)
+    place = code_points.make_positions(part.lengths, window)
     length = tf.gather(part.lengths, window)
     token = tf.gather(part.begins, window) + place
     side = tf.cast(tf.minimum(place, length - 1 - place), tf.float64)

@@ -26,13 +26,13 @@ def model(rule):
 def test_text_is_rewritten_as_sentencepiece_does(rule):
     charsmap = model(rule).normalizer_spec.precompiled_charsmap
     assert bool(charsmap) == (rule != "identity")
-    rewrite = charsmap_ops.make_rewrite(charsmap)
+    rewrite = charsmap_ops.make_apply_charsmap(charsmap)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model(rule).SerializeToString())
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def traced(texts):
         chars = rewrite(code_points.decode(texts))
-        return code_points.encode(chars), code_points.ragged(
+        return code_points.encode(chars), code_points.to_ragged(
             chars.starts, chars.rows, chars.num_rows
         )
 
@@ -47,4 +47,4 @@ def test_text_is_rewritten_as_sentencepiece_does(rule):
 
 def test_matches_that_overlap_are_taken_from_the_left():
     lengths = tf.constant([1, 3, 2, 2, 1, 2, 2, 1])
-    assert charsmap_ops._reached(lengths).numpy().tolist() == [1, 1, 0, 0, 1, 1, 0, 1]
+    assert charsmap_ops.mark_reached(lengths).numpy().tolist() == [1, 1, 0, 0, 1, 1, 0, 1]

@@ -115,7 +115,7 @@ def test_models_that_a_graph_cannot_follow(change, reason):
     )
     change(model)
     with pytest.raises(UserError, match=rf"{reason}.*--text=false") as error:
-        sentencepiece_ops.read(model.SerializeToString())
+        sentencepiece_ops.read_model(model.SerializeToString())
     assert "\n" not in str(error.value)
 
 

@@ -16,7 +16,7 @@ def assert_same(settings, lines):
     def traced(texts):
         chars = clean(code_points.decode(texts))
         columns = (chars.starts, chars.ends)
-        spans = [code_points.ragged(column, chars.rows, chars.num_rows) for column in columns]
+        spans = [code_points.to_ragged(column, chars.rows, chars.num_rows) for column in columns]
         return code_points.encode(chars), *spans
 
     cleaned, starts, ends = traced(tf.constant(lines))
@@ -43,7 +43,7 @@ def test_all_settings(settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
 def test_every_character(settings):
-    every = [*code_points.all_characters()]
+    every = [*code_points.iterate_characters()]
     assert_same(
         settings,
         [f"a{c}\u0301 {c}Σ{c}Α".encode() for c in every[:: 7 if settings.keep_accents else 3]],

@@ -35,7 +35,7 @@ def test_random_text_is_composed_as_python_does():
 
 def test_what_the_few_steps_rest_on():
     """Were it not so in a later Unicode, text would have to be composed otherwise."""
-    pairs = unicode_composition.find_pairs()
+    pairs = unicode_composition.list_pairs()
     letters = {pair for pair in pairs if not unicodedata.combining(pair[1])}
     made_of_marks = {c for pair, c in pairs.items() if pair not in letters}
     assert len(pairs) > 12000

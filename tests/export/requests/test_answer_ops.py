@@ -65,7 +65,7 @@ def make_reader(tokenizer, run, options, null_threshold=0.0):
     read = answer_ops.make_reader(
         run,
         tiny_texts.graph(tokenizer),
-        packing.special(tokenizer),
+        packing.get_special_ids(tokenizer),
         LENGTHS,
         options,
         null_threshold=null_threshold,
@@ -127,7 +127,7 @@ def test_windows_hold_what_the_records_hold():
         tf.constant([q.question for q in questions]),
         tf.constant([q.context for q in questions]),
         tiny_texts.graph(tokenizer),
-        packing.special(tokenizer),
+        packing.get_special_ids(tokenizer),
         LENGTHS,
     )
     for name in ("questions", "firsts", "lengths"):
@@ -176,7 +176,7 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
         tf.constant(["the"]),
         tf.constant(long[:1]),
         tiny_texts.graph(tokenizer),
-        packing.special(tokenizer),
+        packing.get_special_ids(tokenizer),
         LENGTHS,
     )
     assert len(batch["input_ids"]) == window_ops.MAX_WINDOWS

@@ -48,7 +48,7 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
         tf.constant(QUESTIONS),
         tf.constant(OPTIONS),
         tiny_texts.graph(vocabulary),
-        packing.special(vocabulary),
+        packing.get_special_ids(vocabulary),
         max_seq_length=length,
         max_qa_length=most,
     )
@@ -72,7 +72,7 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
 def packed(passages, questions, options):
     """In a graph, where nothing is computed in the order of the lines."""
     vocabulary = tiny_texts.sentencepieces()
-    made, ids = tiny_texts.graph(vocabulary), packing.special(vocabulary)
+    made, ids = tiny_texts.graph(vocabulary), packing.get_special_ids(vocabulary)
     texts = tf.TensorSpec([None], tf.string)
     pack = tf.function(
         lambda *batch: choice_requests.pack(*batch, made, ids, max_seq_length=9, max_qa_length=3),
