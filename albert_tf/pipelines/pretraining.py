@@ -81,7 +81,7 @@ def run(
             best_by=BEST_BY,
         )
     except tf.errors.DataLossError as error:
-        raise input_pipeline.corrupt([*train_paths, *eval_paths], error) from None
+        raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
 
 
 def _initial_weights(
@@ -107,8 +107,8 @@ def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
         UserError: names the first field that disagrees, two folders with two vocabularies, or a
             file that holds no records.
     """
-    manifests = manifest.read_for(paths)
-    manifest.num_examples(paths)
+    manifests = manifest.read_all(paths)
+    manifest.count_examples(paths)
     expected = {
         "sentence_task": config.sentence_task,
         "max_seq_length": config.max_seq_length,
@@ -130,7 +130,7 @@ def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
 def _count_examples(paths: Sequence[str]) -> list[list[Any]]:
     """The names of record files, with the number of examples in each."""
     names = map(os.path.basename, paths)
-    return [list(row) for row in zip(names, manifest.num_examples(paths), strict=True)]
+    return [list(row) for row in zip(names, manifest.count_examples(paths), strict=True)]
 
 
 def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -> TrainState:

@@ -45,7 +45,7 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
     vocabulary = tokenization.load(run_dir.vocabulary_path(workdir)).sha256
     results: dict[str, Any] = {"checkpoint": prefix}
     paths = files.expand(eval_files, "--eval_files")
-    for folder, contents in manifest.read_for(paths).items():
+    for folder, contents in manifest.read_all(paths).items():
         if contents["vocabulary"]["sha256"] != vocabulary:
             raise UserError(
                 f"the records in {folder} are of another vocabulary than {workdir}. "
@@ -73,7 +73,7 @@ def _evaluate(
     batch_size: int,
 ) -> dict[str, float]:
     strategy = tf.distribute.get_strategy()
-    expected = sum(manifest.num_examples(paths))
+    expected = sum(manifest.count_examples(paths))
     spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
     batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
     objective = losses.pretraining_objective(data["sentence_task"])
@@ -81,7 +81,7 @@ def _evaluate(
         evaluate = eval_step.make_evaluate(strategy, network, objective, num_branches=1)
         results = evaluate(batches)
     except tf.errors.DataLossError as error:
-        raise input_pipeline.corrupt(paths, error) from None
+        raise input_pipeline.corrupt_error(paths, error) from None
     # A file that ends between two records can be read to its end.
     counted = results.get(f"num_{losses.SENTENCE_NAMES[data['sentence_task']]}", expected)
     if counted != expected:

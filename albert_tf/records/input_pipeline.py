@@ -1,9 +1,8 @@
-"""TFRecords -> batches for the replicas of a strategy.
+"""Makes batches for the replicas of a strategy from TFRecord files.
 
-The order of the data is a pure function of (seed, pass over the files), and batch number n is the
-same whatever the number of workers and replicas: every worker reads the whole stream of raw
-records, which is cheap, and parses its own rows of each batch. So a run's position in its data is
-one number, and resuming means to skip to it.
+The order of the data is a pure function of (seed, pass over the files), and batch n is the same for
+any number of workers and replicas: every worker reads the whole stream of raw records, which is
+cheap, and parses its own rows of each batch. The position of a run in its data is one number.
 """
 
 import functools
@@ -14,13 +13,13 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 
-# Files read at a time, and records taken from one before the next: neighbours in a batch come from
-# different files even with a small shuffle buffer.
+# Files read at a time, and records taken from one before the next: a batch is of different files
+# even with a small shuffle buffer.
 _CYCLE = 16
 _BLOCK = 4
 
 
-def _records(paths: tf.Tensor, compression: str) -> tf.data.Dataset:
+def _read_records(paths: tf.Tensor, compression: str) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(paths).interleave(
         lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
         cycle_length=_CYCLE,
@@ -30,7 +29,7 @@ def _records(paths: tf.Tensor, compression: str) -> tf.data.Dataset:
     )
 
 
-def _compression(paths: Sequence[str]) -> str:
+def _find_compression(paths: Sequence[str]) -> str:
     kinds = {"GZIP" if path.endswith(".gz") else "" for path in paths}
     if len(kinds) > 1:
         raise UserError("records with and without .gz cannot be mixed. Name one kind.")
@@ -47,10 +46,10 @@ def train_batches(
         batch_size: over all replicas.
         seed: of the order of files and records; every pass has another order.
         shuffle_buffer_size: records.
-        position: how many batches to leave out at the start.
+        position: number of batches to skip.
     """
-    compression = _compression(paths)
-    num_records = sum(manifest.num_examples(paths))
+    compression = _find_compression(paths)
+    num_records = sum(manifest.count_examples(paths))
     if not num_records:
         raise UserError(f"the {len(paths)} files of records are empty. Create the records anew.")
     first_pass, skipped = divmod(position * batch_size, num_records)
@@ -58,7 +57,7 @@ def train_batches(
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.cast(seed, tf.int64), number])
         order = tf.random.experimental.stateless_shuffle(tf.constant(list(paths)), seed=key)
-        records = _records(order, compression)
+        records = _read_records(order, compression)
         return records.shuffle(shuffle_buffer_size, seed=seed + number)
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
@@ -68,22 +67,22 @@ def train_batches(
 def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) -> tf.data.Dataset:
     """Every record once, in order: ([batch_size] strings, [batch_size] is_real_example).
 
-    The last batch is filled up with copies that have `is_real_example` 0.
+    The last batch is filled with copies whose `is_real_example` is 0.
 
     Args:
         paths: record files.
         batch_size: over all replicas.
-        max_examples: stop after so many; 0 takes all.
+        max_examples: number of records to read; 0 reads all.
     """
-    records = tf.data.TFRecordDataset(list(paths), compression_type=_compression(paths))
+    records = tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
     if max_examples:
         records = records.take(max_examples)
 
-    def fill_up(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def fill(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows, last = tf.range(batch_size), tf.shape(batch)[0] - 1
         return tf.gather(batch, tf.minimum(rows, last)), tf.cast(rows <= last, tf.float32)
 
-    return records.batch(batch_size).map(fill_up)
+    return records.batch(batch_size).map(fill)
 
 
 def distribute_eval(
@@ -108,9 +107,9 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}."""
     replicas = strategy.num_replicas_in_sync
-    assert batch_size % replicas == 0, "workdirs.check_batches is to be called before"
+    assert batch_size % replicas == 0, "devices.check_batches has to be called before"
 
-    def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    def make_worker_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
         rows = batch_size // context.num_input_pipelines
         own = slice(context.input_pipeline_id * rows, (context.input_pipeline_id + 1) * rows)
 
@@ -123,22 +122,22 @@ def distribute(
             batches = batches.rebatch(batch_size // replicas, drop_remainder=True)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    return strategy.distribute_datasets_from_function(of_worker)
+    return strategy.distribute_datasets_from_function(make_worker_batches)
 
 
-def corrupt(paths: Sequence[str], error: tf.errors.DataLossError) -> UserError:
-    """The user's error for a failure to read `paths`; reads them again to find the one."""
-    found = next((path for path in paths if not _is_readable(path)), "a record file")
+def corrupt_error(paths: Sequence[str], error: tf.errors.DataLossError) -> UserError:
+    """Returns the user's error for records that cannot be read; reads all to find the file."""
+    corrupt = next((path for path in paths if not _is_readable(path)), "a record file")
     reason = str(error).strip().splitlines()[0]
     return UserError(
-        f"{found} is truncated or corrupt ({reason}). Remove it and run create_pretraining_data "
+        f"{corrupt} is truncated or corrupt ({reason}). Remove it and run create_pretraining_data "
         "again with the same flags: it makes what is missing."
     )
 
 
 def _is_readable(path: str) -> bool:
     try:
-        for _ in tf.data.TFRecordDataset(path, compression_type=_compression([path])):
+        for _ in tf.data.TFRecordDataset(path, compression_type=_find_compression([path])):
             pass
     except tf.errors.DataLossError:
         return False

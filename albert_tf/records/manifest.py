@@ -1,6 +1,4 @@
-"""`manifest.json`: what a folder of records holds.
-
-`data_prep` writes it, training refuses data that disagree with it.
+"""`manifest.json` describes a folder of records: `data_prep` writes it, training checks it.
 
     {"format": 1,
      "settings": {"sentence_task": "sop", "max_seq_length": 512, ...},
@@ -24,12 +22,12 @@ FORMAT = 1
 
 
 def write(directory: str, manifest: Mapping[str, Any]) -> None:
-    """Writes the manifest of one folder of records, which are complete."""
+    """Writes the manifest of a folder whose records are complete."""
     files.write_json(os.path.join(directory, NAME), {"format": FORMAT, **manifest})
 
 
 def read(directory: str) -> dict[str, Any]:
-    """Reads the manifest of one folder of records.
+    """Reads the manifest of a folder.
 
     Raises:
         UserError: there is none (the data are not finished), or it is of another format.
@@ -41,18 +39,18 @@ def read(directory: str) -> dict[str, Any]:
     return manifest
 
 
-def read_for(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The manifests of the folders in which `paths` lie, by folder."""
+def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns {folder: manifest} of the folders of record files."""
     return {folder: read(folder) for folder in sorted({os.path.dirname(path) for path in paths})}
 
 
-def num_examples(paths: Sequence[str]) -> list[int]:
-    """The number of examples in each of `paths`.
+def count_examples(paths: Sequence[str]) -> list[int]:
+    """Returns the number of examples in each record file.
 
     Raises:
-        UserError: a file is not named in the manifest beside it.
+        UserError: a file is not in the manifest beside it.
     """
-    manifests = read_for(paths)
+    manifests = read_all(paths)
     counts = []
     for path in paths:
         folder, name = os.path.split(path)
@@ -66,7 +64,7 @@ def num_examples(paths: Sequence[str]) -> list[int]:
 
 
 def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Compares settings and `vocab_size` with what the model is configured for.
+    """Compares the settings and `vocab_size` of records with those that a model expects.
 
     Raises:
         UserError: names the first field that disagrees, both values and the remedy.

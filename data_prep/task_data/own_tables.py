@@ -1,6 +1,7 @@
 """Reads a user's own task from tables of texts and labels in tsv, csv or JSON lines."""
 
 import os
+import string
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -58,12 +59,12 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
         if not path:
             raise UserError("give --labels, as there is no train file to take them from.")
         labels = _read_labels(path, columns)
-    labels = labels or task_table.letters(len(choices))
+    labels = labels or tuple(string.ascii_uppercase[: len(choices)])
     if choices and len(labels) != len(choices):
         raise UserError(f"{len(labels)} labels for {len(choices)} choices: one for each is needed.")
     # A second text of multiple choice is the question.
     has_pairs = None if choices else columns.second_text is not None
-    return task_table.own(kind, labels, has_pairs=has_pairs)
+    return task_table.make_own(kind, labels, has_pairs=has_pairs)
 
 
 def read(split: TaskSplit, path: str) -> list[Example]:

@@ -26,11 +26,11 @@ _Texts = tuple[Tokens, ...]  # one or two
 
 def write(
     examples: Sequence[Example], tokenizer: Tokenizer, folder: str, *, task: Task, lengths: Lengths
-) -> dict[str, int]:
+) -> tuple[int, dict[str, int]]:
     """Writes `records.tfrecord` and `examples.jsonl` in the order of the examples.
 
     Returns:
-        The counts that `encode` returns, summed.
+        The number of records, and the sums of the counts that `encode` returns.
 
     Raises:
         UserError: the lengths leave no room for a passage.
@@ -53,7 +53,7 @@ def write(
         for example in examples:
             line = {"id": example.id, "label": example.label}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return dict(counts)
+    return len(examples), dict(counts)
 
 
 def encode(

@@ -13,9 +13,8 @@ import dataclasses
 import hashlib
 import json
 import os
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -87,16 +86,19 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     family = FAMILIES[task.name]
     examples, num_skipped = family.read(split, paths)
     _check_ids(examples, paths)
-    with _new_folder(folder) as temporary:
+    if tf.io.gfile.exists(folder) and not _is_complete(folder):
+        tf.io.gfile.rmtree(folder)
+    # Another program may make the same folder in the meantime.
+    already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
+    with already_made, files.replacing_folder(folder) as temporary:
         num_records, statistics = family.write(split, examples, tokenizer, temporary, lengths)
         statistics = {"examples": len(examples), "skipped_rows": num_skipped, **statistics}
-        settings: dict[str, Any] = {"task": task.name, "kind": task.kind}
-        settings["labels"] = list(task.labels)
+        header: dict[str, Any] = {"task": task.name, "kind": task.kind, "labels": list(task.labels)}
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
-            settings["has_pairs"] = task.has_pairs
+            header["has_pairs"] = task.has_pairs
+        used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
-            "settings": settings
-            | {"split": split.name, **token_lengths.select(lengths, task.kind)},
+            "settings": {**header, "split": split.name, **used_lengths},
             "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
             "files": {task_dataset.RECORDS: num_records},
             "statistics": statistics,
@@ -167,23 +169,6 @@ def _is_complete(folder: str) -> bool:
     return tf.io.gfile.exists(os.path.join(folder, manifest.NAME))
 
 
-@contextlib.contextmanager
-def _new_folder(folder: str) -> Iterator[str]:
-    """Yields a temporary folder, which gets its final name at the end, or is removed."""
-    temporary = f"{folder}.{uuid.uuid4().hex}.tmp"
-    tf.io.gfile.makedirs(temporary)
-    try:
-        yield temporary
-        # Another program may have made the same folder in the meantime.
-        if not _is_complete(folder):
-            if tf.io.gfile.exists(folder):
-                tf.io.gfile.rmtree(folder)
-            tf.io.gfile.rename(temporary, folder)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-
-
 _SQUAD_VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
 
 
@@ -194,51 +179,29 @@ def _find_squad_files(split: TaskSplit, data_dir: str) -> list[str]:
     return [path]
 
 
-def _write_questions(
-    split: TaskSplit,
-    questions: Sequence[Any],
-    tokenizer: Tokenizer,
-    folder: str,
-    lengths: Lengths,
-) -> tuple[int, Mapping[str, int]]:
-    num_windows, _, statistics = squad.write(
-        questions, tokenizer, folder, lengths, is_training=split.name == "train"
-    )
-    return num_windows, statistics
-
-
-def _write_sequences(
-    split: TaskSplit, examples: Sequence[Any], tokenizer: Tokenizer, folder: str, lengths: Lengths
-) -> tuple[int, Mapping[str, int]]:
-    statistics = sequence_features.write(
-        examples, tokenizer, folder, task=split.task, lengths=lengths
-    )
-    return len(examples), statistics
-
-
 _GLUE = Family(
     find_files=lambda split, data_dir: [glue.find_file(split, data_dir)],
     read=lambda split, paths: glue.read(split, paths[0]),
-    write=_write_sequences,
+    write=lambda split, examples, tokenizer, folder, lengths: sequence_features.write(
+        examples, tokenizer, folder, task=split.task, lengths=lengths
+    ),
+)
+_SQUAD = Family(
+    find_files=_find_squad_files,
+    read=lambda split, paths: (squad.read(paths[0], kind=split.task.kind), 0),
+    write=lambda split, questions, tokenizer, folder, lengths: squad.write(
+        questions, tokenizer, folder, lengths, is_training=split.name == "train"
+    )[::2],
 )
 FAMILIES = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),
-    **dict.fromkeys(
-        _SQUAD_VERSIONS,
-        Family(
-            find_files=_find_squad_files,
-            read=lambda split, paths: (squad.read(paths[0], kind=split.task.kind), 0),
-            write=_write_questions,
-        ),
-    ),
-    "race": Family(
+    **dict.fromkeys(_SQUAD_VERSIONS, _SQUAD),
+    "race": _GLUE._replace(
         find_files=race.find_files,
         read=lambda split, paths: (race.read(paths, split.task), 0),
-        write=_write_sequences,
     ),
-    task_table.OWN: Family(
+    task_table.OWN: _GLUE._replace(
         find_files=lambda split, data_dir: [own_tables.find_file(split.name, data_dir)],
         read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
-        write=_write_sequences,
     ),
 }

@@ -72,10 +72,10 @@ def test_each_worker_parses_its_own_rows(paths):
     class TwoWorkers:
         num_replicas_in_sync = 2
 
-        def distribute_datasets_from_function(self, of_worker):
+        def distribute_datasets_from_function(self, make_batches):
             for worker in (0, 1):
                 context = tf.distribute.InputContext(2, worker, 2)
-                seen[worker] = next(iter(of_worker(context)))
+                seen[worker] = next(iter(make_batches(context)))
 
     def batches():
         return input_pipeline.eval_batches(paths, batch_size=6, max_examples=0)
@@ -121,6 +121,6 @@ def test_the_corrupt_file_is_found(tmp_path):
     paths = [f"{folder}/{name}" for name in SIZES]
     with pytest.raises(tf.errors.DataLossError) as caught:
         list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
-    error = input_pipeline.corrupt(paths, caught.value)
+    error = input_pipeline.corrupt_error(paths, caught.value)
     assert str(bad) in str(error)
     assert "\n" not in str(error)

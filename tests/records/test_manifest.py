@@ -35,8 +35,8 @@ def test_examples_of_files_in_their_order(folder, tmp_path):
     manifest.write(str(other), {**CONTENT, "files": {"train-0.tfrecord": 9}})
     first, second = in_folder(folder, "train-1.tfrecord", "train-0.tfrecord")
     [third] = in_folder(str(other), "train-0.tfrecord")
-    assert manifest.num_examples([first, third, second]) == [4, 9, 3]
-    assert manifest.read_for([first, third, second]) == {
+    assert manifest.count_examples([first, third, second]) == [4, 9, 3]
+    assert manifest.read_all([first, third, second]) == {
         folder: manifest.read(folder),
         str(other): manifest.read(str(other)),
     }
@@ -44,13 +44,13 @@ def test_examples_of_files_in_their_order(folder, tmp_path):
 
 def test_records_in_the_working_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert manifest.num_examples(["train-0.tfrecord"]) == [3]
+    assert manifest.count_examples(["train-0.tfrecord"]) == [3]
 
 
 def test_a_file_that_is_not_listed_is_refused(folder):
     [stray] = in_folder(folder, "train-2.tfrecord")
     with pytest.raises(UserError, match=r"train-2\.tfrecord is none of the record files"):
-        manifest.num_examples([*in_folder(folder, "train-0.tfrecord"), stray])
+        manifest.count_examples([*in_folder(folder, "train-0.tfrecord"), stray])
 
 
 def test_no_manifest_is_data_that_are_not_finished(tmp_path):

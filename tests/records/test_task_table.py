@@ -42,11 +42,11 @@ def test_an_unknown_task_is_answered_with_the_known_ones():
         task_table.get("mnli-mm")
 
 
-def test_own():
-    task = task_table.own("classification", ["bad", "good"])
+def test_a_task_of_the_users_own():
+    task = task_table.make_own("classification", ["bad", "good"])
     assert (task.name, task.kind, task.labels) == ("own", "classification", ("bad", "good"))
-    assert task_table.own("regression").best_by == "pearson"
-    assert task_table.own("multiple_choice", task_table.letters(3)).labels == ("A", "B", "C")
+    assert task_table.make_own("regression").best_by == "pearson"
+    assert task_table.make_own("multiple_choice", "ABC").labels == ("A", "B", "C")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_own():
         ("regression", ["a", "b"], "leave the labels out"),
     ],
 )
-def test_own_refuses_what_makes_no_sense(kind, labels, message):
+def test_labels_that_do_not_fit_the_kind_are_refused(kind, labels, message):
     with pytest.raises(UserError, match=message):
-        task_table.own(kind, labels)
+        task_table.make_own(kind, labels)
 
 
 def test_glue_says_which_tasks_are_of_pairs():
@@ -71,6 +71,6 @@ def test_glue_says_which_tasks_are_of_pairs():
 
 
 def test_pairs_make_no_other_task():
-    one, two = (task_table.own("regression", has_pairs=pairs) for pairs in (True, None))
+    one, two = (task_table.make_own("regression", has_pairs=pairs) for pairs in (True, None))
     assert (one.has_pairs, two.has_pairs) == (True, None)
     assert one == two

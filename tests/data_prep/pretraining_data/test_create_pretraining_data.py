@@ -104,13 +104,13 @@ def test_manifest(create, vocabulary_dir):
         "train-00000-00.tfrecord",
         "train-00000-01.tfrecord",
     ]
-    assert manifest.num_examples(paths) == [len(read(path)["input_ids"]) for path in paths]
+    assert manifest.count_examples(paths) == [len(read(path)["input_ids"]) for path in paths]
     statistics = found["statistics"]
     assert statistics["predictions_are_capped"] is False
     train, held_out = statistics["train"], statistics["eval"]
     assert train["documents"] + held_out["documents"] == 10
     assert train["sentences"] + held_out["sentences"] == 36
-    assert train["examples"] == sum(manifest.num_examples(paths[1:]))
+    assert train["examples"] == sum(manifest.count_examples(paths[1:]))
     batches = [read(path) for path in paths[1:]]
     tokens = sum(batch["input_mask"].sum() for batch in batches)
     weights = sum(batch["masked_lm_weights"].sum() for batch in batches)
@@ -249,4 +249,4 @@ def test_no_vocabulary(tmp_path):
 def test_a_document_of_one_sentence(create, tmp_path):
     (tmp_path / "one.txt").write_text("The keeper of the lighthouse.\n\nBread.\n")
     directory = create(inputs=[tmp_path / "one.txt"], dupe_factor=1)
-    assert manifest.num_examples([str(directory / "train-00000-00.tfrecord")]) == [2]
+    assert manifest.count_examples([str(directory / "train-00000-00.tfrecord")]) == [2]

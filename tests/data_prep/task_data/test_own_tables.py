@@ -9,7 +9,7 @@ from albert_tf.records import task_table
 from data_prep.task_data import own_tables
 from data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 
-TASK = task_table.own("classification", ["bad", "good"])
+TASK = task_table.make_own("classification", ["bad", "good"])
 PLAIN = Columns(text="review", label="verdict", id="name")
 FILES = {
     "tsv": '\ufeffname\treview\tverdict\na\tA "fine lamp\tgood\n\nb\tToo\u2028dark\tbad\n',
@@ -72,7 +72,7 @@ def test_the_header_is_the_first_line_that_is_not_blank(write, name):
 
 def test_regression(write):
     path = write("dev.jsonl", '{"text": "x", "label": 4}\n{"text": "y", "label": "-2.5"}\n')
-    found = read(path, task_table.own("regression"), columns=Columns())
+    found = read(path, task_table.make_own("regression"), columns=Columns())
     assert [label for _, _, label in found] == [4.0, -2.5]
 
 
@@ -97,9 +97,13 @@ def test_multiple_choice(write, question, endings):
 @pytest.mark.parametrize(
     ("task", "choices", "message"),
     [
-        (task_table.own("multiple_choice", "ABC"), (), "names 0 columns, but .* has 3 choices"),
         (
-            task_table.own("multiple_choice", "ABC"),
+            task_table.make_own("multiple_choice", "ABC"),
+            (),
+            "names 0 columns, but .* has 3 choices",
+        ),
+        (
+            task_table.make_own("multiple_choice", "ABC"),
             ("x", "y"),
             "names 2 columns, but .* has 3 choices",
         ),
@@ -155,7 +159,9 @@ def test_a_test_file_may_lack_labels(write, split, header, label):
     assert read(path, split=split, columns=Columns()) == [("0", ("x",), label)]
 
 
-@pytest.mark.parametrize("task", [TASK, task_table.own("regression")], ids=lambda task: task.kind)
+@pytest.mark.parametrize(
+    "task", [TASK, task_table.make_own("regression")], ids=lambda task: task.kind
+)
 def test_labels_of_a_test_file_may_be_empty(write, task):
     path = write("test.csv", "text,label\nx,\ny,\n")
     assert [label for *_, label in read(path, task, "test", Columns())] == [None, None]
@@ -234,6 +240,6 @@ def test_columns_say_whether_there_are_pairs(write):
         assert len(read(path, task, columns=columns)[0][1]) == 1 + task.has_pairs
         with pytest.raises(UserError, match=f"--second_text_column: the task is {remedy}"):
             read(path, task, columns=other)
-        assert read(path, task_table.own("regression"), columns=other)
+        assert read(path, task_table.make_own("regression"), columns=other)
     choices = Columns(second_text="question", choices=("x", "y", "z"))
     assert make_task("multiple_choice", choices).has_pairs is None

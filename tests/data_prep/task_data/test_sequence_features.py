@@ -61,7 +61,7 @@ def test_pairs_are_truncated_as_if_token_by_token():
 
 
 def test_multiple_choice(write, prepare, tokenizer):
-    task = task_table.own("multiple_choice", ["A", "B", "C"])
+    task = task_table.make_own("multiple_choice", ["A", "B", "C"])
     rows = [{**QUESTION, "label": "C"}, {**QUESTION, "text": "The sea", "label": "A"}]
     folder = prepare(write(rows), task, columns=CHOICES, max_qa_length=6)
     arrays = read(folder, task, num_choices=3)
@@ -97,7 +97,7 @@ def test_more_than_a_batch_of_examples(write, prepare, tokenizer):
 
 
 def test_regression(write, prepare):
-    task = task_table.own("regression")
+    task = task_table.make_own("regression")
     path = write([{"text": "a", "label": 3.8}, {"text": "b", "label": -1}])
     folder = prepare(path, task, columns=Columns())
     labels = read(folder, task)[features.LABEL_IDS]
@@ -111,7 +111,9 @@ def test_floats_are_serialized_as_protobuf_does():
     assert record_writer.serialize(batch) == expected
 
 
-@pytest.mark.parametrize("task", [TASK, task_table.own("regression")], ids=lambda task: task.kind)
+@pytest.mark.parametrize(
+    "task", [TASK, task_table.make_own("regression")], ids=lambda task: task.kind
+)
 def test_unlabelled_files_store_0_and_say_so(write, prepare, task):
     rows = [{"text": "a", "name": "é"}, {"text": "b", "name": "ü"}]
     folder = prepare(write(rows), task, "test", columns=Columns(id="name"))

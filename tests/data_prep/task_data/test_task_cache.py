@@ -31,7 +31,7 @@ def test_manifest_and_the_line_that_is_logged(write, prepare, tokenizer, capsys)
         "max_seq_length": S,
     }
     assert found["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
-    assert manifest.num_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
+    assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
     assert found["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
     line = f"own train: 3 examples, 0 skipped rows, 1 truncated -> {folder}"
     assert capsys.readouterr().err.splitlines()[-1] == line
@@ -56,7 +56,7 @@ def test_what_is_there_is_not_made_again(write, prepare, capsys):
 
 def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenizer, tmp_path):
     path = write(ROWS)
-    other = task_table.own("classification", ["yes", "no"])
+    other = task_table.make_own("classification", ["yes", "no"])
     recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
     split = TaskSplit(task=TASK, name="train", input_file=path, source=DataSource(columns=PAIR))
     lengths = Lengths(max_seq_length=S)
@@ -105,7 +105,7 @@ def test_nothing_is_left_of_a_failure(write, prepare, tmp_path, monkeypatch):
         context.setattr(sequence_features.record_writer, "serialize", fail)
         with pytest.raises(OSError, match="disk full"):
             prepare(path)
-    assert os.listdir(tmp_path / "cache") == []
+    assert os.listdir(tmp_path) == ["rows.jsonl"]
     assert len(examples(prepare(path))) == 3
 
 
@@ -132,7 +132,7 @@ def test_a_folder_without_its_manifest_is_made_anew(write, prepare, tmp_path):
     for name in (manifest.NAME, task_dataset.EXAMPLES):
         os.remove(os.path.join(folder, name))
     assert prepare(path) == folder
-    assert manifest.num_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
+    assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
     assert len(examples(folder)) == 3
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folder)]
 
@@ -170,7 +170,7 @@ def test_a_table_of_nothing_but_a_header(prepare, tmp_path):
     ],
 )
 def test_lengths_that_make_no_sense(write, prepare, lengths, message):
-    task = task_table.own("multiple_choice", ["A", "B", "C"])
+    task = task_table.make_own("multiple_choice", ["A", "B", "C"])
     with pytest.raises(UserError, match=message):
         prepare(write([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
 
