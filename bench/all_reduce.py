@@ -28,11 +28,10 @@ import time
 from collections.abc import Callable, Sequence
 
 import keras
+import pretraining_update
 import tensorflow as tf
-import train_step
 from absl import app, flags, logging
 
-from albert_tf import config_io
 from albert_tf.pipelines import pretraining
 from albert_tf.train import devices
 from albert_tf.train_config import PretrainConfig
@@ -70,10 +69,10 @@ def measure(settings: PretrainConfig) -> dict[str, float]:
     if REDUCE_ONLY.value:
         update = make_reduce(strategy, state.weights)
     else:
-        update = train_step.make_update(settings, state=state)
+        update = pretraining_update.make_update(settings, state=state)
     update()  # the first makes connections
     seconds, cpu_seconds, before = [], [], transferred()
-    for _ in range(train_step.STEPS.value):
+    for _ in range(pretraining_update.STEPS.value):
         start, cpu_start = time.perf_counter(), time.process_time()
         update()
         seconds.append(time.perf_counter() - start)
@@ -133,7 +132,7 @@ def start(preset: str) -> list[dict[str, float]]:
 def main(_):
     logging.set_verbosity(logging.WARNING)
     if os.environ.get("TF_CONFIG"):
-        settings = config_io.load(PretrainConfig, train_step.CONFIG.value, train_step.SET.value)
+        settings = pretraining_update.read_config()
         print(json.dumps(measure(settings)))
         return
     for preset in MODEL.value:

@@ -1,6 +1,6 @@
 """Runs two benchmarks in turn and compares them: a machine that is shared changes by the minute.
 
-    python bench/in_turn.py [--rounds=3] 'python bench/train_step.py ...' \\
+    python bench/in_turn.py [--rounds=3] 'python bench/pretraining_update.py ...' \\
         'peer/bin/python bench/peer_torch.py'
 
 Each command ends its output with one line of JSON that has `seconds` and `cpu_seconds`.

@@ -1,59 +1,72 @@
-"""Times one pre-training update of Hugging Face's ALBERT, compiled by torch, on random data.
+"""Times Hugging Face's ALBERT, compiled by torch, on random data: what a user would take instead.
 
     python -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.23.0
-    peer/bin/python bench/peer_torch.py
+    peer/bin/python bench/peer_torch.py             # an update, as bench/pretraining_update.py
+    peer/bin/python bench/peer_torch.py --forward   # vectors, as bench/serve.py
 
-What a user would pick instead of this project: base, 16 x 128, 20 predictions, both heads, bfloat16
-autocast, clipping, AdamW (torch has no LAMB). Prints one line of JSON, as bench/train_step.py does.
+ALBERT-base at length 128 in bfloat16 autocast. An update has 20 predictions, both heads, clipping
+and AdamW (torch has no LAMB). Prints one line of JSON.
 """
 
+import argparse
 import json
 import resource
 import statistics
 import time
 
 import torch
-from transformers import AlbertConfig, AlbertForPreTraining
+from transformers import AlbertConfig, AlbertForPreTraining, AlbertModel
 
-SEQUENCES, LENGTH, PREDICTIONS, STEPS = 16, 128, 20, 6
-VOCABULARY = 30000
+LENGTH, PREDICTIONS, STEPS, VOCABULARY = 128, 20, 6, 30000
+CONFIG = AlbertConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=768,
+    num_attention_heads=12,
+    intermediate_size=3072,
+    hidden_act="gelu_new",
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 
 
-def make_step():
-    config = AlbertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=768,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_act="gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = torch.compile(AlbertForPreTraining(config).train())
+def make_forward(batch):
+    model = torch.compile(AlbertModel(CONFIG).eval())
+
+    def forward():
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            model(**batch)
+
+    return forward
+
+
+def make_update(batch):
+    model = torch.compile(AlbertForPreTraining(CONFIG).train())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    ids = torch.randint(5, VOCABULARY, (SEQUENCES, LENGTH))
+    ids = batch["input_ids"]
     labels = torch.full_like(ids, -100)  # not predicted
     labels[:, 1 : 1 + PREDICTIONS] = ids[:, 1 : 1 + PREDICTIONS]
-    batch = {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "labels": labels,
-        "sentence_order_label": torch.randint(0, 2, (SEQUENCES,)),
-    }
+    order = torch.randint(0, 2, (len(ids),))
 
-    def step():
+    def update():
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(**batch).loss
+            loss = model(**batch, labels=labels, sentence_order_label=order).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    return step
+    return update
 
 
 def main():
-    step = make_step()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--forward", action="store_true", help="time a forward pass")
+    parser.add_argument("--sequences", type=int, help="default: 16 of an update, 32 of a pass")
+    arguments = parser.parse_args()
+    sequences = arguments.sequences or (32 if arguments.forward else 16)
+    ids = torch.randint(5, VOCABULARY, (sequences, LENGTH))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    step = make_forward(batch) if arguments.forward else make_update(batch)
     seconds, cpu_seconds = [], []
     for _ in range(2 + STEPS):
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -61,13 +74,13 @@ def main():
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
     median = statistics.median(seconds[2:])
-    found = {
+    numbers = {
         "seconds": round(median, 4),
         "cpu_seconds": round(statistics.median(cpu_seconds[2:]), 4),
-        "sequences_per_second": round(SEQUENCES / median, 2),
+        "sequences_per_second": round(sequences / median, 2),
         "resident_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
     }
-    print(json.dumps(found))
+    print(json.dumps(numbers))
 
 
 if __name__ == "__main__":
