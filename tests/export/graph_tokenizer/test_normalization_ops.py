@@ -5,12 +5,11 @@ from vocabularies import PUBLISHED, SETTINGS
 
 from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer import normalization_ops as in_graph
+from export.graph_tokenizer import code_points, normalization_ops
 
 
 def assert_same(settings, lines):
-    clean = in_graph.make_clean(settings)
+    clean = normalization_ops.make_normalize(settings)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def traced(texts):
