@@ -214,11 +214,10 @@ def _score_answers(
     odds = None
     if task.kind == task_table.SPAN_OR_NONE:
         odds = {id_: prediction["null_odds"] for id_, prediction in predictions.items()}
-
-    question_scores = squad_metrics.score_questions(gold, texts, odds, threshold=threshold)
+    scores = squad_metrics.score_questions(gold, texts, odds, threshold=threshold).values()
 
     def make_statistic(name: str) -> Callable[[np.ndarray], float]:
-        values = 100 * np.array([getattr(score, name) for score in question_scores.values()])
+        values = 100 * np.array([getattr(score, name) for score in scores])
         return lambda rows: float(values[rows].mean())
 
     statistics = {name: (make_statistic(name), np.arange(len(gold))) for name in ("exact", "f1")}
