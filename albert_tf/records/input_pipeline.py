@@ -19,16 +19,6 @@ _CYCLE = 16
 _BLOCK = 4
 
 
-def _read_records(paths: tf.Tensor, compression: str) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(paths).interleave(
-        lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
-        cycle_length=_CYCLE,
-        block_length=_BLOCK,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-
-
 def _find_compression(paths: Sequence[str]) -> str:
     kinds = {"GZIP" if path.endswith(".gz") else "" for path in paths}
     if len(kinds) > 1:
@@ -57,7 +47,13 @@ def train_batches(
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.cast(seed, tf.int64), number])
         order = tf.random.experimental.stateless_shuffle(tf.constant(list(paths)), seed=key)
-        records = _read_records(order, compression)
+        records = tf.data.Dataset.from_tensor_slices(order).interleave(
+            lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
+            cycle_length=_CYCLE,
+            block_length=_BLOCK,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
         return records.shuffle(shuffle_buffer_size, seed=seed + number)
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)

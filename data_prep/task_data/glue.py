@@ -11,8 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from data_prep.task_data import table_files, task_source
-from data_prep.task_data.task_source import Example, TaskSplit
+from data_prep.task_data import table_files
+from data_prep.task_data.task_source import Example, TaskSplit, parse_label
 
 _FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
@@ -94,7 +94,6 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
         names = [*layout.texts, layout.id if split.is_test else layout.label]
         columns = table_files.find_columns(next(rows)[1], names, path)
     num_fields = max(columns) + 1
-    parse_label = task_source.make_parse_label(split.task)
     examples, num_skipped = [], 0
     for number, (line, fields) in enumerate(rows):
         if split.is_test:
@@ -105,6 +104,6 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
             num_skipped += 1
         else:
             *texts, text = (fields[column] for column in columns)
-            label = parse_label(text, f"{path}, line {line}")
+            label = parse_label(text, split.task, f"{path}, line {line}")
             examples.append(Example(str(number), tuple(texts), label))
     return examples, num_skipped

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records.task_table import Task
-from data_prep.task_data import table_files, task_source
-from data_prep.task_data.task_source import Example, TaskSplit
+from data_prep.task_data import table_files
+from data_prep.task_data.task_source import Example, TaskSplit, parse_label
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")
@@ -72,7 +72,6 @@ def fill_blank(question: str, option: str) -> str:
 
 def _read_file(path: str, task: Task) -> Iterator[Example]:
     level = level_from_path(path)
-    parse_label = task_source.make_parse_label(task)
     for line, passage in table_files.read_json_lines(path):
         article, questions, options, answers = _check_fields(passage, f"{path}, line {line}")
         base = os.path.basename(path)
@@ -86,7 +85,7 @@ def _read_file(path: str, task: Task) -> Iterator[Example]:
                     f"{place}: {len(choices)} options, but {task.name} has {len(task.labels)}."
                 )
             endings = (fill_blank(question, choice) for choice in choices)
-            label = parse_label(answers[i], place) if answers else None
+            label = parse_label(answers[i], task, place) if answers else None
             yield Example(f"{name}-{i}", (article, *endings), label)
 
 

@@ -1,10 +1,6 @@
-"""The files of a task's splits, as the user names them, and the examples that are read from them.
-
-`DataArguments` are flags of programs; a `TaskSplit` is what readers need of them.
-"""
+"""Describes where the splits of a task are, and the examples that are read from them."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,27 +99,17 @@ class Example(NamedTuple):
     label: Label | None
 
 
-def make_parse_label(task: Task) -> Callable[[str, str], Label]:
-    """Returns `parse(text, place in a file)` -> label of `task`.
+def parse_label(text: str, task: Task, place: str) -> Label:
+    """Returns the label that a text is, of a file at `place`.
 
-    It raises UserError for a label that is not one of the task's, or not a number.
+    Raises:
+        UserError: it is not a label of the task, or not a number.
     """
-    if task.kind == task_table.REGRESSION:
-        return _parse_number
-    # One string object for each label, not one for each row.
-    known = {label: label for label in task.labels}
-
-    def parse(text: str, place: str) -> Label:
-        if text not in known:
-            raise UserError(
-                f"{place}: {text!r} is not a label of {task.name}, which has {', '.join(known)}."
-            )
-        return known[text]
-
-    return parse
-
-
-def _parse_number(text: str, place: str) -> float:
+    if task.kind != task_table.REGRESSION:
+        if text not in task.labels:
+            labels = ", ".join(task.labels)
+            raise UserError(f"{place}: {text!r} is not a label of {task.name}, which has {labels}.")
+        return task.labels[task.labels.index(text)]  # one string for all rows
     try:
         value = float(text)
     except ValueError:

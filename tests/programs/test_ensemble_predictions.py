@@ -4,7 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
-from tiny_predictions import OWN, OWN_FOUND, OWN_GOLD, answer, choice, write, write_folder
+from tiny_tasks import (
+    OWN,
+    OWN_GOLD,
+    OWN_PREDICTIONS,
+    answer,
+    choice,
+    write_dataset,
+    write_predictions,
+)
 
 from albert_tf.records import task_table
 from albert_tf.tasks import predictions
@@ -20,9 +28,9 @@ BETTER = {
 
 @pytest.fixture
 def runs(tmp_path):
-    write(tmp_path / "run-1.json", OWN, OWN_FOUND, checkpoint="run-1/best")
-    write(tmp_path / "run-2.json", OWN, BETTER, checkpoint="run-2/best")
-    write_folder(tmp_path / "own-dev-0", OWN, OWN_GOLD)
+    write_predictions(tmp_path / "run-1.json", OWN, OWN_PREDICTIONS, checkpoint="run-1/best")
+    write_predictions(tmp_path / "run-2.json", OWN, BETTER, checkpoint="run-2/best")
+    write_dataset(tmp_path / "own-dev-0", OWN, OWN_GOLD)
     return tmp_path
 
 
@@ -61,8 +69,10 @@ def test_confidence_and_a_list_of_files(runs, run_program, capsys):
 def test_questions_are_scored_at_the_threshold_that_is_named(tmp_path, run_program, capsys):
     squad2 = task_table.get("squad2")
     gold = [{"id": "q", "answers": ["lamp"], "is_impossible": False, "labelled": True}]
-    folder = write_folder(tmp_path / "squad2-dev-0", squad2, gold)
-    path = write(tmp_path / "a.json", squad2, {"q": answer(("lamp", 1.0), null_odds=2.5)})
+    folder = write_dataset(tmp_path / "squad2-dev-0", squad2, gold)
+    path = write_predictions(
+        tmp_path / "a.json", squad2, {"q": answer(("lamp", 1.0), null_odds=2.5)}
+    )
     common = (f"--predictions={path}", f"--examples={folder}", f"--output_file={tmp_path}/b.json")
     for flags, exact in (((), 0), (("--null_threshold=2.5",), 100)):
         assert not run_program(PROGRAM, *common, *flags)
@@ -89,7 +99,7 @@ def test_without_examples_nothing_is_scored(runs, run_program, capsys):
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(arguments, message, runs, run_program):
-    write_folder(runs / "other", OWN, OWN_GOLD, split="test")
+    write_dataset(runs / "other", OWN, OWN_GOLD, split="test")
     before = sorted(os.listdir(runs))
     arguments = [argument.format(runs) for argument in arguments]
     stopped = run_program(PROGRAM, *arguments, f"--output_file={runs}/ensemble.json")

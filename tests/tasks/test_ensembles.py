@@ -1,5 +1,5 @@
 import pytest
-from tiny_predictions import OWN, answer, choice, content
+from tiny_tasks import OWN, answer, choice, content
 
 from albert_tf.errors import UserError
 from albert_tf.records import task_table

@@ -3,15 +3,15 @@ import math
 import os
 
 import pytest
-from tiny_predictions import (
+from tiny_tasks import (
     OWN,
-    OWN_FOUND,
     OWN_GOLD,
+    OWN_PREDICTIONS,
     answer,
     choice,
     content,
-    write,
-    write_folder,
+    write_dataset,
+    write_predictions,
 )
 
 from albert_tf.errors import UserError
@@ -21,7 +21,7 @@ from albert_tf.tasks import predictions
 MRPC, STS_B, RACE = task_table.get("mrpc"), task_table.get("sts-b"), task_table.get("race")
 SQUAD1, SQUAD2 = task_table.get("squad1"), task_table.get("squad2")
 FOUND = {
-    OWN: OWN_FOUND,
+    OWN: OWN_PREDICTIONS,
     MRPC: {"0": choice("1", [0.25, 0.75]), "1": choice("0", [1.0, 0.0])},
     STS_B: {"0": {"prediction": 3.25}, "1": {"prediction": -1}},
     RACE: {"high7.txt-0": choice("C", [0.1, 0.2, 0.5, 0.2])},
@@ -32,14 +32,14 @@ FOUND = {
 
 @pytest.mark.parametrize("task", FOUND, ids=lambda task: task.name)
 def test_what_is_written_is_read(task, tmp_path):
-    path = write(tmp_path / "found.json", task, FOUND[task])
+    path = write_predictions(tmp_path / "found.json", task, FOUND[task])
     assert predictions.read(path) == content(task, FOUND[task])
     assert os.listdir(tmp_path) == ["found.json"]
     assert task_table.from_header(predictions.read(path)) == task
 
 
 def test_an_ensemble_names_all_its_checkpoints(tmp_path):
-    path = write(tmp_path / "found.json", OWN, OWN_FOUND, checkpoint=("a", "b"))
+    path = write_predictions(tmp_path / "found.json", OWN, OWN_PREDICTIONS, checkpoint=("a", "b"))
     assert predictions.read(path)["checkpoint"] == ["a", "b"]
 
 
@@ -63,7 +63,7 @@ def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, found, t
     path = tmp_path / "found.json"
     message = rf"the prediction of '0' does not fit the kind {task.kind}"
     with pytest.raises(UserError, match=message):
-        write(path, task, found)
+        write_predictions(path, task, found)
     assert os.listdir(tmp_path) == []
     path.write_text(json.dumps(content(task, found)))
     with pytest.raises(UserError, match=message) as error:
@@ -105,19 +105,19 @@ def test_another_file_is_refused(text, message, tmp_path):
 
 def test_gold_is_read_in_its_order(tmp_path):
     gold = [*OWN_GOLD, {"id": "with\u2028separator", "label": None}]
-    folder = write_folder(tmp_path / "own", OWN, gold)
+    folder = write_dataset(tmp_path / "own", OWN, gold)
     assert predictions.read_gold(folder, content(OWN, {})) == gold
 
 
 def test_gold_of_another_split_is_refused(tmp_path):
-    folder = write_folder(tmp_path / "own", OWN, OWN_GOLD, split="test")
+    folder = write_dataset(tmp_path / "own", OWN, OWN_GOLD, split="test")
     with pytest.raises(UserError, match=r"own have split='test', the predictions 'dev': take"):
         predictions.read_gold(folder, content(OWN, {}))
 
 
 @pytest.mark.parametrize("lost", [1, 7, 30])
 def test_gold_that_was_cut_short_is_told_in_one_line(lost, tmp_path):
-    folder = write_folder(tmp_path / "own", OWN, OWN_GOLD[:2])
+    folder = write_dataset(tmp_path / "own", OWN, OWN_GOLD[:2])
     path = tmp_path / "own" / "examples.jsonl"
     path.write_bytes(path.read_bytes()[: -lost - 1])
     with pytest.raises(
@@ -128,7 +128,7 @@ def test_gold_that_was_cut_short_is_told_in_one_line(lost, tmp_path):
 
 
 def test_score_of_labels():
-    assert predictions.score(OWN, OWN_GOLD, OWN_FOUND) == {"accuracy": pytest.approx(1 / 3)}
+    assert predictions.score(OWN, OWN_GOLD, OWN_PREDICTIONS) == {"accuracy": pytest.approx(1 / 3)}
 
 
 def test_score_of_two_metrics():
@@ -201,13 +201,13 @@ def test_score_of_answers_or_none_takes_the_odds():
 @pytest.mark.parametrize(
     ("gold", "found", "message"),
     [
-        ([], OWN_FOUND, "there is no example to score: the set is empty"),
-        (OWN_GOLD + OWN_GOLD[1:2], OWN_FOUND, "the example 'größe/2' is there twice"),
-        (OWN_GOLD[:2], OWN_FOUND, r"the predictions: 1 of unknown examples \('x'\)"),
-        (OWN_GOLD, {"0": OWN_FOUND["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
+        ([], OWN_PREDICTIONS, "there is no example to score: the set is empty"),
+        (OWN_GOLD + OWN_GOLD[1:2], OWN_PREDICTIONS, "the example 'größe/2' is there twice"),
+        (OWN_GOLD[:2], OWN_PREDICTIONS, r"the predictions: 1 of unknown examples \('x'\)"),
+        (OWN_GOLD, {"0": OWN_PREDICTIONS["0"]}, r"the predictions: 2 missing \('größe/2'\)"),
         (
             [*OWN_GOLD[:2], {"id": "x", "label": None}],
-            OWN_FOUND,
+            OWN_PREDICTIONS,
             "the example 'x' has no label: predict this split, do not score it",
         ),
     ],

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tiny_predictions import OWN, OWN_FOUND, answer, choice, content, write
+from tiny_tasks import OWN, OWN_PREDICTIONS, answer, choice, content, write_predictions
 
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
@@ -179,7 +179,7 @@ def race(*ids):
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ({"a.json": content(OWN, OWN_FOUND)}, "a.json: no leaderboard takes 'own'"),
+        ({"a.json": content(OWN, OWN_PREDICTIONS)}, "a.json: no leaderboard takes 'own'"),
         (
             {"a.json": content(WNLI, wnli(145), split="test")},
             "a.json has 145 predictions, not one for each of the 146 rows of the test file of wnli",
@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_written(contents, message, tmp
 
 def test_the_program(tmp_path, run_program, capsys):
     found = {"high1.txt-0": choice("B", [0.1, 0.7, 0.1, 0.1])}
-    path = write(tmp_path / "race.json", RACE, found, split="test")
+    path = write_predictions(tmp_path / "race.json", RACE, found, split="test")
     made = tmp_path / "made"
     assert not run_program(PROGRAM, f"--predictions={path}", f"--output_dir={made}")
     assert capsys.readouterr().out.splitlines() == [
@@ -231,7 +231,7 @@ def test_the_program(tmp_path, run_program, capsys):
 
 
 def test_the_program_tells_a_mistake_in_one_line(tmp_path, run_program):
-    path = write(tmp_path / "own.json", OWN, OWN_FOUND)
+    path = write_predictions(tmp_path / "own.json", OWN, OWN_PREDICTIONS)
     stopped = run_program(PROGRAM, f"--predictions={path}", f"--output_dir={tmp_path}/made")
     assert stopped.startswith(f"make_submission: {path}: no leaderboard takes 'own'")
     assert "\n" not in stopped

@@ -4,17 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-import tiny_records
-import tiny_tables
-from tiny_tables import CHOICES, LONG, QUESTION, ROWS, TASK, S, examples, read
+from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
 from albert_tf.records import features, manifest, task_table
 from data_prep.pretraining_data import record_writer
 from data_prep.task_data import sequence_features
 from data_prep.task_data.task_source import Columns
-
-vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
-write, prepare = tiny_tables.write, tiny_tables.prepare
 
 
 def rows_of(tokenizer, *texts):
@@ -33,8 +28,8 @@ def assert_row(arrays, row, expected):
         assert found.tolist() == values + [0] * (len(found) - len(values)), name
 
 
-def test_pairs(write, prepare, tokenizer):
-    arrays = read(prepare(write(ROWS)))
+def test_pairs(write_rows, prepare, tokenizer):
+    arrays = read_records(prepare(write_rows(ROWS)))
     first, second = tokenizer.encode("The lamp"), tokenizer.encode("a rock")
     assert_row(arrays, 0, rows_of(tokenizer, first, second))
     second = tokenizer.encode("the sea")
@@ -44,9 +39,9 @@ def test_pairs(write, prepare, tokenizer):
     assert arrays[features.LABEL_IDS].tolist() == [[1], [0], [1]]
 
 
-def test_single_texts(write, prepare, tokenizer):
-    folder = prepare(write(ROWS), columns=Columns())
-    arrays = read(folder)
+def test_single_texts(write_rows, prepare, tokenizer):
+    folder = prepare(write_rows(ROWS), columns=Columns())
+    arrays = read_records(folder)
     assert_row(arrays, 0, rows_of(tokenizer, tokenizer.encode("The lamp")))
     assert_row(arrays, 1, rows_of(tokenizer, tokenizer.encode(LONG)[: S - 2]))
     assert manifest.read(folder)["statistics"]["truncated"] == 1
@@ -60,11 +55,11 @@ def test_pairs_are_truncated_as_if_token_by_token():
         assert sequence_features.truncate_pair(first, second, room) == tuple(expected)
 
 
-def test_multiple_choice(write, prepare, tokenizer):
+def test_multiple_choice(write_rows, prepare, tokenizer):
     task = task_table.make_own("multiple_choice", ["A", "B", "C"])
     rows = [{**QUESTION, "label": "C"}, {**QUESTION, "text": "The sea", "label": "A"}]
-    folder = prepare(write(rows), task, columns=CHOICES, max_qa_length=6)
-    arrays = read(folder, task, num_choices=3)
+    folder = prepare(write_rows(rows), task, columns=CHOICES, max_qa_length=6)
+    arrays = read_records(folder, task, num_choices=3)
     assert arrays[features.LABEL_IDS].tolist() == [[2], [0]]
     del arrays[features.LABEL_IDS]
     arrays = {name: value.reshape(2, 3, S) for name, value in arrays.items()}
@@ -82,13 +77,13 @@ def test_multiple_choice(write, prepare, tokenizer):
     }
 
 
-def test_more_than_a_batch_of_examples(write, prepare, tokenizer):
+def test_more_than_a_batch_of_examples(write_rows, prepare, tokenizer):
     words = ["the", "keeper", "lamp", "rock", "bay"]
     rows = [
         {"text": words[i % 5], "second": words[i % 3], "label": ["no", "yes"][i % 2]}
         for i in range(600)
     ]
-    arrays = read(prepare(write(rows)))
+    arrays = read_records(prepare(write_rows(rows)))
     assert len(arrays[features.LABEL_IDS]) == 600
     for i in (0, 255, 256, 599):
         texts = (tokenizer.encode(words[i % 5]), tokenizer.encode(words[i % 3]))
@@ -96,13 +91,13 @@ def test_more_than_a_batch_of_examples(write, prepare, tokenizer):
         assert arrays[features.LABEL_IDS][i] == i % 2
 
 
-def test_regression(write, prepare):
+def test_regression(write_rows, prepare):
     task = task_table.make_own("regression")
-    path = write([{"text": "a", "label": 3.8}, {"text": "b", "label": -1}])
+    path = write_rows([{"text": "a", "label": 3.8}, {"text": "b", "label": -1}])
     folder = prepare(path, task, columns=Columns())
-    labels = read(folder, task)[features.LABEL_IDS]
+    labels = read_records(folder, task)[features.LABEL_IDS]
     np.testing.assert_array_equal(labels, np.array([[3.8], [-1]], np.float32))
-    assert examples(folder) == [{"id": "0", "label": 3.8}, {"id": "1", "label": -1.0}]
+    assert read_examples(folder) == [{"id": "0", "label": 3.8}, {"id": "1", "label": -1.0}]
 
 
 def test_floats_are_serialized_as_protobuf_does():
@@ -114,8 +109,8 @@ def test_floats_are_serialized_as_protobuf_does():
 @pytest.mark.parametrize(
     "task", [TASK, task_table.make_own("regression")], ids=lambda task: task.kind
 )
-def test_unlabelled_files_store_0_and_say_so(write, prepare, task):
+def test_unlabelled_files_store_0_and_say_so(write_rows, prepare, task):
     rows = [{"text": "a", "name": "é"}, {"text": "b", "name": "ü"}]
-    folder = prepare(write(rows), task, "test", columns=Columns(id="name"))
-    assert read(folder, task)[features.LABEL_IDS].tolist() == [[0], [0]]
-    assert examples(folder) == [{"id": "é", "label": None}, {"id": "ü", "label": None}]
+    folder = prepare(write_rows(rows), task, "test", columns=Columns(id="name"))
+    assert read_records(folder, task)[features.LABEL_IDS].tolist() == [[0], [0]]
+    assert read_examples(folder) == [{"id": "é", "label": None}, {"id": "ü", "label": None}]

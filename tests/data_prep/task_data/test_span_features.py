@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tiny_questions
 import tiny_records
-from tiny_questions import CONTEXT, question
+import tiny_task_data
+from tiny_task_data import CONTEXT, question
 
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import Lengths
@@ -12,7 +12,7 @@ from data_prep.task_data import span_features
 from data_prep.task_data.span_features import Tokens
 
 vocabulary_dir = tiny_records.vocabulary_dir
-write = tiny_questions.write
+write = tiny_task_data.write_questions
 
 
 def test_windows_of_a_long_context(write):

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-import tiny_questions
 import tiny_records
-from tiny_questions import CONTEXT, question
+import tiny_task_data
+from tiny_task_data import CONTEXT, question
 
 from albert_tf.errors import UserError
 from albert_tf.tasks import span_decoding, squad_metrics
@@ -17,7 +17,7 @@ from data_prep.task_data import squad
 from data_prep.task_data.span_features import Answer, Question
 
 vocabulary_dir = tiny_records.vocabulary_dir
-write = tiny_questions.write
+write = tiny_task_data.write_questions
 
 SATURDAY = {"text": "a mat", "answer_start": 16}
 

@@ -6,9 +6,7 @@ import os
 import shutil
 
 import pytest
-import tiny_records
-import tiny_tables
-from tiny_tables import CHOICES, PAIR, QUESTION, ROWS, TASK, S, examples
+from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
 
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table
@@ -16,12 +14,9 @@ from albert_tf.train_config import Lengths
 from data_prep.task_data import sequence_features, task_cache
 from data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 
-vocabulary_dir, tokenizer = tiny_records.vocabulary_dir, tiny_tables.tokenizer
-write, prepare = tiny_tables.write, tiny_tables.prepare
 
-
-def test_manifest_and_the_line_that_is_logged(write, prepare, tokenizer, capsys):
-    folder = prepare(write(ROWS))
+def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, capsys):
+    folder = prepare(write_rows(ROWS))
     found = manifest.read(folder)
     assert found["settings"] == {
         "task": "own",
@@ -37,15 +32,15 @@ def test_manifest_and_the_line_that_is_logged(write, prepare, tokenizer, capsys)
     assert capsys.readouterr().err.splitlines()[-1] == line
 
 
-def test_manifests_of_own_tasks_say_whether_there_are_pairs(write, prepare):
+def test_manifests_of_own_tasks_say_whether_there_are_pairs(write_rows, prepare):
     task = dataclasses.replace(TASK, has_pairs=True)
-    folder = prepare(write(ROWS), task)
+    folder = prepare(write_rows(ROWS), task)
     assert manifest.read(folder)["settings"]["has_pairs"] is True
-    assert prepare(write(ROWS)) == folder  # one of before it was known
+    assert prepare(write_rows(ROWS)) == folder  # one of before it was known
 
 
-def test_what_is_there_is_not_made_again(write, prepare, capsys):
-    path = write(ROWS)
+def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
+    path = write_rows(ROWS)
     folder = prepare(path)
     time = os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns
     capsys.readouterr()
@@ -54,8 +49,8 @@ def test_what_is_there_is_not_made_again(write, prepare, capsys):
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
 
 
-def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenizer, tmp_path):
-    path = write(ROWS)
+def test_the_name_depends_on_all_that_records_depend_on(write_rows, prepare, tokenizer, tmp_path):
+    path = write_rows(ROWS)
     other = task_table.make_own("classification", ["yes", "no"])
     recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
     split = TaskSplit(task=TASK, name="train", input_file=path, source=DataSource(columns=PAIR))
@@ -66,18 +61,20 @@ def test_the_name_depends_on_all_that_records_depend_on(write, prepare, tokenize
         prepare(path, split="dev"),
         prepare(path, columns=Columns()),
         prepare(path, max_seq_length=S + 1),
-        prepare(write(ROWS[:2], "other.jsonl")),
+        prepare(write_rows(ROWS[:2], "other.jsonl")),
         task_cache.prepare(split, recased, str(tmp_path / "cache"), lengths),
     ]
     assert len(set(folders)) == len(folders)
     # A length of another kind of task changes nothing.
     assert prepare(path, doc_stride=7, max_qa_length=3) == folders[0]
-    write(ROWS[1:])
+    write_rows(ROWS[1:])
     assert prepare(path) not in folders
 
 
-def test_the_name_does_not_depend_on_how_the_path_is_written(write, prepare, tmp_path, monkeypatch):
-    folder = prepare(write(ROWS))
+def test_the_name_does_not_depend_on_how_the_path_is_written(
+    write_rows, prepare, tmp_path, monkeypatch
+):
+    folder = prepare(write_rows(ROWS))
     monkeypatch.chdir(tmp_path)
     assert prepare("rows.jsonl") == folder
     (tmp_path / "elsewhere").mkdir()
@@ -96,23 +93,23 @@ def test_the_name_depends_on_the_level_of_race(prepare, tmp_path, monkeypatch):
     assert prepare("1.txt", race, "test", max_qa_length=5) == folder
 
 
-def test_nothing_is_left_of_a_failure(write, prepare, tmp_path, monkeypatch):
+def test_nothing_is_left_of_a_failure(write_rows, prepare, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    path = write(ROWS)
+    path = write_rows(ROWS)
     with monkeypatch.context() as context:
         context.setattr(sequence_features.record_writer, "serialize", fail)
         with pytest.raises(OSError, match="disk full"):
             prepare(path)
     assert os.listdir(tmp_path) == ["rows.jsonl"]
-    assert len(examples(prepare(path))) == 3
+    assert len(read_examples(prepare(path))) == 3
 
 
 def test_a_folder_that_another_program_finished_meanwhile_is_kept(
-    write, prepare, tmp_path, monkeypatch
+    write_rows, prepare, tmp_path, monkeypatch
 ):
-    path, write_records, folders = write(ROWS), sequence_features.write, []
+    path, write_records, folders = write_rows(ROWS), sequence_features.write, []
 
     def write_slowly(*arguments, **options):
         if not folders:
@@ -123,17 +120,17 @@ def test_a_folder_that_another_program_finished_meanwhile_is_kept(
     monkeypatch.setattr(sequence_features, "write", write_slowly)
     assert prepare(path) == folders[1]
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folders[1])]
-    assert len(examples(folders[1])) == 3
+    assert len(read_examples(folders[1])) == 3
 
 
-def test_a_folder_without_its_manifest_is_made_anew(write, prepare, tmp_path):
-    path = write(ROWS)
+def test_a_folder_without_its_manifest_is_made_anew(write_rows, prepare, tmp_path):
+    path = write_rows(ROWS)
     folder = prepare(path)
     for name in (manifest.NAME, task_dataset.EXAMPLES):
         os.remove(os.path.join(folder, name))
     assert prepare(path) == folder
     assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
-    assert len(examples(folder)) == 3
+    assert len(read_examples(folder)) == 3
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folder)]
 
 
@@ -149,9 +146,9 @@ def test_a_folder_without_its_manifest_is_made_anew(write, prepare, tmp_path):
         ([{"text": "a"}], {}, "no column 'label'"),
     ],
 )
-def test_bad_input_leaves_nothing(write, prepare, tmp_path, rows, changes, message):
+def test_bad_input_leaves_nothing(write_rows, prepare, tmp_path, rows, changes, message):
     with pytest.raises(UserError, match=message):
-        prepare(write(rows), columns=Columns(**changes))
+        prepare(write_rows(rows), columns=Columns(**changes))
     assert not (tmp_path / "cache").exists()
 
 
@@ -169,10 +166,10 @@ def test_a_table_of_nothing_but_a_header(prepare, tmp_path):
         ({"max_qa_length": S - 3}, "max_qa_length=10 leaves no room for the passage"),
     ],
 )
-def test_lengths_that_make_no_sense(write, prepare, lengths, message):
+def test_lengths_that_make_no_sense(write_rows, prepare, lengths, message):
     task = task_table.make_own("multiple_choice", ["A", "B", "C"])
     with pytest.raises(UserError, match=message):
-        prepare(write([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
+        prepare(write_rows([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
 
 
 def test_sources_that_make_no_sense(tmp_path, tokenizer):
