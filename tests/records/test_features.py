@@ -1,10 +1,12 @@
+"""Tests the names, shapes and types of features against the published ones."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.records import features
 
-# The published format's keys, and what is stored under each: S 7, P 5.
+# {key of the published format: (length, type)}: S 7, P 5.
 PUBLISHED = {
     "input_ids": ([7], tf.int64),
     "input_mask": ([7], tf.int64),
@@ -19,12 +21,12 @@ PUBLISHED = {
 
 def values(seed):
     rng = np.random.default_rng(seed)
-    found = {
+    integers = {
         name: rng.integers(0, 30000, shape)
         for name, (shape, dtype) in PUBLISHED.items()
         if dtype == tf.int64
     }
-    return {**found, "masked_lm_weights": [1.0, 1.0, 1.0, 0.0, 0.0]}
+    return {**integers, "masked_lm_weights": [1.0, 1.0, 1.0, 0.0, 0.0]}
 
 
 def test_keys_shapes_and_types_are_the_published_ones():

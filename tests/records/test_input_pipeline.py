@@ -1,4 +1,4 @@
-"""The order of the data depends on nothing but the seed, and every record is used."""
+"""Tests that the order of the data depends on the seed only, and that every record is used."""
 
 import collections
 
@@ -88,7 +88,7 @@ def test_each_worker_parses_its_own_rows(paths):
 
 
 @pytest.mark.parametrize("limit", [0, 10])
-def test_evaluation_has_every_record_once_and_says_what_is_a_copy(paths, limit):
+def test_evaluation_has_every_record_once_and_marks_copies(paths, limit):
     batches = list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=limit))
     assert all(raw.shape == [5] for raw, _ in batches)
     real = [r for raw, is_real in batches for r, i in zip(raw.numpy(), is_real, strict=True) if i]
@@ -108,7 +108,7 @@ def test_gzip_is_known_by_its_name(tmp_path, paths):
         input_pipeline.eval_batches([packed, paths[0]], batch_size=7, max_examples=0)
 
 
-def test_mistakes_are_named(paths, tmp_path):
+def test_empty_files_are_refused(paths, tmp_path):
     tiny_run.write_records(str(tmp_path), {"a": 0}, vocabulary_sha256="x")
     with pytest.raises(UserError, match="are empty"):
         first([f"{tmp_path}/a"], 1)

@@ -1,3 +1,5 @@
+"""Tests that manifests are written, read and compared."""
+
 import json
 import os
 
@@ -24,7 +26,7 @@ def in_folder(folder, *names):
     return [os.path.join(folder, name) for name in names]
 
 
-def test_what_is_written_is_read(folder):
+def test_a_manifest_is_read_as_it_was_written(folder):
     assert manifest.read(folder) == {"format": 1, **CONTENT}
     assert os.listdir(folder) == ["manifest.json"]
 
@@ -53,7 +55,7 @@ def test_a_file_that_is_not_listed_is_refused(folder):
         manifest.count_examples([*in_folder(folder, "train-0.tfrecord"), stray])
 
 
-def test_no_manifest_is_data_that_are_not_finished(tmp_path):
+def test_a_missing_manifest_means_unfinished_data(tmp_path):
     with pytest.raises(UserError, match=r"finished\?\): there is no file '.*/manifest\.json'"):
         manifest.read(str(tmp_path))
 
@@ -65,13 +67,13 @@ def test_another_format_is_refused(tmp_path, version):
         manifest.read(str(tmp_path))
 
 
-def test_a_spoilt_manifest_is_named(tmp_path):
+def test_a_damaged_manifest_is_named(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": 1')
     with pytest.raises(UserError, match=r"manifest\.json' is not JSON"):
         manifest.read(str(tmp_path))
 
 
-def test_what_agrees_passes(folder):
+def test_settings_that_agree_pass(folder):
     expected = {**CONTENT["settings"], "vocab_size": 11}
     assert manifest.check(folder, manifest.read(folder), expected) is None
     assert manifest.check(folder, manifest.read(folder), {"max_seq_length": 7}) is None
@@ -86,7 +88,7 @@ def test_what_agrees_passes(folder):
         ("favorite", 1, None),
     ],
 )
-def test_what_disagrees_is_named_with_both_values_and_a_remedy(folder, field, value, stored):
+def test_settings_that_disagree_are_named_with_a_remedy(folder, field, value, stored):
     with pytest.raises(UserError) as error:
         manifest.check(folder, manifest.read(folder), {"max_predictions_per_seq": 5, field: value})
     assert str(error.value) == (

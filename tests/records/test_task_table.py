@@ -1,4 +1,4 @@
-"""The table of tasks and the user's own."""
+"""Tests the table of tasks and the user's own tasks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from albert_tf.records import task_table
 GLUE = {"cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli"}
 
 
-def test_the_nine_of_glue_and_the_others_are_there():
+def test_all_published_tasks_are_in_the_table():
     assert set(task_table.TASKS) == GLUE | {"ax", "squad1", "squad2", "race"}
     assert all(task_table.get(name).name == name for name in task_table.TASKS)
 
@@ -37,7 +37,7 @@ def test_only_classification_and_choice_have_labels():
         )
 
 
-def test_an_unknown_task_is_answered_with_the_known_ones():
+def test_an_unknown_task_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match=r"no task 'mnli-mm'.*mnli.*race"):
         task_table.get("mnli-mm")
 
@@ -64,13 +64,13 @@ def test_labels_that_do_not_fit_the_kind_are_refused(kind, labels, message):
         task_table.make_own(kind, labels)
 
 
-def test_glue_says_which_tasks_are_of_pairs():
+def test_tasks_of_one_text_are_cola_and_sst2():
     single = {name for name in GLUE | {"ax"} if not task_table.get(name).has_pairs}
     assert single == {"cola", "sst-2"}
     assert all(task_table.get(name).has_pairs is None for name in ("squad1", "squad2", "race"))
 
 
-def test_pairs_make_no_other_task():
+def test_tasks_are_compared_without_has_pairs():
     one, two = (task_table.make_own("regression", has_pairs=pairs) for pairs in (True, None))
     assert (one.has_pairs, two.has_pairs) == (True, None)
     assert one == two

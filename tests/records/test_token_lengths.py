@@ -1,4 +1,4 @@
-"""Lengths that fit together, and those that do not."""
+"""Tests which lengths each kind of task uses, and which fit together."""
 
 import pytest
 

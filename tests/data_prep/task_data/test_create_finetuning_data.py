@@ -1,44 +1,29 @@
 """bin/create_finetuning_data: from flags to task datasets, for every family of tasks."""
 
 import json
-import runpy
-import sys
 
 import pytest
 import tiny_records
-from absl import app, flags
 
 from albert_tf.records import manifest, task_dataset
-
-vocabulary_dir = tiny_records.vocabulary_dir
 
 PROGRAM = str(tiny_records.TESTS.parent / "bin" / "create_finetuning_data")
 
 
 @pytest.fixture
-def run(vocabulary_dir, tmp_path, monkeypatch, capsys):
-    """Runs the program here; returns the folders it made by (task, split), or its error."""
-    app.define_help_flags()  # once a process: these stay
-    before = set(flags.FLAGS)
+def run(run_program, vocabulary_dir, tmp_path):
+    """Runs the program; returns the folders in its cache by (task, split), or its error."""
     cache = tmp_path / "cache"
 
     def run(*arguments):
-        common = (f"--vocabulary={vocabulary_dir}", f"--cache_dir={cache}")
-        monkeypatch.setattr(sys, "argv", [PROGRAM, *common, *arguments])
-        try:
-            with pytest.raises(SystemExit) as stop:
-                runpy.run_path(PROGRAM, run_name="__main__")
-        finally:
-            for name in set(flags.FLAGS) - before:
-                delattr(flags.FLAGS, name)
-            flags.FLAGS.unparse_flags()
-        if stop.value.code:
-            return stop.value.code
-        found = {}
+        directories = (f"--vocabulary={vocabulary_dir}", f"--cache_dir={cache}")
+        if error := run_program(PROGRAM, *directories, *arguments):
+            return error
+        folders = {}
         for folder in cache.iterdir():
             settings = manifest.read(str(folder))["settings"]
-            found[settings["task"], settings["split"]] = folder
-        return found
+            folders[settings["task"], settings["split"]] = folder
+        return folders
 
     return run
 
@@ -62,13 +47,13 @@ def sentiment(tmp_path):
 
 
 def test_glue(run, sentiment):
-    found = run("--task=sst-2", sentiment, "--split=train,dev,test", "--set=max_seq_length=9")
-    assert {key: labels(folder) for key, folder in found.items()} == {
+    folders = run("--task=sst-2", sentiment, "--split=train,dev,test", "--set=max_seq_length=9")
+    assert {key: labels(folder) for key, folder in folders.items()} == {
         ("sst-2", "train"): ["1", "0"],
         ("sst-2", "dev"): ["0"],
         ("sst-2", "test"): [None],
     }
-    for folder in found.values():
+    for folder in folders.values():
         assert manifest.read(str(folder))["settings"]["max_seq_length"] == 9
 
 
@@ -81,11 +66,11 @@ def test_race(run, tmp_path):
         "answers": ["A"],
     }
     write(tmp_path / "dev" / "middle" / "1.txt", json.dumps(passage))
-    found = run(
+    folders = run(
         *("--task=race", f"--data_dir={tmp_path}", "--split=dev", "--race_level=middle"),
         *("--set=max_seq_length=20", "--set=max_qa_length=8"),
     )
-    assert labels(found["race", "dev"]) == ["A"]
+    assert labels(folders["race", "dev"]) == ["A"]
 
 
 def squad_file(answers):
@@ -100,9 +85,9 @@ def test_squad(run, tmp_path, task, name):
     write(tmp_path / f"{name}.json", content)
     lengths = ("--set=max_seq_length=31", "--set=doc_stride=5", "--set=max_query_length=7")
     [folder] = run(f"--task={task}", f"--data_dir={tmp_path}", "--split=dev", *lengths).values()
-    found = manifest.read(str(folder))
-    assert found["settings"]["max_query_length"] == 7
-    assert found["files"] == {task_dataset.RECORDS: 1}
+    contents = manifest.read(str(folder))
+    assert contents["settings"]["max_query_length"] == 7
+    assert contents["files"] == {task_dataset.RECORDS: 1}
     assert json.loads((folder / task_dataset.EXAMPLES).read_text())["answers"] == ["keeper"]
     assert (folder / "windows.npz").exists()
 
@@ -110,48 +95,48 @@ def test_squad(run, tmp_path, task, name):
 def test_own(run, tmp_path):
     write(tmp_path / "train.csv", "review,stars\nbright,5\ndull,1\n")
     write(tmp_path / "dev.csv", "review,stars\nsalt,1\n")
-    found = run(
+    folders = run(
         *("--task=own", "--text_column=review", "--label_column=stars"),
         *(f"--data_dir={tmp_path}", "--set=max_seq_length=9"),
     )
-    assert manifest.read(str(found["own", "dev"]))["settings"]["labels"] == ["1", "5"]
-    assert labels(found["own", "train"]) == ["5", "1"]
-    assert labels(found["own", "dev"]) == ["1"]
+    assert manifest.read(str(folders["own", "dev"]))["settings"]["labels"] == ["1", "5"]
+    assert labels(folders["own", "train"]) == ["5", "1"]
+    assert labels(folders["own", "dev"]) == ["1"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "length"),
     [((), 512), (("--recipe=none",), 128), (("--recipe=v1", "--set=max_seq_length=9"), 9)],
 )
-def test_lengths_are_those_of_the_run_that_will_read(run, sentiment, arguments, length):
+def test_lengths_are_those_of_the_recipe(run, sentiment, arguments, length):
     [folder] = run("--task=sst-2", sentiment, "--split=dev", *arguments).values()
     assert manifest.read(str(folder))["settings"]["max_seq_length"] == length
 
 
-def test_a_run_finds_what_was_prepared(
+def test_a_run_finds_the_datasets_of_the_program(
     run, run_program, vocabulary_dir, sentiment, tmp_path, capsys
 ):
-    found = run("--task=sst-2", sentiment)
+    folders = run("--task=sst-2", sentiment)
     capsys.readouterr()
-    stopped = run_program(
+    error = run_program(
         tiny_records.TESTS.parent / "bin" / "run_finetuning",
         *("--task=sst-2", sentiment, f"--cache_dir={tmp_path}/cache", f"--workdir={tmp_path}/run"),
         f"--vocabulary={vocabulary_dir}",
     )
-    assert "the records have vocab_size=211, the config has 30000" in stopped  # so it read them
+    assert "the records have vocab_size=211, the config has 30000" in error  # so it read them
     assert capsys.readouterr().err.splitlines()[:2] == [
-        f"sst-2 {split}: {found['sst-2', split]} is there already." for split in ("train", "dev")
+        f"sst-2 {split}: {folders['sst-2', split]} is there already." for split in ("train", "dev")
     ]
 
 
 def test_own_from_one_file(run, tmp_path):
     write(tmp_path / "mine.tsv", "text\tlabel\nbright\tgood\ndull\tbad\n")
     file = f"--input_file={tmp_path / 'mine.tsv'}"
-    found = run("--task=own", file, "--split=train")
-    assert manifest.read(str(found["own", "train"]))["settings"]["labels"] == ["bad", "good"]
+    folders = run("--task=own", file, "--split=train")
+    assert manifest.read(str(folders["own", "train"]))["settings"]["labels"] == ["bad", "good"]
     assert "give --labels" in run("--task=own", file, "--split=dev")
-    found = run("--task=own", file, "--split=dev", "--labels=good,bad")
-    assert manifest.read(str(found["own", "dev"]))["settings"]["labels"] == ["good", "bad"]
+    folders = run("--task=own", file, "--split=dev", "--labels=good,bad")
+    assert manifest.read(str(folders["own", "dev"]))["settings"]["labels"] == ["good", "bad"]
 
 
 @pytest.mark.parametrize(

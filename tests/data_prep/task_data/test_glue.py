@@ -1,4 +1,4 @@
-"""The readers of GLUE: every task's own columns, and the ways of the official files."""
+"""Tests the reader of GLUE: the columns of every task and the quirks of the official files."""
 
 import pytest
 
@@ -203,19 +203,19 @@ def test_a_score_is_a_number(tmp_path, score):
         read(tmp_path, "sts-b", "train")
 
 
-def test_a_missing_column_is_named_with_those_that_are_there(tmp_path):
+def test_a_missing_column_is_named_with_the_others(tmp_path):
     write(tmp_path, "rte", "train", "index\tpremise\tsentence2\tlabel", "0\ta\tb\tentailment")
     with pytest.raises(UserError, match=r"no column 'sentence1'. It has index, premise"):
         read(tmp_path, "rte", "train")
 
 
-def test_an_empty_file_is_told(tmp_path):
+def test_an_empty_file_is_refused(tmp_path):
     write(tmp_path, "rte", "train")
     with pytest.raises(UserError, match=r"train.tsv is empty"):
         read(tmp_path, "rte", "train")
 
 
-def test_bytes_that_are_not_utf8_are_told_with_their_line(tmp_path):
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     root = write(tmp_path, "sst-2", "dev", "sentence\tlabel", "bright\t1")
     path = root / "SST-2" / "dev.tsv"
     path.write_bytes(path.read_bytes() + b"caf\xe9\t1\n")
@@ -223,7 +223,7 @@ def test_bytes_that_are_not_utf8_are_told_with_their_line(tmp_path):
         read(tmp_path, "sst-2", "dev")
 
 
-def test_a_split_or_a_file_that_is_not_there(tmp_path):
+def test_an_unknown_split_or_missing_file_is_named(tmp_path):
     with pytest.raises(
         UserError, match=r"rte has no split 'dev_mismatched'. It has train, dev, test"
     ):

@@ -1,4 +1,4 @@
-"""A task of the user's from tsv, csv and JSON lines, by the names of columns."""
+"""Tests the reader of users' own tables in tsv, csv and JSON lines."""
 
 import json
 
@@ -41,14 +41,14 @@ def make_task(kind, columns, *, labels=(), train_file=None):
 
 
 @pytest.mark.parametrize("suffix", FILES)
-def test_every_format_says_the_same(write, suffix):
+def test_every_format_has_the_same_examples(write, suffix):
     assert read(write(f"train.{suffix}", FILES[suffix])) == EXAMPLES
 
 
 def test_a_text_of_csv_may_have_several_lines(write):
     path = write("dev.csv", 'text,label\n"one,\ntwo",good\nthree,bad\n')
-    found = read(path, columns=Columns())
-    assert found == [("0", ("one,\ntwo",), "good"), ("1", ("three",), "bad")]
+    examples = read(path, columns=Columns())
+    assert examples == [("0", ("one,\ntwo",), "good"), ("1", ("three",), "bad")]
 
 
 def test_a_pair(write):
@@ -72,8 +72,8 @@ def test_the_header_is_the_first_line_that_is_not_blank(write, name):
 
 def test_regression(write):
     path = write("dev.jsonl", '{"text": "x", "label": 4}\n{"text": "y", "label": "-2.5"}\n')
-    found = read(path, task_table.make_own("regression"), columns=Columns())
-    assert [label for _, _, label in found] == [4.0, -2.5]
+    examples = read(path, task_table.make_own("regression"), columns=Columns())
+    assert [label for _, _, label in examples] == [4.0, -2.5]
 
 
 CHOICE = "text,question,x,y,z,label\nFog rose.,It was _ then.,wet,dry,hot,A\n"
@@ -110,7 +110,7 @@ def test_multiple_choice(write, question, endings):
         (TASK, ("x", "y"), "names 2 columns, but the task, which is classification, has 0 choices"),
     ],
 )
-def test_choices_are_those_of_the_task(write, task, choices, message):
+def test_choices_must_be_those_of_the_task(write, task, choices, message):
     with pytest.raises(UserError, match=f"--choice_columns {message}"):
         read(write("test.csv", CHOICE), task, "test", Columns(choices=choices))
 
@@ -121,7 +121,7 @@ def test_labels_are_those_of_train(write):
     assert task.labels == ("bad", "good")
 
 
-def test_labels_that_are_found_are_said(write, capsys):
+def test_labels_of_a_file_are_logged(write, capsys):
     path = write("train.csv", "text,label\nx,no\ny,yes\nz,yse\nx,yes\n")
     make_task("classification", Columns(), train_file=path)
     assert capsys.readouterr().err == f"3 labels in {path}: no, yes, yse\n"
@@ -129,7 +129,7 @@ def test_labels_that_are_found_are_said(write, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_so_many_labels_that_the_column_may_be_wrong(write):
+def test_too_many_labels_are_refused(write):
     most, many = (
         write(f"{number}.csv", "text,label\n" + "".join(f"x,a{i}\n" for i in range(number)))
         for number in (100, 101)
@@ -139,7 +139,7 @@ def test_so_many_labels_that_the_column_may_be_wrong(write):
         make_task("classification", Columns(), train_file=many)
 
 
-def test_labels_that_are_numbers_are_in_their_order(write):
+def test_labels_that_are_numbers_are_in_numerical_order(write):
     rows = "".join(json.dumps({"text": "x", "label": n}) + "\n" for n in (10, 2, 1, 10))
     task = make_task("classification", Columns(), train_file=write("train.jsonl", rows))
     assert task.labels == ("1", "2", "10")
@@ -213,12 +213,12 @@ def test_bad_input_is_one_line_with_its_place(write, name, content, message):
         ("multiple_choice", Columns(choices=("a", "b")), ["1", "2", "3"], "3 labels for 2 choices"),
     ],
 )
-def test_a_task_that_makes_no_sense(kind, columns, labels, message):
+def test_arguments_that_disagree_are_refused(kind, columns, labels, message):
     with pytest.raises(UserError, match=message):
         make_task(kind, columns, labels=labels)
 
 
-def test_find(write, tmp_path):
+def test_a_split_is_one_file(write, tmp_path):
     path = write("dev.csv", "x")
     assert own_tables.find_file("dev", str(tmp_path)) == path
     write("dev.jsonl", "x")
@@ -228,7 +228,7 @@ def test_find(write, tmp_path):
         own_tables.find_file("train", str(tmp_path))
 
 
-def test_columns_say_whether_there_are_pairs(write):
+def test_the_second_column_decides_whether_there_are_pairs(write):
     pairs, single = Columns(second_text="second"), Columns()
     path = write("dev.csv", "text,second,label\nx,y,1.5\n")
     for columns, other, remedy in (

@@ -1,4 +1,4 @@
-"""The reader of RACE: its folders, how question and option become one text, what is refused."""
+"""Tests the reader of RACE: its folders, the endings of choices, its errors."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_each_blank_is_filled_once(question, text):
     assert race.fill_blank(question, "\\1 oil") == text
 
 
-def test_unlabelled(tmp_path):
+def test_a_test_file_may_lack_answers(tmp_path):
     path = write(tmp_path / "high", "1.txt", {k: v for k, v in PASSAGE.items() if k != "answers"})
     assert [example.label for example in race.read([path], RACE)] == [None, None]
 
@@ -122,7 +122,7 @@ def test_the_joined_file_is_taken_only_alone(folders):
         ("test", "all", r"holds no RACE/test/middle/\*.txt"),
     ],
 )
-def test_what_is_not_there(folders, split, level, message):
+def test_unknown_splits_levels_and_missing_files_are_named(folders, split, level, message):
     with pytest.raises(UserError, match=message):
         find_files(split, folders, level)
 

@@ -24,8 +24,8 @@ def rows_of(tokenizer, *texts):
 def assert_row(arrays, row, expected):
     names = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
     for name, values in zip(names, expected, strict=True):
-        found = arrays[name][row]
-        assert found.tolist() == values + [0] * (len(found) - len(values)), name
+        array = arrays[name][row]
+        assert array.tolist() == values + [0] * (len(array) - len(values)), name
 
 
 def test_pairs(write_rows, prepare, tokenizer):
@@ -109,7 +109,7 @@ def test_floats_are_serialized_as_protobuf_does():
 @pytest.mark.parametrize(
     "task", [TASK, task_table.make_own("regression")], ids=lambda task: task.kind
 )
-def test_unlabelled_files_store_0_and_say_so(write_rows, prepare, task):
+def test_examples_without_labels_store_0_and_null(write_rows, prepare, task):
     rows = [{"text": "a", "name": "é"}, {"text": "b", "name": "ü"}]
     folder = prepare(write_rows(rows), task, "test", columns=Columns(id="name"))
     assert read_records(folder, task)[features.LABEL_IDS].tolist() == [[0], [0]]

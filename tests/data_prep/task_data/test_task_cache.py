@@ -1,4 +1,4 @@
-"""Prepared folders: what their names depend on, that they are whole or not there."""
+"""Tests task datasets: their names, and that they are complete or absent."""
 
 import dataclasses
 import json
@@ -17,17 +17,17 @@ from data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 
 def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, capsys):
     folder = prepare(write_rows(ROWS))
-    found = manifest.read(folder)
-    assert found["settings"] == {
+    contents = manifest.read(folder)
+    assert contents["settings"] == {
         "task": "own",
         "kind": "classification",
         "labels": ["no", "yes"],
         "split": "train",
         "max_seq_length": S,
     }
-    assert found["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
+    assert contents["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
     assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
-    assert found["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
+    assert contents["statistics"] == {"examples": 3, "skipped_rows": 0, "truncated": 1}
     line = f"own train: 3 examples, 0 skipped rows, 1 truncated -> {folder}"
     assert capsys.readouterr().err.splitlines()[-1] == line
 
@@ -36,7 +36,7 @@ def test_manifests_of_own_tasks_say_whether_there_are_pairs(write_rows, prepare)
     task = dataclasses.replace(TASK, has_pairs=True)
     folder = prepare(write_rows(ROWS), task)
     assert manifest.read(folder)["settings"]["has_pairs"] is True
-    assert prepare(write_rows(ROWS)) == folder  # one of before it was known
+    assert prepare(write_rows(ROWS)) == folder  # an older dataset without has_pairs
 
 
 def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
@@ -49,7 +49,7 @@ def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
 
 
-def test_the_name_depends_on_all_that_records_depend_on(write_rows, prepare, tokenizer, tmp_path):
+def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer, tmp_path):
     path = write_rows(ROWS)
     other = task_table.make_own("classification", ["yes", "no"])
     recased = dataclasses.replace(tokenizer, sha256="of another vocabulary")
@@ -93,7 +93,7 @@ def test_the_name_depends_on_the_level_of_race(prepare, tmp_path, monkeypatch):
     assert prepare("1.txt", race, "test", max_qa_length=5) == folder
 
 
-def test_nothing_is_left_of_a_failure(write_rows, prepare, tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing(write_rows, prepare, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
@@ -152,7 +152,7 @@ def test_bad_input_leaves_nothing(write_rows, prepare, tmp_path, rows, changes, 
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_table_of_nothing_but_a_header(prepare, tmp_path):
+def test_a_table_of_only_a_header_is_refused(prepare, tmp_path):
     (tmp_path / "dev.csv").write_text("text,label\n")
     with pytest.raises(UserError, match=r"dev\.csv has no examples"):
         prepare(str(tmp_path / "dev.csv"), columns=Columns())
@@ -166,13 +166,13 @@ def test_a_table_of_nothing_but_a_header(prepare, tmp_path):
         ({"max_qa_length": S - 3}, "max_qa_length=10 leaves no room for the passage"),
     ],
 )
-def test_lengths_that_make_no_sense(write_rows, prepare, lengths, message):
+def test_lengths_that_do_not_fit_are_refused(write_rows, prepare, lengths, message):
     task = task_table.make_own("multiple_choice", ["A", "B", "C"])
     with pytest.raises(UserError, match=message):
         prepare(write_rows([{**QUESTION, "label": "C"}]), task, columns=CHOICES, **lengths)
 
 
-def test_sources_that_make_no_sense(tmp_path, tokenizer):
+def test_sources_without_one_file_are_refused(tmp_path, tokenizer):
     def prepare(name, input_file=None, **source):
         split = TaskSplit(task=TASK, name=name, input_file=input_file, source=DataSource(**source))
         task_cache.prepare(split, tokenizer, str(tmp_path), Lengths())
