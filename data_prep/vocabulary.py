@@ -157,7 +157,7 @@ def _read_normalized_lines(paths: Sequence[str], config: TokenizerConfig) -> Ite
     total = sum(tf.io.gfile.stat(path).length for path in paths)
     with documents.progress_bar(total) as bar:
         for path in paths:
-            for document in documents.read(
+            for document, _ in documents.read(
                 path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
             ):
                 for line in document:

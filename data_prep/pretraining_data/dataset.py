@@ -1,8 +1,16 @@
-"""Makes a folder of pre-training records from text files."""
+"""Makes a folder of pre-training records from text files, and resumes a killed run.
+
+The first line of `progress.jsonl` is the identity of the run (settings, vocabulary, inputs); each
+finished shard adds a line. At the end `manifest.json` is written from it. The list stays: after a
+damaged shard is removed, the same command makes only that one again.
+"""
 
 import dataclasses
 import itertools
+import json
 import os
+import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,21 +18,21 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.tokenization import Tokenizer
-from data_prep.pretraining_data import (
-    blocks,
-    documents,
-    progress,
-    shard_writer,
-    statistics,
-    worker_processes,
-)
-from data_prep.pretraining_data.blocks import Block
-from data_prep.pretraining_data.progress import Identity
-from data_prep.pretraining_data.shard_writer import DataConfig, Job
+from data_prep.pretraining_data import documents, shard_writer, worker_processes
+from data_prep.pretraining_data.data_config import DataConfig
+from data_prep.pretraining_data.documents import Block
+from data_prep.pretraining_data.shard_writer import Job
+
+PROGRESS = "progress.jsonl"
+_SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"
+_TEMPORARY = rf"({_SHARD}|{re.escape(PROGRESS)}|{re.escape(manifest.NAME)})\.\w+\.tmp"
+
+Identity = Mapping[str, Any]
+Shards = dict[str, dict[str, Any]]
 
 
 def create(
@@ -40,8 +48,8 @@ def create(
     The result does not depend on `num_processes`, nor on how often it was interrupted.
 
     Args:
-        settings: what the records hold.
-        input_files: patterns.
+        config: settings of the records.
+        input_files: patterns of text files.
         vocabulary: folder of the tokenizer, which is copied into the output.
         output_dir: gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`.
         num_processes: at most; a block occupies one.
@@ -51,42 +59,34 @@ def create(
     """
     tokenizer = tokenization.load(vocabulary)
     paths = documents.expand_inputs(input_files)
-    identity = _make_identity(config, tokenizer, paths)
-    if progress.is_finished(output_dir, identity):
+    identity = {
+        "settings": dataclasses.asdict(config),
+        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
+        "inputs": documents.identify_inputs(paths),
+    }
+    if _is_finished(output_dir, identity):
         logging.info("%s is finished already: nothing to do", output_dir)
         return
-    shards = progress.read_finished_shards(output_dir, identity)
+    shards = _read_finished_shards(output_dir, identity)
     _log_cap(config)
-    stream, has_several_blocks = _read_blocks(paths, config)
+    blocks, has_several = _read_ahead(documents.read_blocks(paths, config))
     own_vocabulary = os.path.join(output_dir, manifest.VOCABULARY)
     tokenization.copy_vocabulary(vocabulary, own_vocabulary)
-    progress.start_list(output_dir, identity, shards)
+    start_progress(output_dir, identity, shards)
     if shards:
         logging.info("%s: %d shards are finished already", output_dir, len(shards))
     with documents.progress_bar(sum(tf.io.gfile.stat(path).length for path in paths)) as bar:
         results = worker_processes.run(
             shard_writer.make_shard_writer,
             (config, own_vocabulary, output_dir),
-            _make_jobs(stream, config, shards, bar),
-            num_processes if has_several_blocks else 1,
+            _make_jobs(blocks, config, shards, bar),
+            num_processes if has_several else 1,
         )
-        for name, shard, share in results:
-            progress.append_shard(output_dir, name, shard)
+        for name, shard, num_bytes in results:
+            append_shard(output_dir, name, shard)
             shards[name] = shard
-            bar.update(share)
-    summary = statistics.summarize(shards, predictions_are_capped=config.predictions_are_capped)
-    _check_examples(summary, output_dir)
-    progress.write_manifest(output_dir, identity, shards, summary)
-    print("\n".join([*statistics.format_summary(summary), f"{output_dir}: {len(shards)} shards."]))
-
-
-def _make_identity(config: DataConfig, tokenizer: Tokenizer, paths: Sequence[str]) -> Identity:
-    """Returns what must be equal for a run to be resumed."""
-    return {
-        "settings": dataclasses.asdict(config),
-        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-        "inputs": documents.identify_inputs(paths),
-    }
+            bar.update(num_bytes)
+    _write_manifest(output_dir, identity, shards, config)
 
 
 def _log_cap(config: DataConfig) -> None:
@@ -101,45 +101,154 @@ def _log_cap(config: DataConfig) -> None:
         )
 
 
-def _check_examples(summary: Mapping[str, Any], output_dir: str) -> None:
-    for split in blocks.SPLITS:
-        if split in summary and not summary[split]["examples"]:
-            raise UserError(
-                f"the {split} documents are too short to form an example: "
-                f"remove {output_dir} and give more text."
-            )
-
-
-def _read_blocks(paths: Sequence[str], config: DataConfig) -> tuple[Iterator[Block], bool]:
+def _read_ahead(blocks: Iterator[Block]) -> tuple[Iterator[Block], bool]:
     """Returns the blocks, and whether there are several.
 
     Reading ahead finds the mistakes in a small corpus before anything is written.
     """
-    stream = blocks.read_blocks(
-        paths,
-        block_bytes=int(config.shard_megabytes * 1e6),
-        eval_fraction=config.eval_fraction,
-        language=config.language if config.split_sentences else None,
-        needs_two_documents=config.needs_two_documents,
-    )
-    ahead = list(itertools.islice(stream, 2))
-    return itertools.chain(ahead, stream), len(ahead) > 1
+    ahead = list(itertools.islice(blocks, 2))
+    return itertools.chain(ahead, blocks), len(ahead) > 1
 
 
 def _make_jobs(
-    stream: Iterator[Block], config: DataConfig, done: Container[str], bar: tqdm
+    blocks: Iterator[Block], config: DataConfig, finished: Container[str], bar: tqdm
 ) -> Iterator[Job]:
     """Yields the remaining jobs; advances the bar by the finished ones."""
     suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
-    for block in stream:
-        passes = shard_writer.count_passes(config, block.split)
+    for block in blocks:
         stem = f"{block.split}-{block.number:05d}"
-        names = (
-            [f"{stem}-{dupe:02d}" for dupe in range(passes)] if block.split == "train" else [stem]
-        )
-        remaining = {
-            dupe: name + suffix for dupe, name in enumerate(names) if name + suffix not in done
-        }
-        bar.update(block.num_bytes * (passes - len(remaining)) / passes)
-        if remaining:
-            yield Job(block, remaining)
+        names = [stem + suffix]
+        if block.split == "train":
+            names = [f"{stem}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
+        shards = {i: name for i, name in enumerate(names) if name not in finished}
+        share = block.num_bytes / len(names)
+        bar.update(share * (len(names) - len(shards)))
+        if shards:
+            yield Job(block, shards, share)
+
+
+def _is_finished(directory: str, identity: Identity) -> bool:
+    """Returns whether the folder holds all records of this run.
+
+    Raises:
+        UserError: it holds those of another run.
+    """
+    if not tf.io.gfile.exists(os.path.join(directory, manifest.NAME)):
+        return False
+    finished = manifest.read(directory)
+    _check_same_run(directory, finished, identity)
+    return finished["files"].keys() <= set(tf.io.gfile.listdir(directory))
+
+
+def _read_finished_shards(directory: str, identity: Identity) -> Shards:
+    """Returns {name: statistics} of the finished shards.
+
+    Raises:
+        UserError: the folder belongs to another run.
+    """
+    path = os.path.join(directory, PROGRESS)
+    if not tf.io.gfile.exists(path):
+        return {}
+    lines = files.read_bytes(path, PROGRESS).splitlines(keepends=True)
+    # The last line of a killed run may be incomplete.
+    earlier, *shards = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    _check_same_run(directory, earlier, identity)
+    present = set(tf.io.gfile.listdir(directory))
+    return {shard.pop("name"): shard for shard in shards if shard["name"] in present}
+
+
+def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:
+    remedy = "Take another --output_dir, or remove that one."
+    for field, value in identity["settings"].items():
+        if (old := earlier["settings"].get(field)) != value:
+            raise UserError(
+                f"{directory} holds records with {field}={old!r}, not {value!r}. {remedy}"
+            )
+    for field in ("vocabulary", "inputs"):
+        if earlier.get(field) != identity[field]:
+            raise UserError(f"{directory} holds records of other {field}. {remedy}")
+
+
+def start_progress(directory: str, identity: Identity, shards: Shards) -> None:
+    """Starts the list with the finished shards; from now on the folder is unfinished.
+
+    Removes incomplete files of killed processes.
+    """
+    if tf.io.gfile.exists(path := os.path.join(directory, manifest.NAME)):
+        tf.io.gfile.remove(path)
+    for name in tf.io.gfile.listdir(directory):
+        if re.fullmatch(_TEMPORARY, name):
+            tf.io.gfile.remove(os.path.join(directory, name))
+    _write_progress(directory, identity, shards)
+
+
+def _write_progress(directory: str, identity: Identity, shards: Shards) -> None:
+    lines = [dict(identity), *({"name": name, **shard} for name, shard in shards.items())]
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    files.write_bytes(os.path.join(directory, PROGRESS), content.encode())
+
+
+def append_shard(directory: str, name: str, shard: Mapping[str, Any]) -> None:
+    """Adds a finished shard and its statistics to the list."""
+    with tf.io.gfile.GFile(os.path.join(directory, PROGRESS), "a") as file:
+        file.write(json.dumps({"name": name, **shard}) + "\n")
+
+
+def _write_manifest(directory: str, identity: Identity, shards: Shards, config: DataConfig) -> None:
+    """Writes the manifest and prints the statistics; removes the shards of other runs first."""
+    summary = {}
+    for split in documents.SPLITS:
+        if chosen := {name: s for name, s in shards.items() if name.startswith(split)}:
+            summary[split] = _summarize(chosen)
+            if not summary[split]["examples"]:
+                raise UserError(
+                    f"the {split} documents are too short to form an example: "
+                    f"remove {directory} and give more text."
+                )
+    for name in tf.io.gfile.listdir(directory):
+        if re.fullmatch(_SHARD, name) and name not in shards:
+            tf.io.gfile.remove(os.path.join(directory, name))
+    # Processes finish in any order; the files of a folder must not depend on it.
+    shards = dict(sorted(shards.items()))
+    _write_progress(directory, identity, shards)
+    counts = {name: shard["examples"] for name, shard in shards.items()}
+    statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
+    manifest.write(directory, {**identity, "files": counts, "statistics": statistics})
+    for split, values in summary.items():
+        print(_SUMMARY.format(split=split, **values))
+    print(f"{directory}: {len(shards)} shards.")
+
+
+_SUMMARY = (
+    "{split}: {documents:,} documents, {sentences:,} sentences, {tokens:,} tokens "
+    "({unknown_rate:.2%} unknown) -> {examples:,} examples of {mean_length:.0f} tokens on "
+    "average; {truncated_rate:.1%} truncated, {mask_rate:.1%} to predict "
+    "({masked_share:.1%} [MASK], {kept_share:.1%} kept, {replaced_share:.1%} random), "
+    "{label_1_share:.1%} with label 1"
+)
+
+
+def _summarize(shards: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Returns the statistics of a split. Text counts once, whatever the number of passes."""
+    total: Counter[str] = Counter()
+    for shard in shards.values():
+        total.update(shard)
+
+    def share(part: str, *whole: str) -> float:
+        size = sum(total[name] for name in whole)
+        return round(total[part] / size, 6) if size else 0.0
+
+    return {
+        "documents": total["documents"],
+        "sentences": total["sentences"],
+        "tokens": total["text_tokens"],
+        "unknown_rate": share("unknown", "text_tokens"),
+        "examples": total["examples"],
+        "mean_length": share("tokens", "examples"),
+        "truncated_rate": share("truncated", "tokens", "truncated"),
+        "mask_rate": share("predictions", "tokens"),
+        "masked_share": share("masked", "predictions"),
+        "kept_share": share("kept", "predictions"),
+        "replaced_share": share("replaced", "predictions"),
+        "label_1_share": share("label_1", "examples"),
+    }

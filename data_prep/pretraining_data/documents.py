@@ -1,4 +1,4 @@
-"""Reads documents from text: one sentence (or paragraph) a line, a blank line between documents.
+"""Reads documents: one sentence (or paragraph) a line, a blank line between documents.
 
 Files are UTF-8, plain or compressed (.gz, .xz), local or remote. Only one document of limited size
 is in memory at a time, so memory does not grow with the corpus.
@@ -20,17 +20,16 @@ from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from data_prep.pretraining_data.data_config import DataConfig
 
 Document = list[str]
+SPLITS = ("train", "eval")
 
 _CHUNK_BYTES = 1 << 20
 _HASHED_BYTES = 1 << 16
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
-_OPENERS: dict[str, Callable[[Any], Any]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
-    ".xz": lzma.LZMAFile,
-}
+_OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
@@ -44,6 +43,22 @@ class Part(NamedTuple):
 
     lines: Document
     is_first: bool
+
+
+class Block(NamedTuple):
+    """Documents of one shard, or of one shard for each pass over them: the unit of work.
+
+    Attributes:
+        split: `train` or `eval`.
+        number: from 0, within the split.
+        texts: documents, one sentence a line.
+        num_bytes: bytes of the input files read since the previous block.
+    """
+
+    split: str
+    number: int
+    texts: list[str]
+    num_bytes: int
 
 
 def expand_inputs(patterns: Sequence[str]) -> list[str]:
@@ -79,25 +94,11 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
     """Returns a progress bar on stderr; by default it counts (compressed) bytes of input files."""
     # In a log file, a line every half a minute is enough.
     interval = 0.5 if sys.stderr.isatty() else 30
-    return tqdm(
-        total=total,
-        unit=unit,
-        unit_scale=True,
-        mininterval=interval,
-        desc=description,
-        file=sys.stderr,
-    )
+    return tqdm(total=total, unit=unit, unit_scale=True, mininterval=interval, desc=description)
 
 
 def read(
-    path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
-) -> Iterator[Document]:
-    """Yields the lines of each of the `read_parts`."""
-    return (part.lines for part in read_parts(path, max_bytes=max_bytes, on_progress=on_progress))
-
-
-def read_parts(
-    path: str, *, max_bytes: int, on_progress: Callable[[int], None] = lambda _: None
+    path: str, *, max_bytes: int, on_progress: Callable[[int], Any] = lambda _: None
 ) -> Iterator[Part]:
     """Yields the documents of one file: lists of stripped lines, none of them empty.
 
@@ -111,8 +112,8 @@ def read_parts(
     """
     document: Document = []
     size = 0
-    is_first = empty = True
-    for number, line in _lines(path, on_progress):
+    is_first = is_empty = True
+    for number, line in _read_lines(path, on_progress):
         text = _decode(line, path, number).strip()
         if document and (not text or size + len(line) > max_bytes):
             yield Part(document, is_first)
@@ -120,11 +121,76 @@ def read_parts(
         if text:
             document.append(text)
             size += len(line)
-            empty = False
+            is_empty = False
     if document:
         yield Part(document, is_first)
-    if empty:
+    if is_empty:
         raise _make_empty_error(path)
+
+
+def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
+    """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
+
+    A last single document of a split joins the previous block. Documents are split at half a
+    block, and all parts of a document belong to the same split, which depends only on its text (of
+    its first part).
+
+    Raises:
+        UserError: bad input, or not enough documents.
+    """
+    block_bytes = int(config.shard_megabytes * 1e6)
+    gathered: dict[str, list[str]] = {split: [] for split in SPLITS}
+    pending: dict[str, list[str]] = {split: [] for split in SPLITS}
+    sizes = dict.fromkeys(SPLITS, 0)
+    counts = dict.fromkeys(SPLITS, 0)
+    progress: list[int] = []
+
+    def release(split: str) -> Iterator[Block]:
+        if pending[split]:
+            yield Block(split, counts[split], pending[split], sum(progress))
+            progress.clear()
+            counts[split] += 1
+        pending[split], gathered[split], sizes[split] = gathered[split], [], 0
+
+    for path in paths:
+        for lines, is_first in read(path, max_bytes=block_bytes // 2, on_progress=progress.append):
+            content = "\n".join(lines).encode()
+            if is_first:
+                split = _choose_split(content, config.eval_fraction)
+            if config.split_sentences:
+                lines = split_sentences(lines, config.language)
+            gathered[split].append("\n".join(lines))
+            sizes[split] += len(content)
+            if sizes[split] >= block_bytes and len(gathered[split]) > 1:
+                yield from release(split)
+    for split in SPLITS:
+        _check_count(split, len(gathered[split]) + len(pending[split]), config)
+    for split in SPLITS:
+        if len(gathered[split]) == 1:
+            pending[split] += gathered[split]
+            gathered[split] = []
+        yield from release(split)
+        yield from release(split)
+
+
+def _choose_split(content: bytes, eval_fraction: float) -> str:
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return "eval" if int.from_bytes(digest, "big") < eval_fraction * 2**64 else "train"
+
+
+def _check_count(split: str, count: int, config: DataConfig) -> None:
+    if count == 0 and (split == "train" or config.eval_fraction):
+        remedy = "smaller --eval_fraction" if split == "train" else "larger --eval_fraction, or 0"
+        raise UserError(
+            f"no document fell into the {split} split with --eval_fraction={config.eval_fraction}. "
+            f"Give more documents (a blank line ends one) or a {remedy}."
+        )
+    if count == 1 and config.needs_two_documents:
+        raise UserError(
+            f"the {split} split has a single document, and random segments come from another. "
+            "Give more documents (a blank line ends one), or take --sentence_task=sop "
+            "with --one_segment=split."
+        )
 
 
 def split_sentences(document: Document, language: str) -> Document:
@@ -137,28 +203,26 @@ def split_sentences(document: Document, language: str) -> Document:
     ]
 
 
-def _lines(path: str, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+def _read_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:
     """Yields (number, line), the number from 1. Only a line feed ends a line.
 
     Python's iteration over lines would also stop at U+2028 and other characters.
     """
     number, rest = 1, b""
-    for chunk in _chunks(path, on_progress):
+    for chunk in _read_chunks(path, on_progress):
         *lines, rest = (rest + chunk).split(b"\n")
-        for number, line in enumerate(lines, number):  # noqa: B020  (counts on)
-            while len(line) > MAX_LINE_BYTES:
-                head, line = _split_long_line(line)
-                yield number, head
-            yield number, line
-        number += bool(lines)
-        while len(rest) > MAX_LINE_BYTES:
-            head, rest = _split_long_line(rest)
-            yield number, head
+        for line in lines:
+            for part in _split_long_line(line):
+                yield number, part
+            number += 1
+        *parts, rest = _split_long_line(rest)
+        for part in parts:
+            yield number, part
     if rest:
         yield number, rest
 
 
-def _chunks(path: str, on_progress: Callable[[int], None]) -> Iterator[bytes]:
+def _read_chunks(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
     before = 0
     with tf.io.gfile.GFile(path, "rb") as file:
         suffix = next((suffix for suffix in _OPENERS if path.endswith(suffix)), None)
@@ -173,14 +237,18 @@ def _chunks(path: str, on_progress: Callable[[int], None]) -> Iterator[bytes]:
             raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
 
 
-def _split_long_line(line: bytes) -> tuple[bytes, bytes]:
+def _split_long_line(line: bytes) -> list[bytes]:
     """Splits at the last space before the limit, or else before a character."""
-    end = line.rfind(b" ", 1, MAX_LINE_BYTES)
-    if end < 0:
-        # A character of UTF-8 has at most 4 bytes; all but the first begin with the bits 10.
-        near = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
-        end = next((i for i in near if line[i] & 0xC0 != 0x80), MAX_LINE_BYTES)
-    return line[:end], line[end:]
+    parts = []
+    while len(line) > MAX_LINE_BYTES:
+        end = line.rfind(b" ", 1, MAX_LINE_BYTES)
+        if end < 0:
+            # A character of UTF-8 has at most 4 bytes; all but the first begin with the bits 10.
+            near = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
+            end = next((i for i in near if line[i] & 0xC0 != 0x80), MAX_LINE_BYTES)
+        parts.append(line[:end])
+        line = line[end:]
+    return [*parts, line]
 
 
 def _decode(line: bytes, path: str, number: int) -> str:

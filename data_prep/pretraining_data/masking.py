@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.tokenizers.tokenization import Tokenizer
+from data_prep.pretraining_data.data_config import DataConfig
 
 # Shares of the chosen tokens that become [MASK] and that stay; the others become a random piece.
 # Each token is drawn by itself, as published.
@@ -33,10 +34,7 @@ def mask(
     sequences: Sequence[np.ndarray],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-    *,
-    masked_lm_prob: float,
-    max_predictions_per_seq: int,
-    ngram: int,
+    config: DataConfig,
 ) -> list[Masked]:
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
@@ -44,9 +42,7 @@ def mask(
         sequences: ids, each from a [CLS] to a [SEP]; words and n-grams never cross those.
         tokenizer: gives the special pieces and those that start a word.
         rng: the only source of randomness.
-        masked_lm_prob: share of the tokens of a sequence.
-        max_predictions_per_seq: P.
-        ngram: an n-gram of words up to this n has a probability proportional to 1/n.
+        config: settings. An n-gram of up to `ngram` words has a probability proportional to 1/n.
     """
     # All sequences in one array: many small NumPy calls would cost more than their work.
     ids = np.concatenate(sequences)
@@ -54,10 +50,11 @@ def mask(
     starts = _find_word_starts(ids, special, tokenizer)
     lengths = [len(sequence) for sequence in sequences]
     num_to_predict = [
-        min(max_predictions_per_seq, max(1, round(length * masked_lm_prob))) for length in lengths
+        min(config.max_predictions_per_seq, max(1, round(length * config.masked_lm_prob)))
+        for length in lengths
     ]
     chosen = _choose_tokens(
-        starts, special, np.cumsum(lengths), num_to_predict, ngram=ngram, rng=rng
+        starts, special, np.cumsum(lengths), num_to_predict, ngram=config.ngram, rng=rng
     )
     positions = np.flatnonzero(np.frombuffer(chosen, bool))
     labels = ids[positions]
@@ -106,7 +103,7 @@ def _choose_tokens(
     first_tokens = np.flatnonzero(starts)
     words = _Words(
         bounds=[*first_tokens.tolist(), len(starts)],
-        lengths=_draw_ngram_lengths(len(first_tokens), ngram, rng),
+        lengths=draw_ngram_lengths(len(first_tokens), ngram, rng),
         barriers=special[first_tokens].tobytes(),
     )
     used = bytearray(words.barriers)
@@ -159,7 +156,8 @@ def _choose_ngrams(
             break
 
 
-def _draw_ngram_lengths(count: int, ngram: int, rng: np.random.Generator) -> list[int]:
+def draw_ngram_lengths(count: int, ngram: int, rng: np.random.Generator) -> list[int]:
+    """Returns `count` lengths from 1 to `ngram`; n has a probability proportional to 1/n."""
     cumulative = np.cumsum(1 / np.arange(1, ngram + 1))
     draws = rng.random(count) * cumulative[-1]
     return (np.searchsorted(cumulative[:-1], draws, side="right") + 1).tolist()

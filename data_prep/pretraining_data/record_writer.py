@@ -1,59 +1,12 @@
-"""Writes masked sequences as records (see `albert_tf.records.features`) to shards."""
+"""Serializes batches as `tf.train.Example` and writes shards (see `albert_tf.records.features`)."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.records import features
-from albert_tf.tokenizers.tokenization import Tokenizer
-from data_prep.pretraining_data.masking import Masked
-from data_prep.pretraining_data.segments import Pair
-
-
-class Instance(NamedTuple):
-    """One example before padding.
-
-    Attributes:
-        masked: the sequence.
-        num_first: number of tokens of [CLS], the first segment and its [SEP].
-        label: label of the pair.
-    """
-
-    masked: Masked
-    num_first: int
-    label: int
-
-
-def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
-    """Returns [CLS] first [SEP] second [SEP]."""
-    cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    return np.concatenate([[cls], pair.first, [sep], pair.second, [sep]], dtype=np.int32)
-
-
-def make_batch(
-    instances: Sequence[Instance], max_seq_length: int, max_predictions_per_seq: int
-) -> dict[str, np.ndarray]:
-    """Returns the features of N examples, padded with 0: [N, S], [N, P], and [N, 1] labels."""
-    lengths = np.array([len(i.masked.ids) for i in instances])[:, np.newaxis]
-    firsts = np.array([i.num_first for i in instances])[:, np.newaxis]
-    counts = np.array([len(i.masked.labels) for i in instances])[:, np.newaxis]
-    place = np.arange(max_seq_length)
-    return {
-        features.INPUT_IDS: _pad([i.masked.ids for i in instances], max_seq_length),
-        features.INPUT_MASK: place < lengths,
-        features.SEGMENT_IDS: (place >= firsts) & (place < lengths),
-        features.TOKEN_BOUNDARY: _pad([i.masked.word_starts for i in instances], max_seq_length),
-        features.MASKED_LM_POSITIONS: _pad(
-            [i.masked.positions for i in instances], max_predictions_per_seq
-        ),
-        features.MASKED_LM_IDS: _pad([i.masked.labels for i in instances], max_predictions_per_seq),
-        features.MASKED_LM_WEIGHTS: np.arange(max_predictions_per_seq) < counts,
-        features.NEXT_SENTENCE_LABELS: np.array([[i.label] for i in instances]),
-    }
 
 
 def serialize(examples: Mapping[str, np.ndarray]) -> list[bytes]:
@@ -79,13 +32,6 @@ def write(path: str, examples: Iterable[bytes]) -> None:
     with files.replacing(path) as temporary, tf.io.TFRecordWriter(temporary, compression) as writer:
         for example in examples:
             writer.write(example)
-
-
-def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
-    padded = np.zeros((len(rows), length), rows[0].dtype)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return padded
 
 
 def _encode_values(array: np.ndarray, is_float: bool) -> list[bytes]:

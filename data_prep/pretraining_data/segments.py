@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-ONE_SEGMENT = ("split", "skip", "random")
+from data_prep.pretraining_data.data_config import DataConfig
 
 
 class Encoded(NamedTuple):
@@ -32,36 +32,31 @@ def make_pairs(
     documents: Sequence[Encoded],
     index: int,
     rng: np.random.Generator,
-    *,
     is_word_start: np.ndarray,
-    max_num_tokens: int,
-    short_seq_prob: float,
-    sentence_task: str,
-    one_segment: str,
+    config: DataConfig,
 ) -> Iterator[Pair]:
     """Yields the pairs of `documents[index]`; `truncate_pair` limits their length.
 
     Sentences are gathered into chunks of about `max_num_tokens`, or of a random length with
     probability `short_seq_prob`: one draw for the whole document, as published. A chunk is split
-    between two of its sentences, at random. Label 1 has probability 1/2, except with `none`: there
-    the segments always follow one another, label 0.
+    between two of its sentences, at random. Label 1 has probability 1/2, except with
+    `sentence_task` none: there the segments always follow one another, label 0.
+
+    For a chunk of a single sentence, `one_segment` is `split` (split it at the start of a word),
+    `skip` (drop it) or `random` (take a segment of another document and label 1, as published,
+    which mixes nsp examples into sop).
 
     Args:
-        documents: `nsp` draws its random segments from them, and then needs at least two.
+        documents: `nsp` and `random` draw segments from them, and then need at least two.
         index: index of the document to form pairs of.
         rng: the only source of randomness.
         is_word_start: [V] bool.
-        max_num_tokens: tokens of both segments together, without [CLS] and [SEP].
-        short_seq_prob: probability of a random length.
-        sentence_task: `sop`, `nsp` or `none`.
-        one_segment: treatment of a chunk of a single sentence. `split` splits it at the start of
-            a word; `skip` drops it; `random` takes a segment of another document and label 1, as
-            published, which mixes nsp examples into sop.
+        config: settings.
     """
     ids, bounds = documents[index]
-    target = max_num_tokens
-    if rng.random() < short_seq_prob:
-        target = int(rng.integers(2, max_num_tokens, endpoint=True))
+    target = config.max_num_tokens
+    if rng.random() < config.short_seq_prob:
+        target = int(rng.integers(2, target, endpoint=True))
     start, last = 0, len(bounds) - 1
     while start < last:
         stop = _find_end(bounds, start, target)
@@ -71,15 +66,15 @@ def make_pairs(
             boundary: int | None = bounds[following] - bounds[start]
         else:
             following = stop
-            boundary = _choose_boundary(chunk, is_word_start, one_segment, rng)
+            boundary = _choose_boundary(chunk, is_word_start, config.one_segment, rng)
         start = stop
         if boundary is None:
             continue
-        if boundary == len(chunk) or (sentence_task == "nsp" and rng.random() < 0.5):
+        if boundary == len(chunk) or (config.sentence_task == "nsp" and rng.random() < 0.5):
             second = _draw_segment(documents, index, rng, target - boundary)
             yield Pair(chunk[:boundary], second, 1)
             start = following  # the unused sentences begin the next chunk
-        elif sentence_task == "sop" and rng.random() < 0.5:
+        elif config.sentence_task == "sop" and rng.random() < 0.5:
             yield Pair(chunk[boundary:], chunk[:boundary], 1)
         else:
             yield Pair(chunk[:boundary], chunk[boundary:], 0)

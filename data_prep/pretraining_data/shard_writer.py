@@ -1,6 +1,5 @@
 """Writes shards of records from blocks of text: encodes, pairs, masks and serializes."""
 
-import dataclasses
 import itertools
 import os
 from collections import Counter
@@ -9,105 +8,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf import train_config
 from albert_tf.errors import UserError
-from albert_tf.records import token_lengths
+from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from data_prep.pretraining_data import blocks, masking, record_writer, segments, statistics
-from data_prep.pretraining_data.blocks import Block
-from data_prep.pretraining_data.segments import Encoded
+from data_prep.pretraining_data import documents, masking, record_writer, segments
+from data_prep.pretraining_data.data_config import DataConfig
+from data_prep.pretraining_data.documents import Block
+from data_prep.pretraining_data.masking import Masked
+from data_prep.pretraining_data.segments import Encoded, Pair
 
-_BATCH = 256  # sentences to encode, or records to serialise, at once
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Settings of pre-training records. Defaults are the published ones.
-
-    Attributes:
-        max_seq_length: tokens of an example, S
-        max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
-        masked_lm_prob: share of the tokens to mask
-        ngram: longest n-gram of words to mask
-        short_seq_prob: share of documents cut into shorter examples
-        dupe_factor: passes over the text, each with other pairs and masks
-        sentence_task: sop, nsp or none
-        one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
-        split_sentences: lines are paragraphs: split them into sentences
-        language: language whose rules --split_sentences uses
-        eval_fraction: share of the documents to hold out
-        seed: seed of every random choice; which documents are held out does not depend on it
-        gzip: compress the records
-        shard_megabytes: megabytes of text in a shard
-    """
-
-    max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
-    masked_lm_prob: float = 0.15
-    ngram: int = 3
-    short_seq_prob: float = 0.1
-    dupe_factor: int = 40
-    sentence_task: str = "sop"
-    one_segment: str = "split"
-    split_sentences: bool = False
-    language: str = "en"
-    eval_fraction: float = 0.0
-    seed: int = 12345
-    gzip: bool = False
-    shard_megabytes: float = 16.0
-
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (choice := getattr(self, name)) not in choices:
-                raise UserError(f"{name}: {choice!r} is not one of {', '.join(choices)}.")
-        for name, lowest in _LOWEST.items():
-            if getattr(self, name) < lowest:
-                raise UserError(f"{name} must be at least {lowest}.")
-        for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} must be in [0, 1).")
-        if self.max_predictions_per_seq > self.max_seq_length:
-            raise UserError(
-                f"max_predictions_per_seq {self.max_predictions_per_seq} is more than "
-                f"max_seq_length {self.max_seq_length}."
-            )
-        if self.sentence_task == "none" and self.one_segment == "random":
-            raise UserError("one_segment=random needs sentence_task sop or nsp, which have labels.")
-
-    @property
-    def needs_two_documents(self) -> bool:
-        return self.sentence_task == "nsp" or self.one_segment == "random"
-
-    @property
-    def uncapped_predictions(self) -> int:
-        return round(self.max_seq_length * self.masked_lm_prob)
-
-    @property
-    def predictions_are_capped(self) -> bool:
-        return self.max_predictions_per_seq < self.uncapped_predictions
-
-
-_CHOICES = {"sentence_task": train_config.SENTENCE_TASKS, "one_segment": segments.ONE_SEGMENT}
-_LOWEST = {
-    "max_seq_length": 8,
-    "max_predictions_per_seq": 1,
-    "ngram": 1,
-    "dupe_factor": 1,
-    "seed": 0,
-    "shard_megabytes": 0.001,
-}
+_BATCH = 256  # sentences to encode, or records to serialize, at once
 
 
 class Job(NamedTuple):
-    """A block and the names of its shards: {pass: name}."""
+    """A block to write.
+
+    Attributes:
+        block: the documents.
+        shards: {pass: name of the shard}.
+        num_bytes: bytes of the input files for each shard.
+    """
 
     block: Block
     shards: dict[int, str]
-
-
-def count_passes(config: DataConfig, split: str) -> int:
-    return config.dupe_factor if split == "train" else 1
+    num_bytes: float
 
 
 def make_shard_writer(
@@ -130,13 +55,13 @@ def make_shard_writer(
                 "--shard_megabytes, or --sentence_task=sop with --one_segment=split."
             )
         for dupe, name in job.shards.items():
-            key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
+            key = [config.seed, documents.SPLITS.index(block.split), block.number, dupe]
             counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
             examples = _make_examples(
                 encoded, tokenizer, np.random.default_rng(key), config, counts
             )
             record_writer.write(os.path.join(output_dir, name), examples)
-            yield name, dict(counts), block.num_bytes / count_passes(config, block.split)
+            yield name, dict(counts), job.num_bytes
 
     return write_shards
 
@@ -179,58 +104,68 @@ def _make_examples(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
-    pairs = _make_pairs(encoded, tokenizer, rng, config, counts)
-    order = rng.permutation(len(pairs))
-    for i in range(0, len(pairs), _BATCH):
-        instances = _mask_pairs([pairs[j] for j in order[i : i + _BATCH]], tokenizer, rng, config)
-        counts.update(statistics.count_instances(instances, tokenizer))
-        yield from record_writer.serialize(
-            record_writer.make_batch(
-                instances, config.max_seq_length, config.max_predictions_per_seq
-            )
-        )
-
-
-def _make_pairs(
-    encoded: Sequence[Encoded],
-    tokenizer: Tokenizer,
-    rng: np.random.Generator,
-    config: DataConfig,
-    counts: Counter[str],
-) -> list[segments.Pair]:
-    max_num_tokens = config.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
     pairs = []
     for index in range(len(encoded)):
-        for pair in segments.make_pairs(
-            encoded,
-            index,
-            rng,
-            is_word_start=tokenizer.is_word_start,
-            max_num_tokens=max_num_tokens,
-            short_seq_prob=config.short_seq_prob,
-            sentence_task=config.sentence_task,
-            one_segment=config.one_segment,
-        ):
-            pairs.append(segments.truncate_pair(pair, max_num_tokens, rng))
+        for pair in segments.make_pairs(encoded, index, rng, tokenizer.is_word_start, config):
+            pairs.append(segments.truncate_pair(pair, config.max_num_tokens, rng))
             counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])
-    return pairs
+    order = rng.permutation(len(pairs))
+    for i in range(0, len(pairs), _BATCH):
+        chosen = [pairs[j] for j in order[i : i + _BATCH]]
+        sequences = [make_sequence(pair, tokenizer) for pair in chosen]
+        masked = masking.mask(sequences, tokenizer, rng, config)
+        counts.update(_count_tokens(masked, chosen, tokenizer))
+        yield from record_writer.serialize(make_batch(masked, chosen, config))
 
 
-def _mask_pairs(
-    pairs: Sequence[segments.Pair],
-    tokenizer: Tokenizer,
-    rng: np.random.Generator,
-    config: DataConfig,
-) -> list[record_writer.Instance]:
-    masked = masking.mask(
-        [record_writer.make_sequence(pair, tokenizer) for pair in pairs],
-        tokenizer,
-        rng,
-        masked_lm_prob=config.masked_lm_prob,
-        max_predictions_per_seq=config.max_predictions_per_seq,
-        ngram=config.ngram,
+def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns [CLS] first [SEP] second [SEP]."""
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    return np.concatenate([[cls], pair.first, [sep], pair.second, [sep]], dtype=np.int32)
+
+
+def make_batch(
+    masked: Sequence[Masked], pairs: Sequence[Pair], config: DataConfig
+) -> dict[str, np.ndarray]:
+    """Returns the features of N masked pairs, padded with 0: [N, S], [N, P], and [N, 1] labels."""
+    lengths = np.array([len(m.ids) for m in masked])[:, np.newaxis]
+    firsts = np.array([len(pair.first) + 2 for pair in pairs])[:, np.newaxis]
+    counts = np.array([len(m.labels) for m in masked])[:, np.newaxis]
+    s, p = config.max_seq_length, config.max_predictions_per_seq
+    place = np.arange(s)
+    return {
+        features.INPUT_IDS: _pad([m.ids for m in masked], s),
+        features.INPUT_MASK: place < lengths,
+        features.SEGMENT_IDS: (place >= firsts) & (place < lengths),
+        features.TOKEN_BOUNDARY: _pad([m.word_starts for m in masked], s),
+        features.MASKED_LM_POSITIONS: _pad([m.positions for m in masked], p),
+        features.MASKED_LM_IDS: _pad([m.labels for m in masked], p),
+        features.MASKED_LM_WEIGHTS: np.arange(p) < counts,
+        features.NEXT_SENTENCE_LABELS: np.array([[pair.label] for pair in pairs]),
+    }
+
+
+def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
+    padded = np.zeros((len(rows), length), rows[0].dtype)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return padded
+
+
+def _count_tokens(
+    masked: Sequence[Masked], pairs: Sequence[Pair], tokenizer: Tokenizer
+) -> Counter[str]:
+    """Returns counts of examples, tokens, predictions and their replacements."""
+    labels = np.concatenate([m.labels for m in masked])
+    inputs = np.concatenate([m.ids[m.positions] for m in masked])
+    num_masked = int(np.count_nonzero(inputs == tokenizer.mask_id))
+    num_kept = int(np.count_nonzero(inputs == labels))
+    return Counter(
+        examples=len(masked),
+        tokens=sum(len(m.ids) for m in masked),
+        predictions=len(labels),
+        masked=num_masked,
+        kept=num_kept,
+        replaced=len(labels) - num_masked - num_kept,
+        label_1=sum(pair.label for pair in pairs),
     )
-    return [
-        record_writer.Instance(sequence, len(pair.first) + 2, pair.label)
-        for sequence, pair in zip(masked, pairs, strict=True)
-    ]

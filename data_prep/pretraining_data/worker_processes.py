@@ -46,16 +46,17 @@ def run(
         return ours
 
     try:
-        yield from _distribute(start, num_processes, iter(jobs))
+        yield from distribute(start, num_processes, iter(jobs))
     finally:
         for process in processes:
             process.terminate()
             process.join()
 
 
-def _distribute(
+def distribute(
     start: Callable[[], Connection], num_processes: int, jobs: Iterator[Any]
 ) -> Iterator[Any]:
+    """Yields the results of all jobs; each connection of `start()` leads to a new process."""
     idle: list[Connection] = []
     busy: list[Connection] = []
     job = next(jobs, None)
@@ -101,10 +102,9 @@ def _work(connection: Connection, make_work: Callable[..., Work], arguments: tup
             for result in work(connection.recv()):
                 connection.send(result)
             connection.send(None)
-    except (UserError, OSError, tf.errors.OpError) as error:
-        connection.send(error)
     except Exception as error:
-        traceback.print_exc()  # an exception loses its traceback in a pipe
+        if not isinstance(error, UserError | OSError | tf.errors.OpError):
+            traceback.print_exc()  # an exception loses its traceback in a pipe
         connection.send(error)
 
 

@@ -13,6 +13,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 from data_prep.pretraining_data import masking
+from data_prep.pretraining_data.data_config import DataConfig
 
 vocabulary_dir = tiny_records.vocabulary_dir
 
@@ -128,11 +129,10 @@ def test_whole_words_are_masked():
     ids = np.array(
         [tokenizer.cls_id, *tokenizer.encode("the unwanted cafes 我爱 running"), tokenizer.sep_id]
     )
+    config = DataConfig(masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2)
     for seed in range(9):
         rng = np.random.default_rng(seed)
-        masked = masking.mask(
-            [ids], tokenizer, rng, masked_lm_prob=0.4, max_predictions_per_seq=5, ngram=2
-        )[0]
+        masked = masking.mask([ids], tokenizer, rng, config)[0]
         words = np.split(ids, np.flatnonzero(masked.word_starts))
         assert [len(word) for word in words] == [0, 1, 1, 3, 2, 1, 1, 2, 1]
         bounds = [*np.flatnonzero(masked.word_starts).tolist(), len(ids)]

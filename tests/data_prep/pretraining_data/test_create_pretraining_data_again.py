@@ -12,7 +12,7 @@ import tiny_records
 from tiny_records import CORPUS, TESTS, contents
 
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import progress
+from data_prep.pretraining_data import dataset
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 
@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 def interrupt(create, monkeypatch, num_shards):
     """Leaves the folder of a run that ends after `num_shards`; returns their names."""
-    append, calls = progress.append_shard, []
+    append, calls = dataset.append_shard, []
 
     def append_or_die(directory, name, shard):
         if len(calls) == num_shards:
@@ -51,7 +51,7 @@ def interrupt(create, monkeypatch, num_shards):
         append(directory, name, shard)
 
     with monkeypatch.context() as context:
-        context.setattr(progress, "append_shard", append_or_die)
+        context.setattr(dataset, "append_shard", append_or_die)
         with pytest.raises(Killed):
             create()
     return calls
@@ -81,7 +81,7 @@ def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
     others = ["train-00001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
     for name in [*stale, *others]:
         (tmp_path / name).touch()
-    progress.start_list(str(tmp_path), {"settings": {}}, {})
+    dataset.start_progress(str(tmp_path), {"settings": {}}, {})
     assert set(os.listdir(tmp_path)) == {*others, "progress.jsonl"}
 
 
@@ -93,7 +93,7 @@ def test_a_folder_of_other_text(create, tmp_path):
 
 
 @pytest.mark.parametrize("num_shards", [0, 1, 3])
-def test_a_killed_run_goes_on_where_it_was(create, monkeypatch, tmp_path, num_shards):
+def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     long = tmp_path / "long.txt"
     long.write_text("\n".join([CORPUS.read_text()] * 5))
 
@@ -180,7 +180,7 @@ def test_killed_and_run_again(command, tmp_path):
         (["corpus.txt"], "not flags: corpus.txt."),
     ],
 )
-def test_mistakes_are_told(run_program, command, flags, message):
+def test_mistakes_are_named(run_program, command, flags, message):
     _, *arguments = command("out", *flags)
     assert run_program(*arguments).startswith(f"create_pretraining_data: {message}")
 

@@ -4,7 +4,8 @@ import lzma
 import pytest
 
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import blocks, documents
+from data_prep.pretraining_data import documents
+from data_prep.pretraining_data.data_config import DataConfig
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 
@@ -15,7 +16,8 @@ def write(path, content):
 
 
 def read(path, **options):
-    return list(documents.read(path, **{"max_bytes": 1000, **options}))
+    """The lines of all documents or parts of documents."""
+    return [part.lines for part in documents.read(path, **{"max_bytes": 1000, **options})]
 
 
 @pytest.mark.parametrize("suffix", OPENERS)
@@ -40,17 +42,17 @@ def test_byte_order_mark(tmp_path):
     assert read(write(tmp_path / "a.txt", "\ufeffone\n\ntwo\n")) == [["one"], ["two"]]
 
 
-def test_long_documents_are_cut_between_lines(tmp_path):
+def test_long_documents_are_split_between_lines(tmp_path):
     lines = [f"line {i}" for i in range(40)]
-    found = read(write(tmp_path / "a.txt", "\n".join(lines)), max_bytes=50)
-    assert [line for document in found for line in document] == lines
-    sizes = [sum(map(len, document)) for document in found]
+    parts = read(write(tmp_path / "a.txt", "\n".join(lines)), max_bytes=50)
+    assert [line for part in parts for line in part] == lines
+    sizes = [sum(map(len, part)) for part in parts]
     assert max(sizes) <= 50
     assert min(sizes[:-1]) > 40
 
 
 @pytest.mark.parametrize("space", [" ", ""])
-def test_long_lines_are_cut(tmp_path, space, monkeypatch):
+def test_long_lines_are_split(tmp_path, space, monkeypatch):
     monkeypatch.setattr(documents, "MAX_LINE_BYTES", 100)
     monkeypatch.setattr(documents, "_CHUNK_BYTES", 70)
     line = space.join(["wörter"] * 200)
@@ -99,9 +101,9 @@ def test_expand(tmp_path):
         documents.expand_inputs([path, str(tmp_path / "none*")])
 
 
-def test_parts_of_a_document_are_told_from_new_ones(tmp_path):
+def test_parts_of_a_document_differ_from_new_documents(tmp_path):
     path = write(tmp_path / "a.txt", "aaa\nbbb\nccc\n\n\nddd\n\neee\nfff")
-    assert list(documents.read_parts(path, max_bytes=3)) == [
+    assert list(documents.read(path, max_bytes=3)) == [
         (["aaa"], True),
         (["bbb"], False),
         (["ccc"], False),
@@ -133,68 +135,65 @@ def test_split_sentences():
 
 
 def read_blocks(paths, **options):
-    defaults = {
-        "block_bytes": 200,
-        "eval_fraction": 0.0,
-        "language": None,
-        "needs_two_documents": False,
-    }
-    return list(blocks.read_blocks(paths, **{**defaults, **options}))
+    config = DataConfig(**{"shard_megabytes": 0.001, **options})  # blocks of 1000 bytes
+    return list(documents.read_blocks(paths, config))
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    texts = [f"document {i}\nhas {'many ' * (i % 7)}lines" for i in range(300)]
+    texts = [f"document {i}\nhas {'so very many ' * (i % 13)}lines" for i in range(300)]
     return texts, write(tmp_path / "corpus.txt", "\n\n".join(texts))
 
 
 def test_blocks_hold_every_document_once(corpus):
     texts, path = corpus
-    found = read_blocks([path], eval_fraction=0.2)
-    assert sorted(text for block in found for text in block.texts) == sorted(texts)
-    for split in blocks.SPLITS:
-        numbers = [block.number for block in found if block.split == split]
+    blocks = read_blocks([path], eval_fraction=0.2)
+    assert sorted(text for block in blocks for text in block.texts) == sorted(texts)
+    for split in documents.SPLITS:
+        numbers = [block.number for block in blocks if block.split == split]
         assert numbers == list(range(len(numbers)))
         assert len(numbers) > 3
-    assert min(len(block.texts) for block in found) >= 2
-    assert sum(block.num_bytes for block in found) == len("\n\n".join(texts))
+    assert min(len(block.texts) for block in blocks) >= 2
+    assert sum(block.num_bytes for block in blocks) == len("\n\n".join(texts))
 
 
-def test_what_is_held_out_depends_on_the_text_alone(corpus, tmp_path):
+def test_held_out_documents_depend_on_the_text_alone(corpus, tmp_path):
     texts, path = corpus
 
-    def held_out(found):
-        return {text for block in found if block.split == "eval" for text in block.texts}
+    def held_out(blocks):
+        return {text for block in blocks if block.split == "eval" for text in block.texts}
 
     backwards = write(tmp_path / "backwards.txt", "\n\n".join(reversed(texts)))
     small, large = (
         held_out(read_blocks([path], eval_fraction=fraction)) for fraction in (0.1, 0.3)
     )
     assert small < large
-    assert small == held_out(read_blocks([backwards], eval_fraction=0.1, block_bytes=333))
+    assert small == held_out(read_blocks([backwards], eval_fraction=0.1, shard_megabytes=0.0017))
     assert 10 < len(small) < 60 < len(large) < 130
 
 
 def test_parts_of_a_document_are_held_out_together(tmp_path):
-    texts = [[f"{i} {part} {'x' * 60}" for part in range(2 + i % 3)] for i in range(40)]
+    texts = [[f"{i} {part} {'x' * 300}" for part in range(2 + i % 3)] for i in range(40)]
     path = write(tmp_path / "a.txt", "\n\n".join("\n".join(text) for text in texts))
-    found = read_blocks([path], eval_fraction=0.4)
-    splits = {text.rsplit(" ", 1)[0]: block.split for block in found for text in block.texts}
+    blocks = read_blocks([path], eval_fraction=0.4)
+    splits = {text.rsplit(" ", 1)[0]: block.split for block in blocks for text in block.texts}
     assert len(splits) == sum(map(len, texts))  # each line is a part
-    of_documents = [{splits[f"{i} {p}"] for p in range(len(text))} for i, text in enumerate(texts)]
-    assert {len(found) for found in of_documents} == {1}
-    assert set().union(*of_documents) == {"train", "eval"}
+    splits_of_documents = [
+        {splits[f"{i} {p}"] for p in range(len(text))} for i, text in enumerate(texts)
+    ]
+    assert {len(splits) for splits in splits_of_documents} == {1}
+    assert set().union(*splits_of_documents) == {"train", "eval"}
 
 
 def test_a_last_lone_document_joins_the_block_before(tmp_path):
-    texts = ["x" * 110, "y" * 110, "z"]
-    found = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
-    assert [block.texts for block in found] == [texts]
+    texts = ["x" * 550, "y" * 550, "z"]
+    blocks = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
+    assert [block.texts for block in blocks] == [texts]
 
 
 def test_blocks_of_sentences(tmp_path):
     path = write(tmp_path / "a.txt", "One. Two.\n\nThree. Four.")
-    assert read_blocks([path], language="en")[0].texts == ["One.\nTwo.", "Three.\nFour."]
+    assert read_blocks([path], split_sentences=True)[0].texts == ["One.\nTwo.", "Three.\nFour."]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_blocks_of_sentences(tmp_path):
     [
         ({"eval_fraction": 1e-9}, "no document fell into the eval split"),
         ({"eval_fraction": 0.999999}, "no document fell into the train split"),
-        ({"needs_two_documents": True}, "the train split has a single document"),
+        ({"sentence_task": "nsp"}, "the train split has a single document"),
     ],
 )
 def test_not_enough_documents(tmp_path, options, message):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from data_prep.pretraining_data import masking
+from data_prep.pretraining_data.data_config import DataConfig
 
 # Ids: 0-4 special, 5-79 starts of words, 80-99 continuations.
 V = 100
@@ -21,13 +22,9 @@ def mask(ids, seed=0, **options):
 
 
 def mask_all(sequences, seed=0, **options):
-    defaults = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 77, "ngram": 3}
-    return masking.mask(
-        [np.array(ids, np.int32) for ids in sequences],
-        TOKENIZER,
-        np.random.default_rng(seed),
-        **{**defaults, **options},
-    )
+    config = DataConfig(**{"max_predictions_per_seq": 77, **options})
+    arrays = [np.array(ids, np.int32) for ids in sequences]
+    return masking.mask(arrays, TOKENIZER, np.random.default_rng(seed), config)
 
 
 def random_pair(seed, first=200, second=150):
@@ -85,16 +82,16 @@ def test_a_word_that_does_not_fit_is_left_out():
 
 
 def test_replacements_are_eighty_ten_ten_and_never_special():
-    seen, labels = [], []
+    inputs, labels = [], []
     for seed in range(400):
         masked = mask(random_pair(seed), seed)
-        seen.append(masked.ids[masked.positions])
+        inputs.append(masked.ids[masked.positions])
         labels.append(masked.labels)
-    seen, labels = np.concatenate(seen), np.concatenate(labels)
-    kept = seen == labels
-    random = seen[(seen != TOKENIZER.mask_id) & ~kept]
+    inputs, labels = np.concatenate(inputs), np.concatenate(labels)
+    kept = inputs == labels
+    random = inputs[(inputs != TOKENIZER.mask_id) & ~kept]
     # Standard errors: 0.0028 and 0.0021 for 20,000 draws; a random piece is the old one in 1 of 95.
-    assert np.mean(seen == TOKENIZER.mask_id) == pytest.approx(0.8, abs=0.012)
+    assert np.mean(inputs == TOKENIZER.mask_id) == pytest.approx(0.8, abs=0.012)
     assert np.mean(kept) == pytest.approx(0.1 + 0.1 / 95, abs=0.009)
     assert set(random.tolist()) == set(TOKENIZER.replacement_ids.tolist())
 
@@ -106,18 +103,18 @@ def runs(positions):
 
 
 def test_ngram_lengths():
-    found = np.concatenate(
-        [masking._draw_ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60)]
+    lengths = np.concatenate(
+        [masking.draw_ngram_lengths(500, 3, np.random.default_rng(s)) for s in range(60)]
     )
-    shares = np.bincount(found)[1:] / len(found)
+    shares = np.bincount(lengths)[1:] / len(lengths)
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.01)
-    assert set(masking._draw_ngram_lengths(500, 1, np.random.default_rng(0))) == {1}
+    assert set(masking.draw_ngram_lengths(500, 1, np.random.default_rng(0))) == {1}
 
 
 def test_runs_of_words_as_measured_on_the_published_code():
     ids = [2, *[7] * 300, 3, *[7] * 208, 3]
-    found = [n for seed in range(400) for n in runs(mask(ids, seed).positions)]
-    shares = np.bincount(np.minimum(found, 4))[1:] / len(found)
+    lengths = [n for seed in range(400) for n in runs(mask(ids, seed).positions)]
+    shares = np.bincount(np.minimum(lengths, 4))[1:] / len(lengths)
     # Neighbours that were chosen one by one count as one run, hence not 6:3:2.
     assert 0.48 < shares[0] < 0.58
     assert 0.24 < shares[1] < 0.30

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import features
-from data_prep.pretraining_data import record_writer
+from data_prep.pretraining_data import record_writer, shard_writer
+from data_prep.pretraining_data.data_config import DataConfig
 from data_prep.pretraining_data.masking import Masked
-from data_prep.pretraining_data.record_writer import Instance
 from data_prep.pretraining_data.segments import Pair
 
 S, P = 11, 4
@@ -15,20 +15,20 @@ TOKENIZER = SimpleNamespace(cls_id=2, sep_id=3)
 PAIR = Pair(np.array([130, 16_384]), np.array([7, 8, 2_000_000]), 1)
 
 
-def instance(num_predictions=2, pair=PAIR):
-    ids = record_writer.make_sequence(pair, TOKENIZER)
+CONFIG = DataConfig(max_seq_length=S, max_predictions_per_seq=P)
+
+
+def make_masked(num_predictions=2, pair=PAIR):
+    ids = shard_writer.make_sequence(pair, TOKENIZER)
     starts = np.array([True, True, False, True, True, False, True, True])[: len(ids)]
     labels = np.full(num_predictions, 20_000)
-    masked = Masked(ids, np.arange(1, 1 + num_predictions), labels, starts)
-    return Instance(masked, len(pair.first) + 2, pair.label)
+    return Masked(ids, np.arange(1, 1 + num_predictions), labels, starts)
 
 
 def test_batch():
-    other = instance(0, Pair(np.array([9]), np.array([10]), 0))
-    batch = {
-        name: value.astype(int).tolist()
-        for name, value in record_writer.make_batch([instance(), other], S, P).items()
-    }
+    other = Pair(np.array([9]), np.array([10]), 0)
+    arrays = shard_writer.make_batch([make_masked(), make_masked(0, other)], [PAIR, other], CONFIG)
+    batch = {name: array.astype(int).tolist() for name, array in arrays.items()}
     assert batch == {
         "input_ids": [
             [2, 130, 16_384, 3, 7, 8, 2_000_000, 3, 0, 0, 0],
@@ -76,7 +76,7 @@ def test_serialize_refuses_what_it_cannot_hold():
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_reader_parses_what_is_written(tmp_path, suffix):
-    batch = record_writer.make_batch([instance(n) for n in (0, 1, 4)], S, P)
+    batch = shard_writer.make_batch([make_masked(n) for n in (0, 1, 4)], [PAIR] * 3, CONFIG)
     path = str(tmp_path / f"train-00000-00.tfrecord{suffix}")
     record_writer.write(path, record_writer.serialize(batch))
     dataset = tf.data.TFRecordDataset(path, "GZIP" if suffix else "").batch(3)

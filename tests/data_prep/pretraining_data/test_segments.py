@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from data_prep.pretraining_data import segments
+from data_prep.pretraining_data.data_config import DataConfig
 from data_prep.pretraining_data.segments import Encoded, Pair
 
 # Even ids start words.
@@ -15,15 +16,10 @@ def encoded(*lengths, first=0):
 
 
 def pairs(documents, index=0, *, seed=0, **options):
-    defaults = {
-        "is_word_start": IS_WORD_START,
-        "max_num_tokens": 19,
-        "short_seq_prob": 0.0,
-        "sentence_task": "sop",
-        "one_segment": "split",
-    }
+    defaults = {"max_seq_length": 22, "max_predictions_per_seq": 1, "short_seq_prob": 0.0}
+    config = DataConfig(**{**defaults, **options})
     rng = np.random.default_rng(seed)
-    return list(segments.make_pairs(documents, index, rng, **{**defaults, **options}))
+    return list(segments.make_pairs(documents, index, rng, IS_WORD_START, config))
 
 
 def in_order(pair):
@@ -38,18 +34,19 @@ LENGTHS = (3, 8, 5, 1, 12, 7, 30, 2, 2, 9)
 @pytest.mark.parametrize("one_segment", ["split", "skip"])
 def test_sop_pairs_are_neighbours_in_one_document(seed, one_segment):
     document = encoded(*LENGTHS)
-    found = pairs([document, encoded(5, 5, first=900)], seed=seed, one_segment=one_segment)
-    text = [np.concatenate(in_order(pair)) for pair in found]
+    documents = [document, encoded(5, 5, first=900)]
+    made = pairs(documents, seed=seed, one_segment=one_segment)
+    text = [np.concatenate(in_order(pair)) for pair in made]
     for chunk in text:
         assert chunk.tolist() == list(range(chunk[0], chunk[0] + len(chunk)))
     if one_segment == "split":  # nothing is lost
         assert np.concatenate(text).tolist() == document.ids.tolist()
-    assert all(len(pair.first) and len(pair.second) for pair in found)
+    assert all(len(pair.first) and len(pair.second) for pair in made)
 
 
 def test_chunks_are_the_fewest_sentences_that_reach_the_target():
-    found = pairs([encoded(*LENGTHS)], sentence_task="none")
-    assert [segments.count_tokens(pair) for pair in found] == [29, 37, 13]
+    made = pairs([encoded(*LENGTHS)], sentence_task="none")
+    assert [segments.count_tokens(pair) for pair in made] == [29, 37, 13]
 
 
 def test_cuts_lie_between_sentences_and_are_uniform():
@@ -57,7 +54,7 @@ def test_cuts_lie_between_sentences_and_are_uniform():
     cuts = [
         len(in_order(pair)[0])
         for seed in range(400)
-        for pair in pairs([document], seed=seed, max_num_tokens=20)
+        for pair in pairs([document], seed=seed, max_seq_length=23)
     ]
     values, counts = np.unique(cuts, return_counts=True)
     assert values.tolist() == [4, 8, 12, 16]
@@ -96,8 +93,8 @@ def test_nsp_takes_random_segments_from_other_documents_and_loses_nothing(index)
 
 def test_nsp_uses_the_sentences_after_a_random_one_again():
     documents = [encoded(*[3] * 60), encoded(*[3] * 60, first=900)]
-    found = pairs(documents, sentence_task="nsp")
-    own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in found]
+    made = pairs(documents, sentence_task="nsp")
+    own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in made]
     assert np.concatenate(own).tolist() == documents[0].ids.tolist()
 
 

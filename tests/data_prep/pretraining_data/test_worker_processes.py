@@ -36,8 +36,8 @@ def start():
     ("num_jobs", "most", "started"), [(0, 3, 0), (1, 3, 1), (2, 5, 2), (9, 3, 3)]
 )
 def test_no_process_without_a_job(start, num_jobs, most, started):
-    found = worker_processes._distribute(start, most, iter(range(1, num_jobs + 1)))
-    assert sorted(found) == [job**2 for job in range(1, num_jobs + 1)]
+    results = worker_processes.distribute(start, most, iter(range(1, num_jobs + 1)))
+    assert sorted(results) == [job**2 for job in range(1, num_jobs + 1)]
     assert len(start.connections) == started
 
 
@@ -47,15 +47,15 @@ def test_an_idle_process_gets_the_next_job(start):
         time.sleep(1)  # the first is done
         yield 3
 
-    assert list(worker_processes._distribute(start, 7, jobs())) == [4, 9]
+    assert list(worker_processes.distribute(start, 7, jobs())) == [4, 9]
     assert len(start.connections) == 1
 
 
-def test_a_process_that_dies_is_told_of():
+def test_a_killed_process_is_an_error():
     def start_and_die():
         ours, theirs = Pipe()
         theirs.close()
         return ours
 
     with pytest.raises(UserError, match=r"a process was killed.*--num_processes=1"):
-        list(worker_processes._distribute(start_and_die, 2, iter([1])))
+        list(worker_processes.distribute(start_and_die, 2, iter([1])))

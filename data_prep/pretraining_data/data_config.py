@@ -1,0 +1,87 @@
+"""Settings of pre-training records."""
+
+import dataclasses
+
+from albert_tf import train_config
+from albert_tf.errors import require, require_choice
+from albert_tf.records import token_lengths
+
+_LOWEST = {
+    "max_seq_length": 8,
+    "max_predictions_per_seq": 1,
+    "ngram": 1,
+    "dupe_factor": 1,
+    "seed": 0,
+    "shard_megabytes": 0.001,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Settings of pre-training records. Defaults are the published ones.
+
+    Attributes:
+        max_seq_length: tokens of an example, S
+        max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
+        masked_lm_prob: share of the tokens to mask
+        ngram: longest n-gram of words to mask
+        short_seq_prob: share of documents cut into shorter examples
+        dupe_factor: passes over the text, each with other pairs and masks
+        sentence_task: sop, nsp or none
+        one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
+        split_sentences: lines are paragraphs: split them into sentences
+        language: language whose rules --split_sentences uses
+        eval_fraction: share of the documents to hold out
+        seed: seed of every random choice; which documents are held out does not depend on it
+        gzip: compress the records
+        shard_megabytes: megabytes of text in a shard
+    """
+
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 20
+    masked_lm_prob: float = 0.15
+    ngram: int = 3
+    short_seq_prob: float = 0.1
+    dupe_factor: int = 40
+    sentence_task: str = "sop"
+    one_segment: str = "split"
+    split_sentences: bool = False
+    language: str = "en"
+    eval_fraction: float = 0.0
+    seed: int = 12345
+    gzip: bool = False
+    shard_megabytes: float = 16.0
+
+    def __post_init__(self) -> None:
+        require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
+        require_choice("one_segment", self.one_segment, ("split", "skip", "random"))
+        for name, lowest in _LOWEST.items():
+            require(getattr(self, name) >= lowest, f"{name} must be at least {lowest}.")
+        for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):
+            require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).")
+        require(
+            self.max_predictions_per_seq <= self.max_seq_length,
+            f"max_predictions_per_seq {self.max_predictions_per_seq} is more than max_seq_length "
+            f"{self.max_seq_length}.",
+        )
+        require(
+            self.sentence_task != "none" or self.one_segment != "random",
+            "one_segment=random needs sentence_task sop or nsp, which have labels.",
+        )
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Tokens of both segments of an example, without [CLS] and [SEP]."""
+        return self.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+
+    @property
+    def needs_two_documents(self) -> bool:
+        return self.sentence_task == "nsp" or self.one_segment == "random"
+
+    @property
+    def uncapped_predictions(self) -> int:
+        return round(self.max_seq_length * self.masked_lm_prob)
+
+    @property
+    def predictions_are_capped(self) -> bool:
+        return self.max_predictions_per_seq < self.uncapped_predictions
