@@ -27,7 +27,7 @@ def write(folder: pathlib.Path) -> None:
         for kind in model_kinds.KINDS:
             place = folder / vocabulary / kind
             served = fuzzing.export(kind, vocabulary, str(place))
-            for name, signature in signatures.make(served.source).items():
+            for name, signature in signatures.make_signatures(served.source).items():
                 request = {key: np.array(value) for key, value in signature.example.items()}
                 _keep(place / name / INPUTS, request)
                 _keep(place / name / OUTPUTS, served.ask(name, request))

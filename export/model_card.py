@@ -1,4 +1,4 @@
-"""MODEL.md: what a SavedModel is asked, what it answers, and how to ask it."""
+"""Writes MODEL.md, the card of a SavedModel: its signatures and a request to each."""
 
 import base64
 import json
@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import files
 from albert_tf.records import features
 from export.model_kinds import ExportedModel
 from export.requests import window_ops
-from export.serving_api import CLASSIFY, PREDICT, REGRESS, TOKEN_IDS, Signature
+from export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
 
 NAME = "MODEL.md"
-# What each input and output is.
-WORDS: Mapping[str, str] = {
+# The newest server.
+SERVER = "2.20.0"
+# Meanings of inputs and outputs.
+MEANINGS: Mapping[str, str] = {
     "text": "a text",
     "text_pair": "the second text of a pair",
     "passage": "a text",
@@ -62,9 +65,8 @@ WORDS: Mapping[str, str] = {
     "probability": "of that part among the best ones",
     "null_odds": "high if there is no answer: `answer` is empty where it is above the threshold",
 }
-_VERBS = {PREDICT: "predict", CLASSIFY: "classify", REGRESS: "regress"}
-EXAMPLES = "inputs"  # the input of serialised examples
-_SHOWN = 8  # token ids of an example
+_SERIALIZED = "inputs"  # the input of serialised examples
+_NUM_SHOWN = 8  # token ids of an example
 
 # For a server. serving/batching.config is the same, with reasons.
 BATCHING = """\
@@ -83,9 +85,10 @@ pad_variable_length_inputs: false
 _CARD = """\
 # {title}
 
-An ALBERT that {what}, for TensorFlow Serving. Made from `{source}`:
-{layers} layers of {hidden}, vocabulary {vocabulary}, {dtype} weights. {longest}
-{labels}
+An ALBERT that {description}, for TensorFlow Serving. Made from `{source}`:
+{layers} layers of {hidden}, vocabulary {vocabulary}, {dtype} weights.
+It reads {longest} pieces at once.
+{notes}
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
 signature, with which the server warms up.
 
@@ -108,7 +111,7 @@ A batch is refused as a whole, so that one client's bad token ids are an error f
 requests came at once: check them before, or serve them without batching. A request of more rows
 than `max_batch_size` is refused, too.
 
-## What it is asked
+## Requests
 
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
@@ -133,14 +136,12 @@ for name, value in server.Predict(request, timeout=30).outputs.items():
     print(name, tf.make_ndarray(value))
 ```
 """
-# The newest server.
-SERVER = "2.20.0"
 
 
 def write(
     model: ExportedModel,
-    found: Mapping[str, Signature],
-    functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+    signatures: Mapping[str, Signature],
+    functions: Mapping[str, ConcreteFunction],
     target: str,
     folder: str,
 ) -> None:
@@ -148,47 +149,48 @@ def write(
 
     Args:
         model: the model.
-        found: its signatures.
-        functions: those of the signatures, traced.
+        signatures: by name.
+        functions: the signatures, traced.
         target: the final place of the SavedModel.
         folder: where it is now.
     """
-    versions = os.path.dirname(_absolute(target))
-    title = served_name(versions)
-    name = next(iter(found))
-    config, run_config = model.config, model.options.run_config
-    longest = run_config.max_seq_length if model.options.text else config.max_position_embeddings
+    versions = os.path.dirname(target if "://" in target else os.path.abspath(target))
+    title = make_name(versions)
+    name = next(iter(signatures))
+    config, options = model.config, model.options
+    longest = options.run_config.max_seq_length if options.text else config.max_position_embeddings
+    notes = ""
+    if options.labels:
+        notes += f"\nLabels, in the order of their ids: {', '.join(options.labels)}.\n"
+    if options.may_be_none and options.text:
+        threshold = f"{options.null_threshold:g}"
+        notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
     text = _CARD.format(
         title=title,
-        docker=_docker(versions, title),
-        what=model.kind.description,
+        docker=_make_docker_command(versions, title),
+        description=model.kind.description,
         source=model.source,
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         vocabulary=config.vocab_size,
-        dtype=model.options.dtype,
-        longest=f"It reads {longest} pieces at once.",
-        labels=_labels(model) + _threshold(model),
-        signatures=_signatures(title, found, functions),
+        dtype=options.dtype,
+        longest=longest,
+        notes=notes,
+        signatures=_describe_signatures(title, signatures, functions),
         batching=BATCHING,
         signature=name,
-        grpc="\n".join(_grpc(key, value) for key, value in _example(found[name]).items()),
+        grpc="\n".join(_set_input(*item) for item in signatures[name].example.items()),
     )
     files.write_bytes(os.path.join(folder, NAME), text.encode())
 
 
-def _absolute(path: str) -> str:
-    """From the root, if it is of this machine: others, `gs://`, have no working directory."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def served_name(folder: str) -> str:
-    """What to call the model in that folder: it goes into a URL, and through the server's shell."""
+def make_name(folder: str) -> str:
+    """Returns the name of the model in that folder, fit for a URL and the server's shell."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(folder)) or "albert"
 
 
-def _docker(folder: str, name: str) -> str:
-    """The command that starts a server; one reads what is not of this machine by itself."""
+def _make_docker_command(folder: str, name: str) -> str:
+    """Returns the command that starts a server, which reads remote folders (gs://...) by itself."""
     run = f"docker run --rm -p 8500:8500 -p 8501:8501 -e MODEL_NAME={name} \\\n        "
     image = f"tensorflow/serving:{SERVER}"
     if "://" in folder:
@@ -196,90 +198,62 @@ def _docker(folder: str, name: str) -> str:
     return f"{run}-v {shlex.quote(f'{folder}:/models/{name}')} {image}"
 
 
-def _labels(model: ExportedModel) -> str:
-    if not model.options.labels:
-        return ""
-    return f"\nLabels, in the order of their ids: {', '.join(model.options.labels)}.\n"
-
-
-def _threshold(model: ExportedModel) -> str:
-    options = model.options
-    if not (options.may_be_none and options.text):
-        return ""
-    threshold = f"{options.null_threshold:g}"
-    return f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
-
-
-def _signatures(
-    title: str,
-    found: Mapping[str, Signature],
-    functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+def _describe_signatures(
+    title: str, signatures: Mapping[str, Signature], functions: Mapping[str, ConcreteFunction]
 ) -> str:
-    """A section for each signature, whatever number of names it has."""
-    names: dict[int, list[str]] = {}
-    for name, signature in found.items():
-        names.setdefault(id(signature), []).append(name)
+    """Returns a section for each signature; the default one has another name, too."""
     sections = []
-    for *others, name in names.values():
-        also = "".join(f", also `{other}`" for other in others)
-        sections += [f"### `{name}`{also} ({_VERBS[found[name].method]})", ""]
-        sections += _table(found[name], functions[name])
-        sections += ["", _curl(title, name, found), ""]
+    for name, signature in signatures.items():
+        if name == DEFAULT:
+            continue
+        also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
+        verb = signature.method.rpartition("/")[-1]
+        rows = [
+            f"| {side} | `{key}` | {_describe_type(spec)} | {MEANINGS[key]} |"
+            for side, specs in (
+                ("in", signature.inputs),
+                ("out", functions[name].structured_outputs),
+            )
+            for key, spec in sorted(specs.items())
+        ]
+        table = ["| | name | type | what |", "|---|---|---|---|", *rows]
+        body = make_rest_body(name, signatures).replace("'", r"'\''")
+        url = f"http://localhost:8501/v1/models/{title}:{verb}"
+        curl = f"    curl -d '{body}' \\\n        {url}"
+        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, ""]
     return "\n".join(sections)
 
 
-def _table(signature: Signature, function: tf.types.experimental.ConcreteFunction) -> list[str]:
-    rows = [
-        f"| {side} | `{key}` | {_type(spec)} | {WORDS[key]} |"
-        for side, specs in (("in", signature.inputs), ("out", function.structured_outputs))
-        for key, spec in sorted(specs.items())
-    ]
-    return ["| | name | type | what |", "|---|---|---|---|", *rows]
-
-
-def _type(spec: tf.TensorSpec) -> str:
+def _describe_type(spec: tf.TensorSpec) -> str:
     axes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name} [{axes}]"
 
 
-def _example(signature: Signature) -> dict[str, list]:
-    """The inputs of an example as JSON has them, long ids cut short."""
-    found = {}
-    for name, value in signature.example.items():
-        if value.dtype == tf.string:
-            found[name] = _decoded(value.numpy().tolist())
-        else:
-            found[name] = value[..., :_SHOWN].numpy().tolist()
-    return found
-
-
-def _decoded(values: list) -> list:
-    return [x.decode() if isinstance(x, bytes) else _decoded(x) for x in values]
-
-
-def _curl(title: str, name: str, found: Mapping[str, Signature]) -> str:
-    body = rest(name, found).replace("'", r"'\''")
-    url = f"http://localhost:8501/v1/models/{title}:{_VERBS[found[name].method]}"
-    return f"    curl -d '{body}' \\\n        {url}"
-
-
-def rest(name: str, found: Mapping[str, Signature]) -> str:
-    """The body of a request by REST to a signature."""
-    signature = found[name]
-    if EXAMPLES not in signature.inputs:
-        body: dict[str, Any] = {"inputs": _example(signature)}
-    elif signature.method == PREDICT:
-        content = features.to_example(_flat(found[TOKEN_IDS]))
-        body = {"inputs": {EXAMPLES: [{"b64": base64.b64encode(content).decode()}]}}
+def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
+    """Returns the JSON of a request by REST to a signature."""
+    signature = signatures[name]
+    body: dict[str, Any]
+    if _SERIALIZED not in signature.inputs:
+        body = {"inputs": {key: _to_list(value) for key, value in signature.example.items()}}
     else:
-        body = {"examples": [_flat(found[TOKEN_IDS])]}
+        ids = signatures[TOKEN_IDS].example
+        example = {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
+        content = base64.b64encode(features.to_example(example)).decode()
+        body = {"inputs": {_SERIALIZED: [{"b64": content}]}}
+        if signature.method != PREDICT:
+            body = {"examples": [example]}
     return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
 
 
-def _flat(ids: Signature) -> dict[str, list[int]]:
-    return {name: tf.nest.flatten(value) for name, value in _example(ids).items()}
+def _to_list(value: tf.Tensor) -> list:
+    """Returns an input as JSON has it, long ids cut short."""
+    if value.dtype == tf.string:
+        return tf.nest.map_structure(bytes.decode, value.numpy().tolist())
+    return value[..., :_NUM_SHOWN].numpy().tolist()
 
 
-def _grpc(name: str, value: list) -> str:
-    kind = "" if isinstance(tf.nest.flatten(value)[0], str) else ', "int32"'
-    return f'request.inputs["{name}"].CopyFrom(\n    tf.make_tensor_proto({value!r}{kind})\n)'
+def _set_input(name: str, value: tf.Tensor) -> str:
+    """Returns the line of Python that sets an input of a request by gRPC."""
+    dtype = "" if value.dtype == tf.string else ', "int32"'
+    tensor = f"tf.make_tensor_proto({_to_list(value)!r}{dtype})"
+    return f'request.inputs["{name}"].CopyFrom(\n    {tensor}\n)'

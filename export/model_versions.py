@@ -55,7 +55,7 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
     """
     target = choose_folder(folder, version)
     remove_abandoned(folder)
-    made = signatures.make(model)
+    made = signatures.make_signatures(model)
     try:
         with files.replacing_folder(target) as temporary:
             functions = saved_model.save(model, made, temporary)

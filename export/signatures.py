@@ -1,17 +1,23 @@
-"""Makes the signatures of a SavedModel.
+"""Makes the signatures of a SavedModel: of raw text, token ids and serialised examples.
 
 All of a model's end in one and the same function of token ids, so that its graph is stored once.
 """
 
+import functools
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.records import features
-from export import text_signatures
+from albert_tf.tasks.span_decoding import AnswerOptions
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import FinetuneConfig
+from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
 from export.model_kinds import ExportedModel
-from export.requests import token_ids
+from export.requests import answer_ops, packing, text_requests, token_ids
 from export.requests.token_ids import Tensors
 from export.serving_api import (
     CLASSIFY,
@@ -24,12 +30,17 @@ from export.serving_api import (
     Signature,
 )
 
+TEXT, PAIR = "text", "text_pair"
+_SENTENCE = "The museum opens at nine and closes at five."
+_QUESTION = "When does the museum open?"
+_MASKED = "The museum [MASK] at nine and [MASK] at five."
 
-def make(model: ExportedModel) -> dict[str, Signature]:
+
+def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     """Returns all signatures of a model, by name; the default one first.
 
     Raises:
-        UserError: see `text_signatures.make`.
+        UserError: see `make_text_signatures`.
     """
     specs = token_ids.make_specs(model.inputs, model.kind.rank)
 
@@ -37,32 +48,47 @@ def make(model: ExportedModel) -> dict[str, Signature]:
         return model.compute_outputs({**batch, **token_ids.check(batch, model.config)})
 
     answer = tf.function(compute, input_signature=[specs], autograph=False)
-    signatures = text_signatures.make(model, answer) if model.options.text else {}
-    example = _make_example_ids(model)
-    signatures[TOKEN_IDS] = Signature(specs, answer, example)
-    name, method, _ = REPLIES.get(model.options.kind, (EXAMPLES, PREDICT, None))
-    serialized = features.to_example(
-        {name: tf.reshape(value, [-1]).numpy() for name, value in example.items()}
-    )
-    signatures[name] = Signature(
-        {"inputs": tf.TensorSpec([None], tf.string, "inputs")},
-        _make_examples_function(model, answer),
-        {"inputs": tf.constant([serialized])},
-        method,
-    )
-    return {DEFAULT: next(iter(signatures.values())), **signatures}
-
-
-def _make_examples_function(model: ExportedModel, answer: Function) -> Function:
-    """Returns the function of serialised examples; its outputs are those of the server's method."""
+    signatures = make_text_signatures(model, answer) if model.options.text else {}
+    ids = _make_example_ids(model)
+    signatures[TOKEN_IDS] = Signature(specs, answer, ids)
+    name, method, convert = REPLIES.get(model.options.kind, (EXAMPLES, PREDICT, None))
     choices = len(model.options.labels) if model.kind.rank == 3 else 1
-    _, _, convert = REPLIES.get(model.options.kind, (EXAMPLES, PREDICT, None))
 
-    def compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
+    def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = answer(token_ids.parse_examples(batch["inputs"], model.inputs, choices))
         return convert(outputs, model) if convert else outputs
 
-    return compute
+    example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
+    signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
+    return {DEFAULT: next(iter(signatures.values())), **signatures}
+
+
+def _make_signature(
+    function: Function, example: Mapping[str, list], method: str = PREDICT
+) -> Signature:
+    """Returns a signature of strings; all its axes are open."""
+    constants = {name: tf.constant(value) for name, value in example.items()}
+    inputs = {
+        name: tf.TensorSpec([None] * value.shape.rank, tf.string, name)
+        for name, value in constants.items()
+    }
+    return Signature(inputs, function, constants, method)
+
+
+def _make_example_ids(model: ExportedModel) -> Tensors:
+    """Returns the token ids of one request, of a usual length."""
+    config = model.config
+    length = min(model.options.run_config.max_seq_length, config.max_position_embeddings, 128)
+    shape = model.shape_ids(1, length)
+    segments = np.arange(length) * 2 // length * (config.type_vocab_size > 1)
+    values = {
+        features.INPUT_IDS: np.random.default_rng(0).integers(0, config.vocab_size, shape),
+        features.INPUT_MASK: np.ones(shape),
+        features.SEGMENT_IDS: np.broadcast_to(segments, shape),
+        features.P_MASK: np.broadcast_to(1 - segments, shape),
+        features.MASKED_LM_POSITIONS: np.zeros([1, 1]),
+    }
+    return {name: tf.constant(values[name], tf.int32) for name in model.inputs}
 
 
 def _to_classes(outputs: Tensors, model: ExportedModel) -> Tensors:
@@ -83,17 +109,123 @@ REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, ExportedModel], Tensors
 }
 
 
-def _make_example_ids(model: ExportedModel) -> Tensors:
-    """Returns the token ids of one request, of a usual length."""
-    config = model.config
-    length = min(model.options.run_config.max_seq_length, config.max_position_embeddings, 128)
-    shape = model.shape_ids(1, length)
-    segments = np.arange(length) * 2 // length * (config.type_vocab_size > 1)
-    values = {
-        features.INPUT_IDS: np.random.default_rng(0).integers(0, config.vocab_size, shape),
-        features.INPUT_MASK: np.ones(shape),
-        features.SEGMENT_IDS: np.broadcast_to(segments, shape),
-        features.P_MASK: np.broadcast_to(1 - segments, shape),
-        features.MASKED_LM_POSITIONS: np.zeros([1, 1]),
-    }
-    return {name: tf.constant(values[name], tf.int32) for name in model.inputs}
+class _TextModel(NamedTuple):
+    """A model with its tokenizers.
+
+    Attributes:
+        model: the model.
+        vocabulary: its tokenizer in Python.
+        special: ids of its special pieces.
+        tokenizer: its tokenizer in a graph.
+        answer: token ids -> outputs.
+    """
+
+    model: ExportedModel
+    vocabulary: Tokenizer
+    special: packing.SpecialIds
+    tokenizer: GraphTokenizer
+    answer: Function
+
+    @property
+    def config(self) -> FinetuneConfig:
+        return self.model.options.run_config
+
+
+def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
+    """Returns the signatures of raw text by name, the most usual first.
+
+    Args:
+        model: the model.
+        answer: token ids -> outputs.
+
+    Raises:
+        UserError: the model has no vocabulary, or one that a graph cannot follow.
+    """
+    if model.tokenizer is None:
+        raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
+    text_model = _TextModel(
+        model,
+        model.tokenizer,
+        packing.get_special_ids(model.tokenizer),
+        make_tokenizer(model.tokenizer),
+        answer,
+    )
+    entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
+    if PAIR in entries and has_pairs is not None:
+        # It would answer with nonsense to what it was not trained on.
+        name = PAIR if has_pairs else TEXT
+        entries = {name: entries[name]}
+    signatures = {}
+    for name, (function, example) in entries.items():
+        if "options" in example:
+            options = [f"At {hour}." for hour in range(8, 8 + len(model.options.labels))]
+            example = {**example, "options": [options]}
+        signatures[name] = _make_signature(functools.partial(function, text_model), example)
+    return signatures
+
+
+def _answer_text(model: _TextModel, inputs: Tensors) -> Tensors:
+    ids = model.tokenizer.tokenize(inputs["text"])
+    return model.answer(packing.pack(ids, None, model.special, model.config.max_seq_length))
+
+
+def _answer_pair(model: _TextModel, inputs: Tensors) -> Tensors:
+    first, second = (model.tokenizer.tokenize(inputs[name]) for name in ("text", "text_pair"))
+    return model.answer(packing.pack(first, second, model.special, model.config.max_seq_length))
+
+
+def _answer_tokens(model: _TextModel, inputs: Tensors) -> Tensors:
+    """Returns the outputs and the ids, which tell the tokens."""
+    ids = model.tokenizer.tokenize(inputs["text"])
+    batch = packing.pack(ids, None, model.special, model.config.max_seq_length)
+    names = (features.INPUT_IDS, features.INPUT_MASK)
+    return {**model.answer(batch), **{name: batch[name] for name in names}}
+
+
+def _answer_masks(model: _TextModel, inputs: Tensors) -> Tensors:
+    batch = text_requests.pack_masked(
+        inputs["text"], model.tokenizer, model.vocabulary, model.config.max_seq_length
+    )
+    positions = batch[features.MASKED_LM_POSITIONS]
+    return text_requests.decode_guesses(model.answer(batch), positions, model.vocabulary)
+
+
+def _answer_choices(model: _TextModel, inputs: Tensors) -> Tensors:
+    return model.answer(
+        text_requests.pack_choices(inputs, model.tokenizer, model.special, model.config)
+    )
+
+
+def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
+    options, config, names = model.model.options, model.config, model.model.inputs
+    read = answer_ops.make_reader(
+        lambda batch: model.answer({name: batch[name] for name in names}),
+        model.tokenizer,
+        model.special,
+        config,
+        AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
+        null_threshold=options.null_threshold,
+    )
+    return read(inputs["question"], inputs["context"])
+
+
+# (function of the inputs, inputs of an example)
+_Entry = tuple[Callable[[_TextModel, Tensors], Tensors], dict[str, list]]
+_CLASSIFIER: Mapping[str, _Entry] = {
+    TEXT: (_answer_text, {"text": [_SENTENCE]}),
+    PAIR: (_answer_pair, {"text": [_QUESTION], "text_pair": [_SENTENCE]}),
+}
+_CHOICES: dict[str, list] = {"passage": [_SENTENCE], "question": [_QUESTION], "options": [[]]}
+_READER: Mapping[str, _Entry] = {
+    "question": (_answer_question, {"question": [_QUESTION], "context": [_SENTENCE]})
+}
+_TEXT_SIGNATURES: Mapping[str, Mapping[str, _Entry]] = {
+    "encoder": {TEXT: (_answer_tokens, {"text": [_SENTENCE]})},
+    "sentence_embedding": {TEXT: (_answer_text, {"text": [_SENTENCE]})},
+    "fill_mask": {TEXT: (_answer_masks, {"text": [_MASKED]})},
+    "classification": _CLASSIFIER,
+    "regression": _CLASSIFIER,
+    "multiple_choice": {"question": (_answer_choices, _CHOICES)},
+    "span": _READER,
+    "span_or_none": _READER,
+}

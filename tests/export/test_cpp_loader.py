@@ -58,7 +58,7 @@ def in_session(found, folder):
     """The answers of a session to the requests of the warm-up: {signature: {output: array}}."""
     requests = {
         name: {key: x.numpy() for key, x in signature.example.items()}
-        for name, signature in signatures.make(found).items()
+        for name, signature in signatures.make_signatures(found).items()
     }
     return tiny_exports.ask_session(folder, requests)
 

@@ -14,7 +14,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from export import text_signatures
+from export import signatures
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
 def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has_pairs, names):
     found = tiny_exports.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
     assert found.options.has_pairs is has_pairs
-    made = text_signatures.make(found, lambda batch: {"value": batch["input_ids"]})
+    made = signatures.make_text_signatures(found, lambda batch: {"value": batch["input_ids"]})
     assert list(made) == names
 
 

@@ -82,11 +82,10 @@ def test_the_threshold_is_told(tmp_path, choices, shown):
 
 def write_card(tmp_path, found, target):
     """The card of a model, without the model."""
-    made = signatures.make(found)
+    made = signatures.make_signatures(found)
     outputs = {"value": tf.TensorSpec([None], tf.float32)}
-    functions = {"serving_default": types.SimpleNamespace(structured_outputs=outputs)}
-    one = {"serving_default": made["serving_default"]}
-    model_card.write(found, one, functions, target, str(tmp_path))
+    functions = dict.fromkeys(made, types.SimpleNamespace(structured_outputs=outputs))
+    model_card.write(found, made, functions, target, str(tmp_path))
     return (tmp_path / model_card.NAME).read_text()
 
 

@@ -34,7 +34,7 @@ def read_warmup(folder):
 
 def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
     found, folder, client = served
-    made = signatures.make(found)
+    made = signatures.make_signatures(found)
     requests = {
         request.model_spec.signature_name: (method, request)
         for method, request in read_warmup(folder)

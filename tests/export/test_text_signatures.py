@@ -152,7 +152,7 @@ def test_a_session_answers_what_python_and_the_network_do(exported):
 
 def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
     found, folder = exported
-    made = signatures.make(found)
+    made = signatures.make_signatures(found)
     several = {"text_pair", "question"} & made.keys()
     assert bool(several) == (EXPECTED[found.options.kind] not in (of_text, of_masks))
     for name in several:
@@ -176,4 +176,4 @@ def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
 def test_a_model_without_a_vocabulary_cannot_answer_text():
     found = tiny_exports.source("classification", text=True)
     with pytest.raises(UserError, match=r"has no vocabulary: .* --text=false"):
-        signatures.make(found)
+        signatures.make_signatures(found)

@@ -98,7 +98,7 @@ def test_the_command_names_these_files_and_the_server_of_the_card():
 def test_padding_by_the_server_would_change_the_answer():
     """Why it is off: the server pads with the first number of an input, 1 in `input_mask`."""
     found = tiny_exports.source("classification")
-    answer = signatures.make(found)["token_ids"].function
+    answer = signatures.make_signatures(found)["token_ids"].function
     ids = tiny_exports.ids(found, 1, 5)
     ids["input_mask"] = tf.ones_like(ids["input_mask"])
     wanted = answer(ids)["logits"]

@@ -1,13 +1,18 @@
+"""Requests of texts with masks, and of passages with a question and its options."""
+
 import itertools
 import random
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_texts
 
+from albert_tf.train_config import Lengths
 from data_prep.task_data import race
-from export.requests import choice_requests, packing
+from export.requests import packing, text_requests
 
+MASKED = ["the [MASK] sold [MASK][MASK], offices", "no mask", "", "[MASK]", "the " * 9 + "[MASK]"]
 PASSAGES = ["The cafe sold 2011, offices. " * 3, "한국어 문장을 읽고", "", "a"]
 QUESTIONS = ["What is _ of ___ it?", "Which?", "_", "__ the_"]
 OPTIONS = [
@@ -18,8 +23,46 @@ OPTIONS = [
 ]
 
 
+def test_positions_of_masks_follow_truncation():
+    vocabulary = tiny_texts.sentencepieces()
+    batch = text_requests.pack_masked(
+        tf.constant(MASKED), tiny_texts.graph(vocabulary), vocabulary, 13
+    )
+    positions = batch["masked_lm_positions"].numpy().tolist()
+    for i, line in enumerate(MASKED):
+        ids = [vocabulary.cls_id, *vocabulary.encode_with_masks(line)[:11], vocabulary.sep_id]
+        size = len(ids)
+        assert batch["input_ids"][i, :size].numpy().tolist() == ids
+        assert batch["input_mask"][i].numpy().sum() == size
+        expected = [j for j, index in enumerate(ids) if index == vocabulary.mask_id]
+        assert positions[i] == expected + [0] * (3 - len(expected))
+    assert positions[-1] == [10, 0, 0] or positions[-1] == [0, 0, 0]
+    assert positions[0][0] > 0
+
+
+def test_no_mask_at_all():
+    vocabulary = tiny_texts.wordpieces()
+    for lines in (["the"], []):
+        batch = text_requests.pack_masked(
+            tf.constant(lines, tf.string), tiny_texts.graph(vocabulary), vocabulary, 5
+        )
+        assert batch["masked_lm_positions"].shape == (len(lines), 0)
+
+
+def test_guesses_are_pieces_and_nothing_where_there_is_no_mask():
+    vocabulary = tiny_texts.wordpieces()
+    the, cafe = (vocabulary.piece_to_id(piece) for piece in ("the", "café"))
+    ids = [[[the, cafe], [cafe, the]], [[the, cafe], [the, cafe]]]
+    chances = [[[0.5, 0.25], [0.5, 0.125]], [[0.75, 0.0], [0.5, 0.5]]]
+    outputs = {"top_ids": tf.constant(ids), "top_probabilities": tf.constant(chances)}
+    guesses = text_requests.decode_guesses(outputs, tf.constant([[3, 7], [2, 0]]), vocabulary)
+    words = [[["the", "café"], ["café", "the"]], [["the", "café"], ["", ""]]]
+    assert np.char.decode(guesses["tokens"].numpy().astype("S9")).tolist() == words
+    assert guesses["probabilities"].numpy().tolist()[1] == [[0.75, 0.0], [0.0, 0.0]]
+
+
 def test_blanks_are_filled_as_in_the_records():
-    found = choice_requests.endings(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
+    found = text_requests.fill_blanks(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
     for question, options, endings in zip(QUESTIONS, OPTIONS, found, strict=True):
         expected = [race.fill_blank(question, option).encode() for option in options]
         assert endings == expected
@@ -29,7 +72,7 @@ def test_what_is_no_text_joins_to_no_character():
     rng = random.Random(0)
     ends = [rng.randbytes(rng.randint(1, 5)) for _ in range(300)]
     questions = [b"a" + end + b"_" + other for end, other in itertools.pairwise(ends)]
-    found = choice_requests.endings(
+    found = text_requests.fill_blanks(
         tf.constant(questions), tf.constant([ends] * len(questions))
     ).numpy()
     decoded = [end.decode(errors="replace") for end in ends]
@@ -43,16 +86,17 @@ def test_what_is_no_text_joins_to_no_character():
 def test_endings_lose_their_beginnings_and_passages_their_ends():
     vocabulary = tiny_texts.sentencepieces()
     length, most = 31, 13
-    found = choice_requests.pack(
-        tf.constant(PASSAGES),
-        tf.constant(QUESTIONS),
-        tf.constant(OPTIONS),
+    batch = text_requests.pack_choices(
+        {
+            "passage": tf.constant(PASSAGES),
+            "question": tf.constant(QUESTIONS),
+            "options": tf.constant(OPTIONS),
+        },
         tiny_texts.graph(vocabulary),
         packing.get_special_ids(vocabulary),
-        max_seq_length=length,
-        max_qa_length=most,
+        Lengths(max_seq_length=length, max_qa_length=most),
     )
-    assert found["input_ids"].shape == (4, 4, length)
+    assert batch["input_ids"].shape == (4, 4, length)
     cls, sep = vocabulary.cls_id, vocabulary.sep_id
     for i, (passage, question, options) in enumerate(
         zip(PASSAGES, QUESTIONS, OPTIONS, strict=True)
@@ -63,7 +107,7 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
             tokens = [cls, *first, sep, *ending, sep]
             rest = length - len(tokens)
             segments = [0] * (len(first) + 2) + [1] * (len(ending) + 1) + [0] * rest
-            row = {name: value[i, j].numpy().tolist() for name, value in found.items()}
+            row = {name: value[i, j].numpy().tolist() for name, value in batch.items()}
             assert row["input_ids"] == tokens + [vocabulary.pad_id] * rest
             assert row["input_mask"] == [1] * len(tokens) + [0] * rest
             assert row["segment_ids"] == segments
@@ -73,9 +117,12 @@ def packed(passages, questions, options):
     """In a graph, where nothing is computed in the order of the lines."""
     vocabulary = tiny_texts.sentencepieces()
     made, ids = tiny_texts.graph(vocabulary), packing.get_special_ids(vocabulary)
+    lengths = Lengths(max_seq_length=9, max_qa_length=3)
     texts = tf.TensorSpec([None], tf.string)
     pack = tf.function(
-        lambda *batch: choice_requests.pack(*batch, made, ids, max_seq_length=9, max_qa_length=3),
+        lambda *texts: text_requests.pack_choices(
+            dict(zip(("passage", "question", "options"), texts, strict=True)), made, ids, lengths
+        ),
         input_signature=[texts, texts, tf.TensorSpec([None, None], tf.string)],
         autograph=False,
     )

@@ -1,0 +1,129 @@
+"""Packs texts with [MASK], and passages with a question and its options, inside a graph."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from albert_tf.records import features, token_lengths
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
+from export.graph_tokenizer import code_points
+from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from export.requests import packing
+from export.requests.packing import Batch, Parts, SpecialIds
+
+_BLANK = "_"
+# Bytes of all the endings of a question: a long option in many blanks would fill the memory.
+MAX_ENDING_BYTES = 2**21
+
+
+def pack_masked(
+    texts: tf.Tensor, tokenizer: GraphTokenizer, vocabulary: Tokenizer, max_seq_length: int
+) -> Batch:
+    """Packs texts in which [MASK] stands for a piece, as `pipelines.fill_mask` reads them.
+
+    Args:
+        texts: [B].
+        tokenizer: of that vocabulary.
+        vocabulary: for the ids of its special pieces.
+        max_seq_length: tokens; a longer text loses its end, and the masks that are there.
+
+    Returns:
+        input_ids, input_mask and segment_ids: [B, S] int32; and masked_lm_positions: [B, P] int32,
+        those of each text's masks, then 0.
+    """
+    ids = tokenizer.tokenize_with_masks(texts)
+    batch = packing.pack(ids, None, packing.get_special_ids(vocabulary), max_seq_length)
+    is_mask = batch[features.INPUT_IDS] == vocabulary.mask_id
+    rows, columns = tf.unstack(tf.cast(tf.where(is_mask), tf.int32), axis=1)
+    positions = code_points.to_ragged(columns, rows, tf.size(texts)).to_tensor()
+    return {**batch, features.MASKED_LM_POSITIONS: positions}
+
+
+def decode_guesses(
+    outputs: Mapping[str, tf.Tensor], positions: tf.Tensor, vocabulary: Tokenizer
+) -> Batch:
+    """Returns the likeliest pieces for each mask, as text.
+
+    Args:
+        outputs: top_ids [B, P, K] int32, best first, and top_probabilities [B, P, K].
+        positions: [B, P] of `pack_masked`.
+        vocabulary: the pieces.
+
+    Returns:
+        tokens, [B, P, K] strings, and probabilities, [B, P, K]; "" and 0 beyond a text's masks.
+    """
+    pieces = tf.constant([vocabulary.id_to_piece(i) for i in range(vocabulary.size)])
+    is_mask = (positions > 0)[:, :, tf.newaxis]
+    return {
+        "tokens": tf.where(is_mask, tf.gather(pieces, outputs["top_ids"]), ""),
+        "probabilities": tf.where(is_mask, outputs["top_probabilities"], 0.0),
+    }
+
+
+def pack_choices(
+    texts: Mapping[str, tf.Tensor], tokenizer: GraphTokenizer, special: SpecialIds, lengths: Lengths
+) -> Batch:
+    """Packs passages with each ending, as RACE's records hold them.
+
+    An ending loses its beginning, then the passage its end.
+
+    Args:
+        texts: passage and question, [B], and options, [B, C]; a question has blanks of
+            underscores, or none.
+        tokenizer: for the ids.
+        special: ids of the pieces around them.
+        lengths: tokens in all, `max_seq_length`, and of an ending, `max_qa_length`.
+
+    Returns:
+        input_ids, input_mask and segment_ids: [B, C, S] int32, S that of the longest.
+        INVALID_ARGUMENT when it runs if the sizes of the batches differ, or if the endings of a
+        question have more than `MAX_ENDING_BYTES`.
+    """
+    names = ("passage", "question", "options")
+    checks = [packing.check_same_size(texts["passage"], texts[name]) for name in names[1:]]
+    with tf.control_dependencies(checks):
+        passages, questions, options = (tf.identity(texts[name]) for name in names)
+    shape = tf.shape(options)
+    endings = tf.reshape(fill_blanks(questions, options), [-1])
+    ending = packing.make_parts(tokenizer.tokenize(endings))
+    kept = tf.minimum(ending.lengths, lengths.max_qa_length)
+    ending = Parts(ending.flat, ending.begins + ending.lengths - kept, kept)
+    # Each passage once for each of its options.
+    rows = tf.range(tf.size(options)) // shape[1]
+    first = packing.make_parts(tokenizer.tokenize(passages))
+    first = Parts(first.flat, tf.gather(first.begins, rows), tf.gather(first.lengths, rows))
+    room = lengths.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+    batch = packing.assemble([packing.shorten(first, room - kept), ending], special)
+    return {
+        name: tf.reshape(rows, tf.concat([shape, tf.shape(rows)[1:]], axis=0))
+        for name, rows in batch.items()
+    }
+
+
+def fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+    """[B], [B, C] -> [B, C]: the question with each option in its blanks, else before it."""
+    # Two texts that are no UTF-8 may join to a character.
+    questions, options = (
+        tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8") for texts in (questions, options)
+    )
+    rows = tf.range(tf.size(options)) // tf.shape(options)[1]
+    option = tf.reshape(options, [-1])
+    parts = tf.strings.split(tf.strings.regex_replace(questions, _BLANK + "+", _BLANK), _BLANK)
+    copies = tf.maximum(parts.row_lengths() - 1, 1)[:, tf.newaxis]
+    sizes = copies * _count_bytes(options) + _count_bytes(questions)[:, tf.newaxis]
+    is_small = tf.reduce_all(tf.reduce_sum(sizes, 1) <= MAX_ENDING_BYTES)
+    message = f"the options in the blanks of a question make more than {MAX_ENDING_BYTES} bytes."
+    with tf.control_dependencies([tf.debugging.Assert(is_small, [message])]):
+        parts = tf.gather(parts, rows)  # [B * C, None]
+    owners = tf.cast(parts.value_rowids(), tf.int32)
+    before = tf.where(code_points.mark_row_starts(owners), "", tf.gather(option, owners))
+    filled = parts.with_values(tf.strings.join([before, parts.values]))
+    with_blank = tf.strings.reduce_join(filled, axis=-1)
+    without = tf.strings.join([tf.gather(questions, rows), option], separator=" ")
+    endings = tf.where(parts.row_lengths() > 1, with_blank, without)
+    return tf.reshape(endings, tf.shape(options))
+
+
+def _count_bytes(texts: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.strings.length(texts), tf.int64)
