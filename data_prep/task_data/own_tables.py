@@ -10,14 +10,8 @@ from absl import logging
 from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
-from data_prep.task_data import race, table_files
-from data_prep.task_data.task_source import (
-    Columns,
-    DataArguments,
-    Example,
-    TaskSplit,
-    parse_label,
-)
+from data_prep.task_data import race, table_files, task_source
+from data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 
 # More are rather texts, numbers or ids in the wrong column.
 _MAX_LABELS_IN_FILE = 100
@@ -105,7 +99,8 @@ def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterato
         try:
             name = row[columns.id] if columns.id else str(number)
             text = row.get(columns.label, "") if split.is_test else row[columns.label]
-            label = None if split.is_test and not text else parse_label(text, split.task, place)
+            has_label = text or not split.is_test
+            label = task_source.parse_label(text, split.task, place) if has_label else None
             yield Example(name, _select_texts(row, columns), label)
         except KeyError as error:  # objects of JSON lines may have different keys
             raise table_files.missing_column(error.args[0], list(row), place) from None
