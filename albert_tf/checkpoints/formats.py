@@ -13,11 +13,13 @@ from albert_tf.checkpoints import (
     archives,
     google_tf1,
     hugging_face,
+    hugging_face_vocabulary,
     matching,
     model_checkpoint,
     native,
     tf_checkpoint,
     tfhub_tf2,
+    training_checkpoint,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
@@ -51,8 +53,17 @@ def _find_prefix(path: str) -> str:
     best = os.path.join(path, google_tf1.PREFIX)
     if tf.io.gfile.exists(f"{best}.index"):
         return best
-    prefixes = native.list_prefixes(path)
-    return prefixes[0] if len(prefixes) == 1 else native.find_prefix(path)
+    prefixes = training_checkpoint.list_prefixes(path)
+    return prefixes[0] if len(prefixes) == 1 else training_checkpoint.find_prefix(path)
+
+
+def _read_hugging_face(folder: str) -> ModelCheckpoint:
+    return hugging_face.read(folder, hugging_face_vocabulary.read(folder))
+
+
+def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
+    hugging_face.write(checkpoint, folder)
+    hugging_face_vocabulary.write(checkpoint, folder)
 
 
 FORMATS: dict[str, Format] = {
@@ -63,8 +74,8 @@ FORMATS: dict[str, Format] = {
     "hugging_face": Format(
         "a folder of transformers",
         _find_folder,
-        hugging_face.read,
-        hugging_face.write,
+        _read_hugging_face,
+        _write_hugging_face,
         hugging_face.list_unsupported,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
@@ -78,7 +89,7 @@ def detect_format(path: str) -> str:
     names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
     is_whole_folder = folder == path or os.path.basename(path) in names
     if is_whole_folder and "saved_model.pb" in names:
-        keys = tf_checkpoint.list_keys(os.path.join(folder, google_tf1.HUB_VARIABLES))
+        keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
         return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
     if is_whole_folder and names & {hugging_face.SAFETENSORS, hugging_face.PICKLE}:
         return "hugging_face"

@@ -13,25 +13,12 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
-from albert_tf.tokenizers import tokenization
 
 PREFIX = "model.ckpt-best"
-HUB_VARIABLES = "variables/variables"
-# See `model_checkpoint.VOCABULARY_NAMES`.
-VOCABULARY_NAMES = {
-    tokenization.MODEL: ("30k-clean.model", "spiece.model"),
-    tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
-    tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
-    tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
-}
 _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
-# Keys of published files without effect: those of Google's, of BERT's poolers.
-_IGNORED_KEYS = re.compile("directionality|pooler_.*")
 # `run_pretraining` of the published code requires the first of these.
 _DEAD_VALUES = {
     "net_structure_type": 0,
@@ -49,39 +36,20 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     Raises `UserError` if there is no config, or a file is damaged.
     """
     assets = os.path.dirname(prefix) if assets is None else assets
-    config = read_config(os.path.join(assets, ALBERT_CONFIG), prefix)
+    config = model_checkpoint.read_google_config(os.path.join(assets, ALBERT_CONFIG), prefix)
     names, skipped = translate_keys(tf_checkpoint.list_keys(prefix))
     return ModelCheckpoint(
         source=prefix,
         config=config,
         weights=tf_checkpoint.read_tensors(prefix, names),
-        vocabulary=model_checkpoint.read_vocabulary(assets, VOCABULARY_NAMES),
+        vocabulary=model_checkpoint.read_vocabulary(assets, model_checkpoint.GOOGLE_NAMES),
         skipped=skipped,
     )
 
 
 def read_hub(folder: str) -> ModelCheckpoint:
     """Reads a TF Hub module of TensorFlow 1; as `read`. Early modules have no config."""
-    return read(os.path.join(folder, HUB_VARIABLES), os.path.join(folder, "assets"))
-
-
-def read_config(path: str, source: str) -> AlbertConfig:
-    """Reads the `albert_config.json` of the checkpoint `source`.
-
-    Raises `UserError` if there is none, or its model is not an ALBERT that this project has.
-    """
-    if not tf.io.gfile.exists(path):
-        raise UserError(
-            f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
-            f"Put the model's at {path}."
-        )
-    values = files.read_json(path, ALBERT_CONFIG)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Use the model's own {ALBERT_CONFIG}.")
-    if values.pop("ln_type", "postln") != "postln":
-        raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
-    known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
-    return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | known, path)
+    return read(os.path.join(folder, tf_checkpoint.HUB_VARIABLES), os.path.join(folder, "assets"))
 
 
 def translate_keys(keys: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -131,4 +99,4 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values | _DEAD_VALUES)
-    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, VOCABULARY_NAMES)
+    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)

@@ -17,7 +17,6 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
-    hugging_face_vocabulary,
     model_checkpoint,
     tf_checkpoint,
     torch_pickle,
@@ -110,8 +109,8 @@ def map_names(config: AlbertConfig) -> dict[str, str]:
     return names
 
 
-def read(folder: str) -> ModelCheckpoint:
-    """Reads a folder of `transformers`.
+def read(folder: str, vocabulary: Mapping[str, bytes] | None = None) -> ModelCheckpoint:
+    """Reads the weights and the config of a folder of `transformers`.
 
     Raises `UserError` if it has no weights, is damaged, or holds no ALBERT that this project has.
     """
@@ -137,7 +136,7 @@ def read(folder: str) -> ModelCheckpoint:
         source=path,
         config=config,
         weights=weights,
-        vocabulary=hugging_face_vocabulary.read(folder),
+        vocabulary=vocabulary or {},
         skipped=skipped,
     )
 
@@ -245,7 +244,7 @@ def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `config.json`, `model.safetensors` and the vocabulary into `folder`.
+    """Writes `config.json` and `model.safetensors` into `folder`.
 
     Leaves out the weights of `list_unsupported`. Raises `UserError` if `transformers` has no such
     model.
@@ -271,7 +270,6 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
-    hugging_face_vocabulary.write(checkpoint, folder)
 
 
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 import collections
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import config_io, files
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
+from albert_tf.records.task_table import Task
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import FinetuneConfig
 
 PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
 # The config of a model, as the publishers call it.
@@ -23,8 +26,17 @@ ALBERT_CONFIG = "albert_config.json"
 Names = Mapping[str, Sequence[str]]
 _FILES = (tokenization.VOCAB, tokenization.NORMALIZATION, *PIECES)
 VOCABULARY_NAMES: Names = {name: (name,) for name in _FILES}
+# The same in Google's checkpoints and in TF Hub's modules.
+GOOGLE_NAMES: Names = {
+    tokenization.MODEL: ("30k-clean.model", "spiece.model"),
+    tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
+    tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
+    tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
+}
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
+# Keys of published files without effect: those of Google's, of BERT's poolers.
+_IGNORED_KEYS = re.compile("directionality|pooler_.*")
 # One value for fields in which models of one size differ: languages have their own vocabularies.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -50,6 +62,14 @@ class ModelCheckpoint:
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+class FinetunedModel(NamedTuple):
+    """A checkpoint with the head of a task, the config to predict with, and the task."""
+
+    checkpoint: ModelCheckpoint
+    config: FinetuneConfig
+    task: Task
+
+
 def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, int], int]) -> None:
     """Raises `UserError` unless a foreign program runs the same group in each step as this project.
 
@@ -68,6 +88,25 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
             "programs of that format, which would run another model. Keep it in this project's."
         )
+
+
+def read_google_config(path: str, source: str) -> AlbertConfig:
+    """Reads the `albert_config.json` of the checkpoint `source`.
+
+    Raises `UserError` if there is none, or its model is not an ALBERT that this project has.
+    """
+    if not tf.io.gfile.exists(path):
+        raise UserError(
+            f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
+            f"Put the model's at {path}."
+        )
+    values = files.read_json(path, ALBERT_CONFIG)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} does not hold a JSON object. Use the model's own {ALBERT_CONFIG}.")
+    if values.pop("ln_type", "postln") != "postln":
+        raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
+    known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
+    return config_io.from_dict(AlbertConfig, PUBLISHED_DEFAULTS | known, path)
 
 
 def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:

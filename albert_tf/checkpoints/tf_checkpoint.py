@@ -14,6 +14,9 @@ from albert_tf.errors import UserError, reason
 
 _EXACT = frozenset({"float16", "bfloat16", "float32"})
 
+# The prefix of the variables in a SavedModel or a TF Hub module.
+HUB_VARIABLES = "variables/variables"
+
 
 def list_keys(prefix: str) -> list[str]:
     """The sorted keys of all tensors."""

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import google_tf1, model_checkpoint, tf_checkpoint
+from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
@@ -63,12 +63,12 @@ def read(folder: str) -> ModelCheckpoint:
 
     Raises `UserError` if it is damaged, or nothing in it has the number of layers.
     """
-    prefix = os.path.join(folder, google_tf1.HUB_VARIABLES)
+    prefix = os.path.join(folder, tf_checkpoint.HUB_VARIABLES)
     variables = map_variables(prefix)
     skipped = {key: name for key, name in variables.items() if name in _SKIPPED}
     names = {key: NAMES.get(n, n) for key, n in variables.items() if key not in skipped}
     vocabulary = model_checkpoint.read_vocabulary(
-        os.path.join(folder, "assets"), google_tf1.VOCABULARY_NAMES
+        os.path.join(folder, "assets"), model_checkpoint.GOOGLE_NAMES
     )
     for key, name in skipped.items():
         if vocabulary and name == _LOWER_CASE and not tf_checkpoint.read_scalar(prefix, key):
@@ -129,7 +129,7 @@ def _read_config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
     if not tf.io.gfile.exists(path):
         sizes["num_hidden_layers"] = _read_num_layers(folder, path)
         return config_io.from_dict(AlbertConfig, sizes, folder)
-    config = google_tf1.read_config(path, folder)
+    config = model_checkpoint.read_google_config(path, folder)
     for field, size in sizes.items():
         if getattr(config, field) != size:
             raise UserError(

@@ -10,7 +10,9 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.model import albert_model, task_heads
 from albert_tf.model.albert_model import Albert, Batch
-from albert_tf.records import features
+from albert_tf.records import features, task_table
+from albert_tf.records.task_table import Task
+from albert_tf.train_config import FinetuneConfig
 
 _TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 
@@ -75,3 +77,27 @@ class AlbertForTask(keras.Model):
         unreached = self.albert.pooler.trainable_weights
         left_out = set() if self.reads_pooled_output else {id(w) for w in unreached}
         return [weight for weight in self.trainable_weights if id(weight) not in left_out]
+
+
+def choose_head(config: FinetuneConfig, task: Task) -> str:
+    """Returns the head of a task's model, a key of `task_heads.HEADS`."""
+    if task.kind == task_table.SPAN_OR_NONE and config.null_answer == "null_score":
+        return task_table.SPAN
+    return task.kind
+
+
+def make_task_model(
+    config: FinetuneConfig, task: Task
+) -> tuple[AlbertForTask, list[keras.Variable]]:
+    """Returns a model with the head of a task, and the weights that are trained."""
+    sizes = task_heads.HeadSizes(len(task.labels), config.start_n_top, config.end_n_top)
+    model = AlbertForTask(
+        config.albert,
+        choose_head(config, task),
+        sizes,
+        seed=config.seed,
+        rematerialize=config.rematerialize,
+        layer_loop=config.layer_loop,
+        dtype=config.dtype,
+    )
+    return model, model.trained_weights()

@@ -7,7 +7,7 @@ from absl import logging
 
 from albert_tf.checkpoints import matching
 from albert_tf.errors import UserError, require
-from albert_tf.pipelines import task_evaluation
+from albert_tf.model.task_model import make_task_model
 from albert_tf.records import task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model, inference
@@ -50,7 +50,7 @@ def classify(
         task.kind,
         model.config,
     )
-    network, _ = task_evaluation.make_model(model.config, task)
+    network, _ = make_task_model(model.config, task)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     outputs = network({name: tf.constant(array, tf.int32) for name, array in batch.items()})
     arrays = {name: tensor.numpy() for name, tensor in outputs.items()}

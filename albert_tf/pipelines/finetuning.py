@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.model import task_losses
-from albert_tf.pipelines import task_evaluation
+from albert_tf.model import task_losses, task_model
 from albert_tf.records import task_dataset
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.run_files import TASK, TRAINING_DATA
@@ -66,7 +65,7 @@ def run(
     config = config.with_steps(train.num_records)
     identity = _identify(config, inputs, workdir)
     options = {
-        "dev data": task_evaluation.describe_data(dev) if dev else None,
+        "dev data": dev.description if dev else None,
         "--init_checkpoint": inputs.initial.source if inputs.initial else None,
         "--init_head": inputs.init_head,
         "--allow_partial": inputs.allow_partial,
@@ -75,8 +74,8 @@ def run(
     state = train_state.make_train_state(
         config,
         strategy,
-        lambda: task_evaluation.make_model(config, train.task),
-        task_losses.task_objective(task_evaluation.head_name(config, train.task)),
+        lambda: task_model.make_task_model(config, train.task),
+        task_losses.task_objective(task_model.choose_head(config, train.task)),
         task_dataset.task_features(train.task, config.max_seq_length),
     )
     try:
@@ -101,7 +100,7 @@ def _identify(config: FinetuneConfig, inputs: Inputs, workdir: str) -> RunIdenti
         config=config,
         vocabulary=inputs.vocabulary,
         tokenizer=inputs.tokenizer,
-        files={TASK: header, TRAINING_DATA: task_evaluation.describe_data(inputs.train)},
+        files={TASK: header, TRAINING_DATA: inputs.train.description},
     )
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.checkpoints import matching, native
+from albert_tf.checkpoints import matching, native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline, manifest
@@ -27,7 +27,7 @@ def load(
     """
     config = run_dir.read_config(workdir, PretrainConfig)
     network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
-    prefix = native.find_prefix(checkpoint or workdir)
+    prefix = training_checkpoint.find_prefix(checkpoint or workdir)
     matching.assign_weights(native.read_weights(prefix), network, prefix, log_level=logging.DEBUG)
     return config, network, prefix
 

@@ -1,23 +1,19 @@
 """Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
 from albert_tf.checkpoints import matching, model_checkpoint
-from albert_tf.model import task_heads
-from albert_tf.model.task_model import AlbertForTask
-from albert_tf.records import task_dataset, task_table
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel
+from albert_tf.model.task_model import make_task_model
+from albert_tf.records import task_dataset
 from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
 from albert_tf.tasks import inference, predictions
-from albert_tf.tasks.finetuned_model import FinetunedModel
 from albert_tf.train import devices, multi_worker
-from albert_tf.train_config import FinetuneConfig
 
 
 class Evaluation(NamedTuple):
@@ -55,12 +51,12 @@ def evaluate(
     if scored:
         task_dataset.check_labelled(dataset)
     devices.check_batches(config, strategy, evaluates=True)
-    data = {f"data.{name}": value for name, value in describe_data(dataset).items()}
+    data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})
     num_branches = devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)
     with strategy.scope():
-        network, _ = make_model(config, model.task)
+        network, _ = make_task_model(config, model.task)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
     predicted = predict()
@@ -78,30 +74,3 @@ def evaluate(
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
             files.write_json(metrics_file, {**header, **counts})
     return Evaluation(scores, path)
-
-
-def describe_data(dataset: TaskDataset) -> dict[str, Any]:
-    """What identifies a dataset, as JSON values."""
-    return {"folder": os.path.basename(dataset.path), "num_records": dataset.num_records}
-
-
-def head_name(config: FinetuneConfig, task: Task) -> str:
-    """The head of the task's model, a key of `task_heads.HEADS`."""
-    if task.kind == task_table.SPAN_OR_NONE and config.null_answer == "null_score":
-        return task_table.SPAN
-    return task.kind
-
-
-def make_model(config: FinetuneConfig, task: Task) -> tuple[AlbertForTask, list[keras.Variable]]:
-    """A model with the head of a task, and those of its weights that are trained."""
-    sizes = task_heads.HeadSizes(len(task.labels), config.start_n_top, config.end_n_top)
-    model = AlbertForTask(
-        config.albert,
-        head_name(config, task),
-        sizes,
-        seed=config.seed,
-        rematerialize=config.rematerialize,
-        layer_loop=config.layer_loop,
-        dtype=config.dtype,
-    )
-    return model, model.trained_weights()

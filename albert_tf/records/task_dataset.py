@@ -34,6 +34,11 @@ class TaskDataset(NamedTuple):
         return os.path.join(self.path, RECORDS)
 
     @property
+    def description(self) -> dict[str, Any]:
+        """Identifies the dataset, as JSON values."""
+        return {"folder": os.path.basename(self.path), "num_records": self.num_records}
+
+    @property
     def num_records(self) -> int:
         return self.manifest["files"][RECORDS]
 

@@ -4,13 +4,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import formats, model_checkpoint, native
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
@@ -37,14 +37,6 @@ class ConfigOverrides:
     recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
     config_file: str | None = field(default=None, metadata={"flag": "config"})
     overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
-
-
-class FinetunedModel(NamedTuple):
-    """A checkpoint with the head of a task, the config to predict with, and the task."""
-
-    checkpoint: ModelCheckpoint
-    config: FinetuneConfig
-    task: Task
 
 
 def resolve_config(
@@ -129,7 +121,7 @@ def find_best_checkpoint(path: str) -> str:
     if not tf.io.gfile.exists(os.path.join(path, RUN_CONFIG)):
         return path
     for folder in (os.path.join(path, BEST), path):
-        if prefix := native.find_newest(folder):
+        if prefix := training_checkpoint.find_newest(folder):
             return prefix
     return path
 

@@ -1,6 +1,7 @@
 """Evaluation and prediction of whole datasets on the replicas of a strategy."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,8 +9,9 @@ import tensorflow as tf
 
 from albert_tf.model import losses
 from albert_tf.records import features
-from albert_tf.train.train_step import SUM, Totals, add_structures, split_rows, to_floats
 
+SUM = tf.distribute.ReduceOp.SUM
+Totals = dict[str, float]
 # Features that a prediction keeps beside the outputs.
 _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
@@ -74,3 +76,18 @@ def make_predict(
         return {name: np.concatenate(arrays) for name, arrays in outputs.items()}
 
     return predict
+
+
+def split_rows(batch: Mapping[str, tf.Tensor], number: int) -> list[dict[str, tf.Tensor]]:
+    """Splits the rows of a batch into equal slices."""
+    split = [tf.split(tensor, number) for tensor in batch.values()]
+    return [dict(zip(batch, tensors, strict=True)) for tensors in zip(*split, strict=True)]
+
+
+def add_structures(structures: Iterable[Any]) -> Any:
+    """Adds the tensors at equal places of the structures."""
+    return tf.nest.map_structure(lambda *tensors: tf.add_n(tensors), *structures)
+
+
+def to_floats(tensors: Mapping[str, tf.Tensor]) -> Totals:
+    return {name: float(tensor) for name, tensor in tensors.items()}

@@ -4,16 +4,15 @@ One code path for one device, MirroredStrategy, MultiWorkerMirroredStrategy and 
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.model import losses
+from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, to_floats
 from albert_tf.train.train_state import TrainState
 
-SUM = tf.distribute.ReduceOp.SUM
-Totals = dict[str, float]
 # Sums a structure of tensors over the replicas.
 Reduce = Callable[[Any], Any]
 
@@ -132,18 +131,3 @@ def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
         (1, run_micro_batch(0)),
         maximum_iterations=num_micro_batches - 1,
     )[1]
-
-
-def split_rows(batch: Mapping[str, tf.Tensor], number: int) -> list[dict[str, tf.Tensor]]:
-    """Splits the rows of a batch into equal slices."""
-    split = [tf.split(tensor, number) for tensor in batch.values()]
-    return [dict(zip(batch, tensors, strict=True)) for tensors in zip(*split, strict=True)]
-
-
-def add_structures(structures: Iterable[Any]) -> Any:
-    """Adds the tensors at equal places of the structures."""
-    return tf.nest.map_structure(lambda *tensors: tf.add_n(tensors), *structures)
-
-
-def to_floats(tensors: Mapping[str, tf.Tensor]) -> Totals:
-    return {name: float(tensor) for name, tensor in tensors.items()}

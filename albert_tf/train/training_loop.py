@@ -13,15 +13,16 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.run_files import BEST, BEST_METRICS
-from albert_tf.train import devices, reports, train_step
+from albert_tf.train import devices, reports
+from albert_tf.train.eval_step import SUM, Totals
 from albert_tf.train.train_state import TrainState
 
 Metrics = dict[str, float]
-RunUpdates = Callable[[Any, int], train_step.Totals]
+RunUpdates = Callable[[Any, int], Totals]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Run:
     Attributes:
         workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
         checkpoint: saves and restores the state.
+        run_updates: see `train_step.make_run_updates`.
         train_batches: position -> endless batches for the replicas.
         evaluate: returns metrics of the held-out data; None if there are none.
         best_by: the metric whose highest value makes a checkpoint the best.
@@ -40,6 +42,7 @@ class Run:
 
     workdir: str
     checkpoint: tf.train.Checkpoint
+    run_updates: RunUpdates
     train_batches: Callable[[int], Iterable]
     evaluate: Callable[[], Metrics] | None
     best_by: str
@@ -78,13 +81,12 @@ def run_to_end(state: TrainState, run: Run) -> bool:
         raise UserError(
             f"the workers are at different steps. All must see the same --workdir {run.workdir}."
         )
-    run_updates = train_step.make_run_updates(state)
     rollbacks = state.config.max_rollbacks
     with _caught_signals() as signals, _metrics_writer(state, run.workdir) as write:
         loop = _Loop(
             state=state,
             run=run,
-            manager=native.make_manager(
+            manager=training_checkpoint.make_manager(
                 run.checkpoint, run.workdir, state.config.keep_checkpoint_max
             ),
             is_chief=devices.is_chief(state.strategy),
@@ -92,7 +94,7 @@ def run_to_end(state: TrainState, run: Run) -> bool:
             signals=signals,
             write=write,
         )
-        while not _run_while_finite(loop, run_updates):
+        while not _run_while_finite(loop):
             _roll_back(loop, rollbacks)
             rollbacks -= 1
         return not loop.is_interrupted()
@@ -104,7 +106,7 @@ def _make_total(strategy: tf.distribute.Strategy) -> Callable[[int], int]:
     @tf.function
     def total(number: tf.Tensor) -> tf.Tensor:
         numbers = strategy.run(lambda: tf.identity(number))
-        return strategy.reduce(train_step.SUM, numbers, axis=None)
+        return strategy.reduce(SUM, numbers, axis=None)
 
     return lambda number: int(total(tf.constant(number, tf.int64)))
 
@@ -146,7 +148,7 @@ def _roll_back(loop: _Loop, rollbacks: int) -> None:
     """Restores the last checkpoint and leaves out the data since: they may be the cause."""
     state, run = loop.state, loop.run
     position = int(state.position.numpy())
-    prefix = native.resume(run.checkpoint, run.workdir)
+    prefix = training_checkpoint.resume(run.checkpoint, run.workdir)
     if prefix is None or rollbacks == 0:
         raise UserError(
             "the loss or the weights are not finite any more. The last good checkpoint is "
@@ -157,7 +159,7 @@ def _roll_back(loop: _Loop, rollbacks: int) -> None:
     logging.info(f"not finite: back to {prefix}, resuming with the data after batch {position}")
 
 
-def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
+def _run_while_finite(loop: _Loop) -> bool:
     """Trains until done or interrupted; returns False if the loss or a weight is not finite."""
     state, run = loop.state, loop.run
     if loop.is_chief:
@@ -170,7 +172,9 @@ def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
     first_step = before = state.step
     start = loop_start = time.monotonic()
     iterator = iter(run.train_batches(int(state.position.numpy())))
-    for step, totals in run_loops(state, run_updates, iterator, evaluates=run.evaluate is not None):
+    for step, totals in run_loops(
+        state, run.run_updates, iterator, evaluates=run.evaluate is not None
+    ):
         state.position.assign_add(step - before)
         if not all(math.isfinite(value) for value in totals.values()):
             return False
@@ -198,7 +202,7 @@ def _run_while_finite(loop: _Loop, run_updates: RunUpdates) -> bool:
 
 def run_loops(
     state: TrainState, run_updates: RunUpdates, iterator: Any, *, evaluates: bool
-) -> Iterator[tuple[int, train_step.Totals]]:
+) -> Iterator[tuple[int, Totals]]:
     """Yields the step and the totals after each loop of updates: the caller reports and saves.
 
     A loop ends at every multiple of the config's intervals, whatever step it starts from.
@@ -282,5 +286,5 @@ def _save_if_best(run: Run, step: int, metrics: Metrics) -> None:
         best = files.read_json(path, BEST)
         if best["step"] != step and best[run.best_by] >= metrics[run.best_by]:
             return
-    native.make_manager(run.checkpoint, folder, 1).save(checkpoint_number=step)
+    training_checkpoint.make_manager(run.checkpoint, folder, 1).save(checkpoint_number=step)
     files.write_json(path, {"step": step, **metrics})

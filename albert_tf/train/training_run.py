@@ -6,10 +6,10 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints import model_checkpoint, native
+from albert_tf.checkpoints import model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.records import input_pipeline
-from albert_tf.train import devices, run_dir, training_loop
+from albert_tf.train import devices, run_dir, train_step, training_loop
 from albert_tf.train.run_dir import RunIdentity
 from albert_tf.train.train_state import TrainState
 
@@ -49,8 +49,8 @@ def train(
         tf.errors.DataLossError: a record file is damaged.
     """
     workdir = identity.workdir
-    checkpoint = native.make_checkpoint(state.model, state.optimizer, state.position)
-    resumed = native.resume(checkpoint, workdir)
+    checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
+    resumed = training_checkpoint.resume(checkpoint, workdir)
     start = f"resumed from {resumed}" if resumed else "new weights"
     imported = None if resumed else initial
     if imported is not None:
@@ -66,6 +66,7 @@ def train(
     run = training_loop.Run(
         workdir=workdir,
         checkpoint=checkpoint,
+        run_updates=train_step.make_run_updates(state),
         train_batches=lambda position: _distribute_batches(state, train_files, position),
         evaluate=evaluate,
         best_by=best_by,

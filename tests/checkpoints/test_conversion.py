@@ -16,7 +16,7 @@ import tiny_checkpoints
 import tiny_run
 
 from albert_tf import config_io
-from albert_tf.checkpoints import formats, model_checkpoint, native
+from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
 from albert_tf.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -233,8 +233,10 @@ def test_no_weights_at_all(tmp_path, name, convert):
 
 def test_slots_of_our_own_checkpoints_are_counted_in_the_summary(tmp_path, convert):
     network, optimizer = tiny_run.network(tf.distribute.get_strategy(), tiny_run.albert())
-    checkpoint = native.make_checkpoint(network, optimizer, tf.Variable(0, dtype=tf.int64))
-    native.make_manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
+    checkpoint = training_checkpoint.make_checkpoint(
+        network, optimizer, tf.Variable(0, dtype=tf.int64)
+    )
+    training_checkpoint.make_manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
     config_io.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
     lines = convert(tmp_path / "in", tmp_path / "out")
     assert lines[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")

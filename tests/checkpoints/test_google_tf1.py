@@ -8,7 +8,7 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, google_tf1
+from albert_tf.checkpoints import formats, google_tf1, model_checkpoint
 from albert_tf.errors import UserError
 
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_needs_its_config(tmp_path):
 
 def test_keys_that_a_config_lacks_have_the_published_defaults(tmp_path):
     (tmp_path / "albert_config.json").write_text('{"vocab_size": 30000}')
-    config = google_tf1.read_config(str(tmp_path / "albert_config.json"), "x")
+    config = model_checkpoint.read_google_config(str(tmp_path / "albert_config.json"), "x")
     sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
     assert sizes == (4096, 64, 16384)
 

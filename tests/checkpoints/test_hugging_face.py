@@ -18,10 +18,10 @@ CASES = {"": {}, "groups": tiny_checkpoints.GROUPED, "E=H": tiny_checkpoints.SQU
 
 
 def written(folder, made=None, **changes):
-    """A folder that `hugging_face.write` wrote, and its tensors."""
+    """A folder in the format `hugging_face`, and its tensors."""
     folder.mkdir(exist_ok=True)
     made = made or tiny_checkpoints.make(**changes)
-    hugging_face.write(made, str(folder))
+    formats.get_writer("hugging_face")(made, str(folder))
     return made, safetensors.numpy.load_file(folder / "model.safetensors")
 
 

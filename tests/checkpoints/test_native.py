@@ -6,6 +6,13 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.checkpoints import matching, native
+from albert_tf.checkpoints.training_checkpoint import (
+    find_newest,
+    find_prefix,
+    make_checkpoint,
+    make_manager,
+    resume,
+)
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 
@@ -23,8 +30,8 @@ def saved(folder, step=7, **overrides):
         slot.assign(tf.fill(slot.shape, 0.5 + number))
     optimizer.iterations.assign(step)
     position.assign(step + 2)
-    checkpoint = native.make_checkpoint(network, optimizer, position)
-    return network, native.make_manager(checkpoint, folder, 2).save(checkpoint_number=step)
+    checkpoint = make_checkpoint(network, optimizer, position)
+    return network, make_manager(checkpoint, folder, 2).save(checkpoint_number=step)
 
 
 def restore(path, network):
@@ -38,7 +45,7 @@ def test_a_run_is_resumed_whole(tmp_path):
     after, optimizer, position = build()
     for weight in after.trainable_weights:
         weight.assign(weight * 0 + 3)
-    assert native.resume(native.make_checkpoint(after, optimizer, position), folder) == prefix
+    assert resume(make_checkpoint(after, optimizer, position), folder) == prefix
     for name, weight in weight_names.weights_by_name(before).items():
         np.testing.assert_array_equal(weight, weight_names.weights_by_name(after)[name])
     for number, slot in enumerate(optimizer.slots().values()):
@@ -47,7 +54,7 @@ def test_a_run_is_resumed_whole(tmp_path):
 
 
 def test_nothing_to_resume(tmp_path):
-    assert native.resume(native.make_checkpoint(*build()), str(tmp_path)) is None
+    assert resume(make_checkpoint(*build()), str(tmp_path)) is None
 
 
 def test_the_newest_is_found_by_its_files(tmp_path):
@@ -55,19 +62,19 @@ def test_the_newest_is_found_by_its_files(tmp_path):
     saved(folder, step=9)
     _, tenth = saved(folder, step=10)
     (tmp_path / "checkpoint").unlink()
-    assert native.find_newest(folder) == native.find_prefix(folder) == tenth
+    assert find_newest(folder) == find_prefix(folder) == tenth
     for path in tmp_path.glob("model.ckpt-10.*"):
         path.unlink()
-    assert native.resume(native.make_checkpoint(*build()), folder) == f"{folder}/model.ckpt-9"
+    assert resume(make_checkpoint(*build()), folder) == f"{folder}/model.ckpt-9"
 
 
 def test_a_folder_that_tensorflow_does_not_open_is_refused_at_once(tmp_path):
     folder = f"{tmp_path}/run[1]"
     _, prefix = saved(folder)
-    assert native.find_newest(folder) == prefix
+    assert find_newest(folder) == prefix
     for directory in (folder, f"{tmp_path}/new[1]"):
         with pytest.raises(UserError, match=r"opens no checkpoint whose path has a \["):
-            native.resume(native.make_checkpoint(*build()), directory)
+            resume(make_checkpoint(*build()), directory)
 
 
 def test_the_keys_are_the_published_names(tmp_path):
@@ -107,9 +114,9 @@ def test_missing_and_unexpected_weights_are_refused(tmp_path):
 
 def test_missing_foreign_and_damaged_checkpoints_are_errors(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
-        native.find_prefix(str(tmp_path))
+        find_prefix(str(tmp_path))
     with pytest.raises(UserError, match="holds no checkpoint"):
-        native.find_prefix(f"{tmp_path}/model.ckpt-3")
+        find_prefix(f"{tmp_path}/model.ckpt-3")
     foreign = tf.train.Checkpoint(v=tf.Variable(1.0)).write(f"{tmp_path}/foreign")
     with pytest.raises(UserError, match="not written by this project"):
         native.read_weights(foreign)
@@ -119,4 +126,4 @@ def test_missing_foreign_and_damaged_checkpoints_are_errors(tmp_path):
     with pytest.raises(UserError, match="damaged checkpoint"):
         native.read_weights(prefix)
     with pytest.raises(UserError, match="cannot resume"):
-        native.resume(native.make_checkpoint(*build()), str(tmp_path))
+        resume(make_checkpoint(*build()), str(tmp_path))

@@ -4,7 +4,7 @@ import pytest
 import tiny_children
 import tiny_run
 
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import training_checkpoint
 from albert_tf.train import reports
 
 SETTINGS = tiny_run.settings(
@@ -34,7 +34,9 @@ def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
         )
         output = tiny_children.finish(child, exits)
         assert (f"interrupted at step {step}" in output) == (exits == 0)
-        assert native.find_prefix(str(tmp_path / "interrupted")).endswith(f"model.ckpt-{saved}")
+        assert training_checkpoint.find_prefix(str(tmp_path / "interrupted")).endswith(
+            f"model.ckpt-{saved}"
+        )
     tiny_run.run(data, tmp_path / "interrupted", SETTINGS)
     tiny_run.assert_same_end(unbroken, tmp_path / "interrupted")
 

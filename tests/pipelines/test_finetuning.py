@@ -12,7 +12,7 @@ import tiny_run
 from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_folder
 
 from albert_tf import config_io
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.tasks import finetuned_model, predictions
 from albert_tf.train_config import FinetuneConfig
@@ -139,7 +139,7 @@ def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
     stuck = {"learning_rate": 1e-9, "num_train_steps": 40, "eval_steps": 2, "patience": 3}
     run(**stuck)
     assert "no better accuracy in 3 evaluations up to step 8" in capsys.readouterr().err
-    assert native.find_newest(str(tmp_path / "run")).endswith("model.ckpt-8")
+    assert training_checkpoint.find_newest(str(tmp_path / "run")).endswith("model.ckpt-8")
     before = tiny_run.metrics(tmp_path / "run")
     run(**stuck)  # is over already
     assert tiny_run.metrics(tmp_path / "run") == before
