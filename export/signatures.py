@@ -152,7 +152,7 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
     )
     entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
-        # It would answer with nonsense to what it was not trained on.
+        # The model was trained on one of them, and would answer the other with nonsense.
         name = PAIR if has_pairs else TEXT
         entries = {name: entries[name]}
     signatures = {}

@@ -1,6 +1,6 @@
-"""The normaliser that a SentencePiece model carries, inside a graph.
+"""Applies the normalization rules that a SentencePiece model carries, inside a graph.
 
-Its rules replace strings, always the longest that begins where the last one ended. Models of this
+The rules replace strings, always the longest that begins where the last one ended. Models of this
 project have none; the published ones have those of nmt_nfkc: 225,000 in a double-array trie.
 """
 
@@ -24,9 +24,9 @@ class Trie(NamedTuple):
     """A double-array trie over the bytes of UTF-8; node 0 is its root.
 
     Attributes:
-        offsets: [number of nodes] int32, to be xored with a node and a byte: there is the child...
-        labels: [number of nodes] int32, ...if this is the byte.
-        values: [number of nodes] int32, what replaces the string that ends here, -1 if none does.
+        offsets: [number of nodes] int32; xor with the node and a byte is the node of a child,
+        labels: [number of nodes] int32, if the child has this byte.
+        values: [number of nodes] int32, kind that replaces the string ending here, or -1.
     """
 
     offsets: tf.Tensor
@@ -39,9 +39,9 @@ class Rules(NamedTuple):
 
     Attributes:
         trie: of the strings; its values are kinds of `table`.
-        table: what replaces them; by itself it replaces single characters.
-        begins: 1 for a character with which a longer string may begin...
-        continues: ...and 1 for one that may be its second.
+        table: the replacements; its kinds are those of single characters.
+        begins: 1 for a character with which a longer string may begin.
+        continues: 1 for a character that may be the second of one.
     """
 
     trie: Trie
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
 
 
 def make_apply_charsmap(charsmap: bytes) -> ApplyCharsmap:
-    """What rewrites characters as the rules of a model's `precompiled_charsmap` say.
+    """Returns the function that applies the rules of a model's `precompiled_charsmap`.
 
     The new characters start where the string that they replace did.
     """
@@ -59,7 +59,7 @@ def make_apply_charsmap(charsmap: bytes) -> ApplyCharsmap:
         return lambda chars: chars
     rules = _read_rules(charsmap)
 
-    def rewrite(chars: CodePoints) -> CodePoints:
+    def apply(chars: CodePoints) -> CodePoints:
         kinds = code_points.look_up(rules.table.kinds, chars.values)
         continues = code_points.look_up(rules.continues, chars.values)
         may = (
@@ -70,13 +70,13 @@ def make_apply_charsmap(charsmap: bytes) -> ApplyCharsmap:
         def match() -> tuple[CodePoints, tf.Tensor]:
             lengths, longer = _find_matches(rules.trie, chars, tf.where(may)[:, 0])
             reached = mark_reached(lengths)
-            found = tf.where(lengths > 1, longer, kinds)
-            return code_points.boolean_mask(chars, reached), tf.boolean_mask(found, reached)
+            new_kinds = tf.where(lengths > 1, longer, kinds)
+            return code_points.boolean_mask(chars, reached), tf.boolean_mask(new_kinds, reached)
 
-        found, kinds = tf.cond(tf.reduce_any(may), match, lambda: (chars, kinds))
-        return code_points.replace_by_kind(rules.table, found, kinds)[0]
+        matched, kinds = tf.cond(tf.reduce_any(may), match, lambda: (chars, kinds))
+        return code_points.replace_by_kind(rules.table, matched, kinds)[0]
 
-    return rewrite
+    return apply
 
 
 def _read_rules(charsmap: bytes) -> Rules:
@@ -104,7 +104,7 @@ def _read_rules(charsmap: bytes) -> Rules:
 
 
 def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each node its offset, its label, and where its string begins."""
+    """Returns for each node its offset, its label, and where its replacement begins."""
     units = units.astype(np.int64)
     offsets = units >> 10 << np.where(units & _IS_SCALED, 8, 0)
     leaves = (np.arange(len(units)) ^ offsets).clip(max=len(units) - 1)
@@ -115,21 +115,21 @@ def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _find_nodes(trie: Trie) -> dict[str, int]:
-    found = [*code_points.iterate_characters()]
-    values = tf.constant([ord(c) for c in found])
+    characters = [*code_points.iterate_characters()]
+    values = tf.constant([ord(c) for c in characters])
     nodes = _step_trie(trie, tf.zeros_like(values), values).numpy().tolist()
-    return {c: node for c, node in zip(found, nodes, strict=True) if node != _NONE}
+    return {c: node for c, node in zip(characters, nodes, strict=True) if node != _NONE}
 
 
 def _list_children(offsets: np.ndarray, labels: np.ndarray, node: int) -> list[int]:
-    """The bytes after which there is a child."""
+    """Returns the bytes that lead to a child."""
     bytes_ = np.arange(1, 256)
     children = (node ^ offsets[node] ^ bytes_).clip(max=len(labels) - 1)
     return bytes_[labels[children] == bytes_].tolist()
 
 
 def _step_trie(trie: Trie, nodes: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Goes on by a character each: [A] nodes, [A] code points -> [A], -1 if there is no such."""
+    """Follows a code point from each node: [A], [A] -> [A] nodes, -1 if there is none."""
     more = sum(tf.cast(values >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
     for place in range(4):
         bits = tf.bitwise.right_shift(values, tf.maximum(more - place, 0) * 6)
@@ -150,17 +150,17 @@ def _find_matches(trie: Trie, chars: CodePoints, begins: tf.Tensor) -> tuple[tf.
     Looks only where `begins` says; elsewhere the length is 1.
     """
 
-    def go_on(places, nodes, depth, lengths, kinds):
+    def extend(places, nodes, depth, lengths, kinds):
         ahead = places + depth
         inside = ahead < tf.size(chars.values)
         ahead = tf.minimum(ahead, tf.size(chars.values) - 1)
         inside &= tf.gather(chars.rows, ahead) == tf.gather(chars.rows, places)
         nodes = tf.where(inside, _step_trie(trie, nodes, tf.gather(chars.values, ahead)), _NONE)
         places, nodes = (tf.boolean_mask(column, nodes != _NONE) for column in (places, nodes))
-        found = tf.gather(trie.values, nodes)
-        ends = tf.boolean_mask(places, found != _NONE)[:, tf.newaxis]
+        values = tf.gather(trie.values, nodes)
+        ends = tf.boolean_mask(places, values != _NONE)[:, tf.newaxis]
         lengths = tf.tensor_scatter_nd_update(lengths, ends, tf.fill([tf.size(ends)], depth + 1))
-        kinds = tf.tensor_scatter_nd_update(kinds, ends, tf.boolean_mask(found, found != _NONE))
+        kinds = tf.tensor_scatter_nd_update(kinds, ends, tf.boolean_mask(values, values != _NONE))
         return places, nodes, depth + 1, lengths, kinds
 
     places = tf.cast(begins, tf.int32)
@@ -168,15 +168,15 @@ def _find_matches(trie: Trie, chars: CodePoints, begins: tf.Tensor) -> tuple[tf.
     state = (places, tf.zeros_like(places), tf.constant(0), ones, tf.zeros_like(ones))
     shapes = [tf.TensorShape([None])] * 2 + [value.shape for value in state[2:]]
     *_, lengths, kinds = tf.while_loop(
-        lambda places, *_: tf.size(places) > 0, go_on, state, shape_invariants=(*shapes,)
+        lambda places, *_: tf.size(places) > 0, extend, state, shape_invariants=(*shapes,)
     )
     return lengths, kinds
 
 
 def mark_reached(lengths: tf.Tensor) -> tf.Tensor:
-    """[N] bool: where a string begins if each begins where the last one ended.
+    """[N] bool: where a match begins if each begins where the last one ended.
 
-    From all that is reached in so many jumps, one jump of as many reaches as much again.
+    Doubles the jumps: log N steps reach all of them.
     """
     size = tf.size(lengths)
     jumps = tf.concat([tf.minimum(tf.range(size) + lengths, size), [size]], axis=0)

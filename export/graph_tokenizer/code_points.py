@@ -1,7 +1,7 @@
-"""Texts as flat arrays of code points, so that cleaning is the same arithmetic on any server.
+"""Represents texts as flat arrays of code points, with tables of properties and replacements.
 
-What a server knows of Unicode depends on its version. Here nothing does: whatever depends on a
-character comes from tables, which are made by the Python that exports.
+The Unicode of a server depends on its version. These tables do not: they are constants of the graph
+that the exporting Python makes.
 """
 
 import functools
@@ -15,18 +15,18 @@ import numpy as np
 import tensorflow as tf
 
 _PAGE = 256
-# One page more than Unicode has: what stands for no character at all may be numbered there.
+# One page more than Unicode has, for a stand-in that is no character.
 _NUM_PAGES = sys.maxunicode // _PAGE + 2
 
 
 class CodePoints(NamedTuple):
-    """N characters of B texts, side by side.
+    """N code points of B texts, as the flat values of a ragged tensor.
 
     Attributes:
         values: [N] int32 code points.
-        rows: [N] int32, which text each belongs to; never goes back.
-        starts: [N] int32, where in the text as given it came from, in characters...
-        ends: [N] int32, ...and where that ends.
+        rows: [N] int32 row ids: the text of each; ascending.
+        starts: [N] int32 offset in the text as given, in characters.
+        ends: [N] int32 offset after it.
         num_rows: B.
     """
 
@@ -38,10 +38,10 @@ class CodePoints(NamedTuple):
 
 
 class Property(NamedTuple):
-    """A number for each code point. Pages that are the same are stored once.
+    """An integer for each code point. Equal pages are stored once.
 
     Attributes:
-        pages: [number of pages] int32, where in `values` the page of a code point begins.
+        pages: [number of pages] int32 index in `values` where the page of a code point begins.
         values: int32.
     """
 
@@ -50,12 +50,12 @@ class Property(NamedTuple):
 
 
 class Replacements(NamedTuple):
-    """What replaces characters.
+    """Strings that replace code points.
 
     Attributes:
-        kinds: 0 for a character that stays, else which of the K - 1 strings replaces it.
-        lengths: [K] of the strings; 1 for the first, the character itself.
-        begins: [K] where in `flat` a string begins.
+        kinds: 0 for a code point that stays, else which of the K - 1 strings replaces it.
+        lengths: [K] of the strings; 1 for kind 0, the code point itself.
+        begins: [K] index in `flat` where a string begins.
         flat: int32, the strings one after another.
     """
 
@@ -66,7 +66,7 @@ class Replacements(NamedTuple):
 
 
 def decode(texts: tf.Tensor) -> CodePoints:
-    """[B] UTF-8 texts; what is no UTF-8 becomes U+FFFD, as many as Python makes of it."""
+    """Decodes [B] UTF-8 texts; invalid bytes become U+FFFD, as in Python's `errors="replace"`."""
     decoded = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
     splits = tf.cast(decoded.row_splits, tf.int32)
     rows = make_row_ids(splits[1:] - splits[:-1])
@@ -75,7 +75,7 @@ def decode(texts: tf.Tensor) -> CodePoints:
 
 
 def encode(chars: CodePoints) -> tf.Tensor:
-    """[B] UTF-8 texts."""
+    """Encodes [B] texts as UTF-8."""
     return tf.strings.unicode_encode(to_ragged(chars.values, chars.rows, chars.num_rows), "UTF-8")
 
 
@@ -86,59 +86,59 @@ def to_ragged(values: tf.Tensor, rows: tf.Tensor, num_rows: tf.Tensor) -> tf.Rag
 
 
 def get_row_limits(chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
-    """[B], [B]: the places of each text's first character, and after its last."""
+    """[B], [B]: index of each text's first code point, and after its last."""
     lengths = tf.math.unsorted_segment_sum(tf.ones_like(chars.rows), chars.rows, chars.num_rows)
     ends = tf.cumsum(lengths)
     return ends - lengths, ends
 
 
 def boolean_mask(chars: CodePoints, mask: tf.Tensor) -> CodePoints:
-    """Those characters where the mask is true."""
+    """Returns the code points where the mask is true."""
     return gather(chars, tf.where(mask)[:, 0])
 
 
 def gather(chars: CodePoints, indices: tf.Tensor) -> CodePoints:
-    """The characters at `indices`, which never go back."""
+    """Returns the code points at `indices`, which ascend."""
     *columns, num_rows = chars
     return CodePoints._make([*(tf.gather(column, indices) for column in columns), num_rows])
 
 
-def make_row_ids(counts: tf.Tensor) -> tf.Tensor:
-    """[M] -> [sum of counts]: each index as often as its count says.
+def make_row_ids(lengths: tf.Tensor) -> tf.Tensor:
+    """[M] row lengths -> [sum of lengths] row ids.
 
-    tf.repeat does the same in M times the largest count bytes, which one long text makes many.
+    tf.repeat does the same in M times the largest length bytes, which one long text makes many.
     """
-    ends = tf.cumsum(counts)
-    total = tf.reduce_sum(counts)
-    steps = tf.scatter_nd((ends - counts)[:, tf.newaxis], tf.ones_like(ends), [total + 1])
+    ends = tf.cumsum(lengths)
+    total = tf.reduce_sum(lengths)
+    steps = tf.scatter_nd((ends - lengths)[:, tf.newaxis], tf.ones_like(ends), [total + 1])
     return tf.cumsum(steps[:-1]) - 1
 
 
-def make_positions(counts: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """For each of `indices = make_row_ids(counts)`, how many there are of the same before it."""
-    return tf.range(tf.size(indices)) - tf.gather(tf.cumsum(counts, exclusive=True), indices)
+def make_positions(lengths: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Returns the position of each value in its row, for `rows = make_row_ids(lengths)`."""
+    return tf.range(tf.size(rows)) - tf.gather(tf.cumsum(lengths, exclusive=True), rows)
 
 
 def shift_right(values: tf.Tensor, first: int | tf.Tensor) -> tf.Tensor:
-    """[N] -> [N]: that of the character before; `first` for the first."""
+    """[N] -> [N]: the value before each; `first` for the first."""
     return tf.concat([tf.fill([1], tf.cast(first, values.dtype)), values], axis=0)[:-1]
 
 
 def shift_left(values: tf.Tensor, last: int | tf.Tensor) -> tf.Tensor:
-    """[N] -> [N]: that of the character after; `last` for the last."""
+    """[N] -> [N]: the value after each; `last` for the last."""
     return tf.concat([values, tf.fill([1], tf.cast(last, values.dtype))], axis=0)[1:]
 
 
 def find_next(mask: tf.Tensor) -> tf.Tensor:
-    """[N + 1] for each place, the first one from it on where the mask is true, else N."""
-    found = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
-    return tf.cast(tf.gather(found, _count_before(mask)), tf.int32)
+    """[N + 1]: for each index, the first one from it on where the mask is true, else N."""
+    indices = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
+    return tf.cast(tf.gather(indices, _count_before(mask)), tf.int32)
 
 
 def find_previous(mask: tf.Tensor) -> tf.Tensor:
-    """[N + 1] for each place, the last one before it where the mask is true, else -1."""
-    found = tf.concat([[tf.constant(-1, tf.int64)], tf.where(mask)[:, 0]], axis=0)
-    return tf.cast(tf.gather(found, _count_before(mask)), tf.int32)
+    """[N + 1]: for each index, the last one before it where the mask is true, else -1."""
+    indices = tf.concat([[tf.constant(-1, tf.int64)], tf.where(mask)[:, 0]], axis=0)
+    return tf.cast(tf.gather(indices, _count_before(mask)), tf.int32)
 
 
 def _count_before(mask: tf.Tensor) -> tf.Tensor:
@@ -146,37 +146,38 @@ def _count_before(mask: tf.Tensor) -> tf.Tensor:
 
 
 def mark_row_starts(rows: tf.Tensor) -> tf.Tensor:
-    """[N] bool: the first character of its text."""
+    """[N] bool: whether each is the first of its text."""
     return rows != shift_right(rows, -1)
 
 
-def make_property(numbers: Mapping[str, int]) -> Property:
-    """The numbers of these characters, and 0 for all others."""
+def make_property(by_character: Mapping[str, int]) -> Property:
+    """Returns a property with these values, and 0 for all other characters."""
     dense = np.zeros(_NUM_PAGES * _PAGE, np.int32)
-    dense[np.fromiter(map(ord, numbers), np.int32)] = np.fromiter(numbers.values(), np.int32)
-    places: dict[bytes, int] = {}
-    pages = [places.setdefault(page.tobytes(), len(places)) for page in dense.reshape(-1, _PAGE)]
-    values = np.frombuffer(b"".join(places), np.int32)
+    indices = np.fromiter(map(ord, by_character), np.int32)
+    dense[indices] = np.fromiter(by_character.values(), np.int32)
+    unique: dict[bytes, int] = {}
+    pages = [unique.setdefault(page.tobytes(), len(unique)) for page in dense.reshape(-1, _PAGE)]
+    values = np.frombuffer(b"".join(unique), np.int32)
     return Property(tf.constant(pages) * _PAGE, tf.constant(values))
 
 
-def look_up(numbers: Property, values: tf.Tensor) -> tf.Tensor:
+def look_up(table: Property, values: tf.Tensor) -> tf.Tensor:
     """[N] code points -> [N] int32."""
-    return tf.gather(numbers.values, tf.gather(numbers.pages, values // _PAGE) + values % _PAGE)
+    return tf.gather(table.values, tf.gather(table.pages, values // _PAGE) + values % _PAGE)
 
 
 def make_replacements(
     strings: Mapping[str, str], kinds: Mapping[str, int] | None = None
 ) -> Replacements:
-    """What replaces these characters; others stay.
+    """Returns replacements by these strings; other characters stay.
 
     Args:
         strings: by character.
-        kinds: from 1 on, if there are kinds of string besides those of single characters.
+        kinds: {string: kind, from 1 on}, if there are strings that replace no single character.
     """
     kinds = kinds or {string: i for i, string in enumerate(dict.fromkeys(strings.values()), 1)}
     lengths = np.array([1, *map(len, kinds)], np.int32)
-    # One more, so that there is something to be looked up and not taken.
+    # One more, so that lookups for kind 0, which are not used, stay inside.
     flat = np.array([0, *map(ord, "".join(kinds)), 0], np.int32)
     return Replacements(
         make_property({c: kinds[string] for c, string in strings.items()}),
@@ -187,56 +188,53 @@ def make_replacements(
 
 
 def replace_each(table: Replacements, chars: CodePoints) -> tuple[CodePoints, tf.Tensor]:
-    """Replaces the characters; also returns [M], which one each of the new ones came from."""
+    """Replaces the code points; also returns [M], the index that each new one came from."""
     return replace_by_kind(table, chars, look_up(table.kinds, chars.values))
 
 
 def replace_by_kind(
     table: Replacements, chars: CodePoints, kinds: tf.Tensor
 ) -> tuple[CodePoints, tf.Tensor]:
-    """Replaces each character by the string of its kind: [N]."""
+    """Replaces each code point by the string of its kind [N], see `replace_each`."""
     lengths = tf.gather(table.lengths, kinds)
     sources = make_row_ids(lengths)
-    found = gather(chars, sources)
+    copies = gather(chars, sources)
     kinds = tf.gather(kinds, sources)
-    place = tf.gather(table.begins, kinds) + make_positions(lengths, sources)
-    new = tf.where(kinds == 0, found.values, tf.gather(table.flat, place))
-    return found._replace(values=new), sources
+    indices = tf.gather(table.begins, kinds) + make_positions(lengths, sources)
+    values = tf.where(kinds == 0, copies.values, tf.gather(table.flat, indices))
+    return copies._replace(values=values), sources
 
 
 def replace_string(chars: CodePoints, string: str, value: int) -> CodePoints:
-    """Puts one character in place of a string of several, which does not overlap itself."""
+    """Replaces a string, which does not overlap itself, by one code point."""
     shifted = chars
-    found = tf.ones_like(chars.values, tf.bool)
+    begins = tf.ones_like(chars.values, tf.bool)
     for c in string:
-        found &= (shifted.values == ord(c)) & (shifted.rows == chars.rows)
+        begins &= (shifted.values == ord(c)) & (shifted.rows == chars.rows)
         ends = shifted.ends
         shifted = shifted._replace(
             values=shift_left(shifted.values, -1),
             rows=shift_left(shifted.rows, -1),
             ends=shift_left(shifted.ends, 0),
         )
-    is_rest, inside = tf.zeros_like(found), found
+    is_rest, inside = tf.zeros_like(begins), begins
     for _ in string[1:]:
         inside = shift_right(inside, False)
         is_rest |= inside
     chars = chars._replace(
-        values=tf.where(found, value, chars.values), ends=tf.where(found, ends, chars.ends)
+        values=tf.where(begins, value, chars.values), ends=tf.where(begins, ends, chars.ends)
     )
     return boolean_mask(chars, ~is_rest)
 
 
 def list_replacements(function: Callable[[str], str]) -> dict[str, str]:
-    """What a function of text makes of each character for itself, where it is not the character.
-
-    Nothing is asked about those that this Python's Unicode has not assigned: they stay.
-    """
+    """Lists how a function of text changes single characters; unassigned ones stay."""
     return {c: new for c in list_assigned() if (new := function(c)) != c}
 
 
 @functools.cache
 def list_assigned() -> tuple[str, ...]:
-    """The characters that this Python's Unicode knows something of."""
+    """Lists the characters that this Python's Unicode has assigned."""
     return tuple(c for c in iterate_characters() if unicodedata.category(c) not in ("Cn", "Co"))
 
 

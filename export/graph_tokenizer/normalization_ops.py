@@ -1,4 +1,4 @@
-"""Normalizes text in a graph, and keeps the origin of each character."""
+"""Normalizes code points as `albert_tf.tokenizers.normalization` does, with their offsets."""
 
 import dataclasses
 import functools
@@ -14,55 +14,57 @@ from export.graph_tokenizer.code_points import CodePoints, Property, Replacement
 
 SPACE = ord(" ")
 _SIGMA, _FINAL_SIGMA, _OTHER_SIGMA = map(ord, "Σςσ")
-# Kinds of neighbour that decide which lower form a sigma takes.
+# Kinds of neighbours, which decide the lower form of a sigma.
 _CASED, _IGNORED = 1, 2
 
 Normalize = Callable[[CodePoints], CodePoints]
 
 
-def make_normalize(settings: TokenizerConfig) -> Normalize:
+def make_normalize(config: TokenizerConfig) -> Normalize:
     """Returns the graph version of `albert_tf.tokenizers.normalization.normalize_with_origin`."""
     # Letters are lowered after they are composed, or at once.
-    composes = _is_composing(settings)
-    table = _get_replacements(settings, lowers=settings.lower_case and not composes)
-    lower_table = _get_lowering() if settings.lower_case and composes else None
+    composes = _is_composing(config)
+    table = _get_replacements(config, lowers=config.lower_case and not composes)
+    lower_table = _get_lowering() if config.lower_case and composes else None
     marks, neighbours = _get_marks(), _get_sigma_contexts()
 
-    def clean(chars: CodePoints) -> CodePoints:
+    def normalize(chars: CodePoints) -> CodePoints:
         chars = _collapse_spaces(chars)
         joins = (code_points.look_up(marks, chars.values) > 0) & ~_mark_word_starts(chars)
-        found, sources = code_points.replace_each(table, chars)
+        normalized, sources = code_points.replace_each(table, chars)
         if composes:
-            found, sources, joined = unicode_composition.compose(
-                unicode_composition.make_pairs(), found, sources
+            normalized, sources, joined = unicode_composition.compose(
+                unicode_composition.make_pairs(), normalized, sources
             )
             joins = tf.tensor_scatter_nd_update(
                 joins, joined[:, tf.newaxis], tf.ones_like(joined, tf.bool)
             )
         starts, ends = _compute_clusters(chars, joins)
-        found = found._replace(starts=tf.gather(starts, sources), ends=tf.gather(ends, sources))
+        normalized = normalized._replace(
+            starts=tf.gather(starts, sources), ends=tf.gather(ends, sources)
+        )
         if lower_table:
-            found, _ = code_points.replace_each(lower_table, found)
-        return _choose_sigma_forms(neighbours, found) if settings.lower_case else found
+            normalized, _ = code_points.replace_each(lower_table, normalized)
+        return _choose_sigma_forms(neighbours, normalized) if config.lower_case else normalized
 
-    return clean
+    return normalize
 
 
-def _is_composing(settings: TokenizerConfig) -> bool:
-    loose, composed = normalization.UNICODE_FORMS[settings.unicode_form]
-    return bool(loose and (settings.keep_accents or composed))
+def _is_composing(config: TokenizerConfig) -> bool:
+    loose, composed = normalization.UNICODE_FORMS[config.unicode_form]
+    return bool(loose and (config.keep_accents or composed))
 
 
 @functools.cache
-def _get_replacements(settings: TokenizerConfig, lowers: bool) -> Replacements:
-    """What becomes of each character for itself, taken apart if it is to be composed."""
-    plain = dataclasses.replace(settings, lower_case=False)
+def _get_replacements(config: TokenizerConfig, lowers: bool) -> Replacements:
+    """Replacements of single characters, decomposed if text is composed afterwards."""
+    plain = dataclasses.replace(config, lower_case=False)
 
     def change(c: str) -> str:
         if c.isspace():
             return c
         text = normalization.normalize(c, plain)
-        if _is_composing(settings):
+        if _is_composing(config):
             text = unicodedata.normalize("NFD", text)
         return _lower(text) if lowers else text
 
@@ -80,13 +82,13 @@ def _make_replacements(change: Callable[[str], str]) -> Replacements:
 
 
 def _lower(text: str) -> str:
-    """Leaves the sigmas, whose lower form depends on what is around them."""
+    """Lowers all but sigmas, whose lower form depends on their neighbours."""
     return "Σ".join(part.lower() for part in text.split("Σ"))
 
 
 @functools.cache
 def _get_marks() -> Property:
-    """1 for what stands on the character before it."""
+    """1 for a mark, which combines with the character before it."""
     marks = (
         c
         for c in code_points.list_assigned()
@@ -98,7 +100,7 @@ def _get_marks() -> Property:
 
 @functools.cache
 def _get_sigma_contexts() -> Property:
-    """How each character changes the sigma after it, by what str.lower makes of that."""
+    """How each character changes the sigma after it in `str.lower`: `_CASED` or `_IGNORED`."""
     kinds = {}
     for c in code_points.list_assigned():
         if (c + "Σ").lower()[-1] == "ς":
@@ -110,7 +112,7 @@ def _get_sigma_contexts() -> Property:
 
 
 def _collapse_spaces(chars: CodePoints) -> CodePoints:
-    """Leaves one space between words, and none around the text."""
+    """Collapses white space to one space between words, and none around the text."""
     words = code_points.boolean_mask(chars, code_points.look_up(get_spaces(), chars.values) == 0)
     ends = code_points.shift_right(words.ends, 0)
     is_after_space = (words.starts > ends) & ~code_points.mark_row_starts(words.rows)
@@ -119,11 +121,11 @@ def _collapse_spaces(chars: CodePoints) -> CodePoints:
     is_space = tf.gather(is_after_space, sources) & (
         code_points.make_positions(counts, sources) == 0
     )
-    found = code_points.gather(words, sources)
-    return found._replace(
-        values=tf.where(is_space, SPACE, found.values),
-        starts=tf.where(is_space, tf.gather(ends, sources), found.starts),
-        ends=tf.where(is_space, found.starts, found.ends),
+    spaced = code_points.gather(words, sources)
+    return spaced._replace(
+        values=tf.where(is_space, SPACE, spaced.values),
+        starts=tf.where(is_space, tf.gather(ends, sources), spaced.starts),
+        ends=tf.where(is_space, spaced.starts, spaced.ends),
     )
 
 
@@ -140,7 +142,7 @@ def _mark_word_starts(chars: CodePoints) -> tf.Tensor:
 
 
 def _compute_clusters(chars: CodePoints, joins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[N], [N]: the span of all the characters that are joined to each, itself among them."""
+    """[N], [N]: the offsets of the cluster that each character is joined to."""
     clusters = tf.cumsum(tf.cast(~joins, tf.int32)) - 1
     heads = tf.where(~joins)[:, 0]
     tails = code_points.shift_left(heads, tf.size(joins, tf.int64)) - 1
@@ -149,7 +151,7 @@ def _compute_clusters(chars: CodePoints, joins: tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def _choose_sigma_forms(neighbours: Property, chars: CodePoints) -> CodePoints:
-    """A sigma is a final one after a letter and not before one, whatever is ignored between."""
+    """Lowers sigmas: a final one stands after a letter and not before one, `_IGNORED` aside."""
 
     def settle() -> tf.Tensor:
         kinds = code_points.look_up(neighbours, chars.values)

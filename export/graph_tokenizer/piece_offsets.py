@@ -1,7 +1,6 @@
-"""Offsets of SentencePiece's pieces in the text, in a graph.
+"""Computes the offsets of SentencePiece's pieces in the text as given, and splits off digits.
 
-Spans are half-open. Until they are traced back they lie between places in the flat array of all
-cleaned characters.
+Spans are half-open. Until `map_to_text` they are indices among all normalized code points.
 """
 
 from collections.abc import Mapping
@@ -26,15 +25,15 @@ class Spans(NamedTuple):
 
 
 class Expansions(NamedTuple):
-    """What becomes of each piece: those of digits and a comma are replaced by several.
+    """Replacements of pieces of digits and a comma by several pieces.
 
     Attributes:
-        counts: [V] how many, 1 for a piece that stays.
-        firsts: [V] where in the next three they begin, 0 for a piece that stays.
-        ids: their ids...
-        offsets: ...how many characters of the piece are before each of them...
-        widths: ...and for how many each stands.
-        totals: [V] characters of all of them.
+        counts: [V] number of new pieces, 1 for a piece that stays.
+        firsts: [V] index of the first in the next three, 0 for a piece that stays.
+        ids: of the new pieces.
+        offsets: characters of the old piece before each new one.
+        widths: characters of each new piece.
+        totals: [V] characters of all new pieces.
     """
 
     counts: tf.Tensor
@@ -45,16 +44,16 @@ class Expansions(NamedTuple):
     totals: tf.Tensor
 
 
-def find_spans(pieces: Pieces, cleaned: CodePoints, *, normalizes: bool) -> Spans:
-    """The spans of pieces in cleaned text.
+def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> Spans:
+    """Returns the spans of pieces in normalized text.
 
     They are without the space that a word start stands for, unless a piece is nothing else.
 
     Args:
         pieces: M pieces.
-        cleaned: the text.
-        normalizes: the model has a normaliser of its own. Where that made several characters of
-            one, it tells the spans of the whole text.
+        normalized: the text.
+        normalizes: the model has normalization rules of its own. In a text where these made several
+            characters of one, all spans come from `_trace_through_normalizer`.
     """
     text = pieces.text
     begins = tf.gather(text.starts, pieces.begins)
@@ -62,39 +61,39 @@ def find_spans(pieces: Pieces, cleaned: CodePoints, *, normalizes: bool) -> Span
     has_start = tf.gather(text.values, pieces.begins) == _START
     bare = pieces.ends - pieces.begins - tf.cast(has_start, tf.int32)
     differs = (bare > 0) & (ends - begins != bare)
-    spaces = code_points.find_previous(cleaned.values == normalization_ops.SPACE)
+    spaces = code_points.find_previous(normalized.values == normalization_ops.SPACE)
     without_space = tf.maximum(begins, tf.gather(spaces, ends) + 1)
     without_space = tf.where(has_start, without_space, begins)
-    same_end = _have_same_end(pieces, cleaned, ends, has_start)
+    same_end = _have_same_end(pieces, normalized, ends, has_start)
     trimmed = tf.where(same_end, ends - bare, without_space)
-    found = Spans(tf.where(differs, trimmed, begins), ends)
+    spans = Spans(tf.where(differs, trimmed, begins), ends)
     if not normalizes:
-        return found
+        return spans
     is_short = tf.cast((bare > 0) & (ends - begins < bare), tf.int32)
     rows = tf.math.unsorted_segment_max(is_short, pieces.rows, text.num_rows)
-    asks = tf.gather(rows, pieces.rows) > 0
-    told = _trace_through_normalizer(pieces, has_start & (bare > 0))
-    return Spans(*(tf.where(asks, a, b) for a, b in zip(told, found, strict=True)))
+    is_expanded = tf.gather(rows, pieces.rows) > 0
+    traced = _trace_through_normalizer(pieces, has_start & (bare > 0))
+    return Spans(*(tf.where(is_expanded, a, b) for a, b in zip(traced, spans, strict=True)))
 
 
 def _have_same_end(
-    pieces: Pieces, cleaned: CodePoints, ends: tf.Tensor, has_start: tf.Tensor
+    pieces: Pieces, normalized: CodePoints, ends: tf.Tensor, has_start: tf.Tensor
 ) -> tf.Tensor:
-    """[M] bool: the cleaned text before each of `ends` is the piece without its word start."""
+    """[M] bool: whether the text before each of `ends` is the piece without its word start."""
     text = pieces.text
     owners = code_points.make_row_ids(pieces.ends - pieces.begins)
     places = tf.range(tf.size(text.values))
     there = tf.clip_by_value(
-        places + tf.gather(ends - pieces.ends, owners), 0, tf.size(cleaned.values) - 1
+        places + tf.gather(ends - pieces.ends, owners), 0, tf.size(normalized.values) - 1
     )
-    differs = text.values != tf.gather(cleaned.values, there)
+    differs = text.values != tf.gather(normalized.values, there)
     is_start = (places == tf.gather(pieces.begins, owners)) & tf.gather(has_start, owners)
     wrong = tf.cast(differs & ~is_start, tf.int32)
     return tf.math.unsorted_segment_sum(wrong, owners, tf.size(ends)) == 0
 
 
 def _trace_through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
-    """Of one character that became several, a piece that ends before the last ends with all."""
+    """Returns spans by code point; a piece that ends inside a replacement ends after all of it."""
     text = pieces.text
     is_last = code_points.shift_left(text.rows, -1) != text.rows
     moves = (text.ends > text.starts) | is_last
@@ -105,7 +104,7 @@ def _trace_through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
 
 
 def make_expansions(expansions: Mapping[int, Expansion], size: int) -> Expansions:
-    """The table of a vocabulary of V = `size` pieces."""
+    """Returns the table of a vocabulary of V = `size` pieces."""
     counts, totals = np.ones(size, np.int32), np.zeros(size, np.int32)
     firsts = np.zeros(size, np.int32)
     ids, offsets, widths = [0], [0], [0]
@@ -119,7 +118,7 @@ def make_expansions(expansions: Mapping[int, Expansion], size: int) -> Expansion
 
 
 class Expanded(NamedTuple):
-    """[L] int32: ids, and which piece each came from."""
+    """[L] int32: ids, and the index of the piece that each came from."""
 
     ids: tf.Tensor
     sources: tf.Tensor
@@ -133,9 +132,9 @@ def expand_ids(expansions: Expansions, ids: tf.Tensor) -> Expanded:
 
 
 def expand_spans(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
-    """The spans of `expand_ids(expansions, ids)`: parts of a piece's, or all of it for each.
+    """Returns the spans of `expand_ids(expansions, ids)`: parts of a piece's span.
 
-    Nobody knows which is whose if the model's own normaliser changed the length.
+    Each has all of it where the model's own rules changed the length: the parts are unknown.
     """
     places = _find_expansions(expansions, ids, sources)
     begins, ends = (tf.gather(column, sources) for column in spans)
@@ -151,14 +150,14 @@ def _find_expansions(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor)
     return tf.gather(expansions.firsts, tf.gather(ids, sources)) + numbers
 
 
-def map_to_text(spans: Spans, rows: tf.Tensor, cleaned: CodePoints) -> Spans:
-    """Spans in the texts as given; what stands for none of their characters has an empty one."""
-    _, row_ends = code_points.get_row_limits(cleaned)
-    last = tf.size(cleaned.values) - 1
-    begins = tf.gather(cleaned.starts, tf.minimum(spans.begins, last))
+def map_to_text(spans: Spans, rows: tf.Tensor, normalized: CodePoints) -> Spans:
+    """Returns spans in the texts as given; empty for a piece that stands for no character."""
+    _, row_ends = code_points.get_row_limits(normalized)
+    last = tf.size(normalized.values) - 1
+    begins = tf.gather(normalized.starts, tf.minimum(spans.begins, last))
     is_after = spans.begins >= tf.gather(row_ends, rows)
-    final = tf.gather(cleaned.ends, tf.maximum(tf.gather(row_ends, rows) - 1, 0))
+    final = tf.gather(normalized.ends, tf.maximum(tf.gather(row_ends, rows) - 1, 0))
     nowhere = tf.where(is_after, final, begins)
     is_empty = spans.begins >= spans.ends
-    ends = tf.gather(cleaned.ends, tf.maximum(spans.ends - 1, 0))
+    ends = tf.gather(normalized.ends, tf.maximum(spans.ends - 1, 0))
     return Spans(tf.where(is_empty, nowhere, begins), tf.where(is_empty, nowhere, ends))

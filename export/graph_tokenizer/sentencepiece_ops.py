@@ -1,9 +1,9 @@
-"""SentencePiece in a graph: the ids and offsets of `sentencepiece_tokenizer`.
+"""Tokenizes code points with SentencePiece in a graph, as `sentencepiece_tokenizer` does.
 
-The op that cuts text into pieces is tensorflow-text's FastSentencepieceTokenize: of two cuts with
-equal scores it takes the same one as sentencepiece 0.2.2 and later. It tells no spans, and counts
-the bytes of unknown characters where sentencepiece counts characters. So it gets a model of its
-own, in which every character is a piece: then the lengths of the pieces tell where each lies.
+The op is tensorflow-text's FastSentencepieceTokenize: of two segmentations with equal scores it
+takes the same one as sentencepiece 0.2.2 and later. It returns no offsets, and scores unknown
+characters by bytes where sentencepiece counts characters. So it gets a model of its own, in which
+every character is a piece: then the lengths of the pieces give their offsets.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from export.graph_tokenizer.code_points import CodePoints
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.
 _UNKNOWN_PENALTY = np.float32(10)
-# What a piece of the user's scores for each byte after the first.
+# Score of a user-defined piece for each byte after the first.
 _USER_BONUS = 0.1
-# For private use, to stand for all characters that are in no piece. Those that Unicode calls no
-# characters would do, but not every server writes them.
+# For private use, to stand for all characters that are in no piece. Noncharacters of Unicode would
+# do, but not every server writes them.
 _STRANGERS = tuple(map(chr, range(0xE000, 0xF900)))
 
-# Characters at once. The op of servers before 2.20 dies of more than 32,767 pieces, which it counts
-# in 16 bits. No piece is shorter than a character.
+# Characters at once. The op of servers before 2.20 crashes beyond 32,767 pieces, which it counts in
+# 16 bits. No piece is shorter than a character.
 _MOST = 32_000
 
 # These classes are made when they are imported: nothing is known of their types.
@@ -46,8 +46,8 @@ class Pieces(NamedTuple):
         rows: [M] int32, which text each belongs to.
         begins: [M] int32.
         ends: [M] int32.
-        text: N characters as the pieces spell them. They start and end in what was normalised: an
-            index among all the characters of all the texts.
+        text: N code points as the pieces spell them. Their offsets are indices among all the code
+            points before the model's own normalization.
     """
 
     ids: tf.Tensor
@@ -58,14 +58,14 @@ class Pieces(NamedTuple):
 
 
 def read_model(model: bytes) -> Any:
-    """Reads a model that a graph can follow.
+    """Parses a SentencePiece model.
 
     Raises:
-        UserError: it has a setting that the graph does not know.
+        UserError: it has a setting that the graph does not support.
     """
-    found = _proto.ModelProto.FromString(model)
-    trainer, normalizer = found.trainer_spec, found.normalizer_spec
-    symbols = [piece.piece for piece in found.pieces if piece.type == _Piece.USER_DEFINED]
+    parsed = _proto.ModelProto.FromString(model)
+    trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
+    symbols = [piece.piece for piece in parsed.pieces if piece.type == _Piece.USER_DEFINED]
     refused = {
         "pieces that are not of a unigram model": trainer.model_type != trainer.UNIGRAM,
         "byte fallback": trainer.byte_fallback,
@@ -77,22 +77,22 @@ def read_model(model: bytes) -> Any:
     }
     if reasons := [name for name, is_so in refused.items() if is_so]:
         raise UserError(
-            f"a graph cannot cut text for a vocabulary with {' and '.join(reasons)}. "
+            f"a graph cannot tokenize text for a vocabulary with {' and '.join(reasons)}. "
             "Export with --text=false."
         )
-    return found
+    return parsed
 
 
 def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
-    """What normalises text as the model itself does, spaces as word starts.
+    """Returns the model's own normalization, which turns spaces into word starts.
 
-    The new characters start and end in the old ones: an index among all of them.
+    Offsets of the new code points are indices among the old ones.
     """
-    rewrite = charsmap_ops.make_apply_charsmap(model.normalizer_spec.precompiled_charsmap)
+    apply_charsmap = charsmap_ops.make_apply_charsmap(model.normalizer_spec.precompiled_charsmap)
 
     def normalize(chars: CodePoints) -> CodePoints:
         begins, ends = code_points.get_row_limits(chars)
-        text = rewrite(chars._replace(starts=tf.range(tf.size(chars.values))))
+        text = apply_charsmap(chars._replace(starts=tf.range(tf.size(chars.values))))
         heads = begins + _count_leading_spaces(text, begins)
         is_space = text.values == normalization_ops.SPACE
         after_space = code_points.mark_row_starts(text.rows) | code_points.shift_right(
@@ -104,7 +104,7 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
         after = tf.where(
             is_last, tf.gather(ends, text.rows), code_points.shift_left(text.starts, 0)
         )
-        # Word starts at the end of a text are dropped, and what was before ends where they did.
+        # Word starts at the end of a text are dropped; the code point before them takes their end.
         places = tf.range(tf.size(text.values))
         solid = tf.where(text.values == _START, -1, places)
         last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
@@ -116,7 +116,7 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
 
 
 def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:
-    """[B] how many characters of each text became a space each, before any that did not."""
+    """[B]: how many characters at the start of each text became one space each."""
     size = tf.size(text.values)
     firsts, _ = code_points.get_row_limits(text)
     places = tf.range(size) - tf.gather(firsts, text.rows)
@@ -127,7 +127,7 @@ def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:
 
 
 def _add_word_starts(text: CodePoints, heads: tf.Tensor) -> CodePoints:
-    """Adds one before each text, which starts at `heads`, and makes one of each space."""
+    """Adds a word start before each text, with offset `heads`, and for each space."""
     counts = 1 + tf.cast(code_points.mark_row_starts(text.rows), tf.int32)
     text = code_points.gather(text, code_points.make_row_ids(counts))
     is_head = code_points.mark_row_starts(text.rows)
@@ -139,7 +139,7 @@ def _add_word_starts(text: CodePoints, heads: tf.Tensor) -> CodePoints:
 
 
 def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
-    """What cuts normalised text into pieces; unknown pieces side by side are one."""
+    """Returns the tokenizer of normalized text; adjacent unknown pieces are one."""
     complete = _complete_model(model)
     *_, stranger = letters = [
         p.piece for p in complete.pieces if len(p.piece) == 1 and p.type in _MATCHED
@@ -150,7 +150,7 @@ def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
         num_characters = tf.constant([len(piece.piece) for piece in complete.pieces])
     size, unk = len(model.pieces), model.trainer_spec.unk_id
 
-    def cut(text: CodePoints) -> Pieces:
+    def tokenize(text: CodePoints) -> Pieces:
         is_known = code_points.look_up(known, text.values) > 0
         spelled = text._replace(values=tf.where(is_known, text.values, ord(stranger)))
         ids = _tokenize_in_batches(op.tokenize, spelled)
@@ -166,16 +166,16 @@ def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
         ends = code_points.shift_left(begins, tf.size(text.values))
         return Pieces(ids, rows, begins, ends, text)
 
-    return cut
+    return tokenize
 
 
 def _tokenize_in_batches(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor], text: CodePoints
 ) -> tf.Tensor:
-    """The pieces of all texts, side by side; the op is given no more than it can take.
+    """Returns the ids of all texts, from batches that the op can take.
 
-    A text that is longer is cut at a word, if it has any. After that its scores add up otherwise
-    than in sentencepiece: of cuts that are equal but for rounding, another one may be taken.
+    A longer text is divided at a word, if it has any. Its scores then add up otherwise than in
+    sentencepiece: of segmentations that are equal but for rounding, it may take another one.
     """
     size = tf.size(text.values)
     is_first = code_points.mark_row_starts(text.rows)
@@ -184,10 +184,10 @@ def _tokenize_in_batches(
     texts = code_points.find_previous(is_first)
     words = code_points.find_previous(text.values == _START)
 
-    def go_on(begin: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def append_batch(begin: tf.Tensor, all_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         limit = tf.minimum(begin + _MOST, size)
         after = tf.minimum(limit + 1, size)
-        # The best cut that takes us further.
+        # The largest unit that fits.
         end = limit
         for better in (words[after], texts[after], size):
             end = tf.where((better > begin) & (better <= limit), better, end)
@@ -197,22 +197,22 @@ def _tokenize_in_batches(
             num_rows=rows[end - 1] - rows[begin] + 1,
         )
         ids = tokenize(code_points.encode(part)).flat_values
-        return end, tf.concat([found, ids], axis=0)
+        return end, tf.concat([all_ids, ids], axis=0)
 
-    # No TensorArray: those of today grow in a way that older servers do not know.
-    _, found = tf.while_loop(
+    # No TensorArray: today's grow by an op that older servers lack.
+    _, all_ids = tf.while_loop(
         lambda begin, _: begin < size,
-        go_on,
+        append_batch,
         (tf.constant(0), tf.zeros([0], tf.int32)),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
     )
-    return found
+    return all_ids
 
 
 def _complete_model(model: Any) -> Any:
-    """The model in which every character is a piece; the last stands for those of no piece.
+    """Adds each character that is no piece, and last a stand-in for all that are in none.
 
-    What it adds are unknown pieces, which score as sentencepiece has them do.
+    The added pieces are unknown ones, with the score that sentencepiece gives them.
     """
     complete = _proto.ModelProto()
     complete.CopyFrom(model)

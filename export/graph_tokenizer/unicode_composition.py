@@ -1,7 +1,7 @@
-"""Canonical order and composition of Unicode, on flat arrays of code points.
+"""Puts code points into canonical order and composes them, as Unicode's NFC does.
 
-Text is composed from left to right, but what can happen is short: a letter is made of at most
-three, or takes at most three marks. So it is a few steps over all of the text at once.
+NFC composes from left to right, but a letter is made of at most three letters, or takes at most
+three marks. So a few steps over all of the text at once do the same.
 """
 
 import functools
@@ -21,13 +21,13 @@ _BY_LETTERS, _BY_MARKS = 2, 3
 
 
 class Pairs(NamedTuple):
-    """What two characters compose to.
+    """Pairs of characters that compose.
 
     Attributes:
         keys: [K] int64, first and second, ascending.
         composed: [K] int32.
         is_second: 1 for the second of any pair.
-        classes: canonical combining classes, 0 for what is no mark.
+        classes: canonical combining classes, 0 for characters that are no marks.
     """
 
     keys: tf.Tensor
@@ -37,7 +37,7 @@ class Pairs(NamedTuple):
 
 
 def list_pairs() -> dict[tuple[str, str], str]:
-    """The pairs that compose, in this Python's Unicode."""
+    """Lists the pairs that compose, in this Python's Unicode."""
     pairs = {}
     for c in code_points.list_assigned():
         parts = unicodedata.decomposition(c).split()
@@ -45,14 +45,9 @@ def list_pairs() -> dict[tuple[str, str], str]:
             pairs[chr(int(parts[0], 16)), chr(int(parts[1], 16))] = c
     for i in range(_NUM_SYLLABLES):
         block, t = divmod(i, _NUM_T)
-        first, second = (
-            (_BASE + block * _NUM_T, _T + t)
-            if t
-            else (
-                _L + block // _NUM_V,
-                _V + block % _NUM_V,
-            )
-        )
+        first, second = _L + block // _NUM_V, _V + block % _NUM_V
+        if t:
+            first, second = _BASE + block * _NUM_T, _T + t
         pairs[chr(first), chr(second)] = chr(_BASE + i)
     return pairs
 
@@ -79,27 +74,26 @@ def compose(
     Args:
         pairs: of `make_pairs`.
         chars: N decomposed characters.
-        sources: [N] what each came from, of `code_points.replace_each`.
+        sources: [N] the index that each came from, of `code_points.replace_each`.
 
     Returns:
-        M composed characters; what each came from; and [J] the sources that became one character
-        with what is before them.
+        M composed characters; the index that each came from; and [J] the indices that became one
+        character with one before them.
     """
     nothing = tf.zeros([0], tf.int32)
 
-    def some() -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
-        found, found_sources = sort_marks(pairs, chars, sources)
-        return _compose(pairs, found, found_sources)
+    def compose_all() -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
+        return _compose(pairs, *sort_marks(pairs, chars, sources))
 
     is_needed = tf.reduce_any(
         (code_points.look_up(pairs.is_second, chars.values) > 0)
         | (code_points.look_up(pairs.classes, chars.values) > 0)
     )
-    return tf.cond(is_needed, some, lambda: (chars, sources, nothing))
+    return tf.cond(is_needed, compose_all, lambda: (chars, sources, nothing))
 
 
 def sort_marks(pairs: Pairs, chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
-    """Marks that follow each other are put in the order of their classes."""
+    """Sorts marks that follow each other by their classes."""
     classes = code_points.look_up(pairs.classes, chars.values)
     keys = tf.cast(_number_segments(chars, classes), tf.int64) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(keys, stable=True)
@@ -107,7 +101,7 @@ def sort_marks(pairs: Pairs, chars: CodePoints, sources: tf.Tensor) -> tuple[Cod
 
 
 def _number_segments(chars: CodePoints, classes: tf.Tensor) -> tf.Tensor:
-    """[N] which letter with its marks each belongs to."""
+    """[N]: the number of the letter with its marks that each belongs to."""
     return (
         tf.cumsum(tf.cast((classes == 0) | code_points.mark_row_starts(chars.rows), tf.int32)) - 1
     )
@@ -131,7 +125,7 @@ def _compose(
 
 
 def _join_letters(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Which characters go into the letter before them, where that is, and what it becomes.
+    """Returns indices of characters that join the letter before, its index, and the result.
 
     No character is the second of a pair of letters and the first of another: none overlap.
     """
@@ -160,12 +154,12 @@ def _join_marks(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, 
 def _find_composable(
     pairs: Pairs, chars: CodePoints, seconds: tf.Tensor, firsts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Those of the pairs of places that compose."""
+    """Returns the pairs of indices that compose, and the results."""
     may = code_points.look_up(pairs.is_second, tf.gather(chars.values, seconds)) > 0
     seconds, firsts = tf.boolean_mask(seconds, may), tf.boolean_mask(firsts, may)
     first, second = (tf.cast(tf.gather(chars.values, i), tf.int64) for i in (firsts, seconds))
     keys = first * 2**32 + second
-    found = tf.minimum(tf.searchsorted(pairs.keys, keys), tf.size(pairs.keys) - 1)
-    hit = tf.gather(pairs.keys, found) == keys
-    composed = tf.gather(pairs.composed, tf.boolean_mask(found, hit))
-    return tf.boolean_mask(seconds, hit), tf.boolean_mask(firsts, hit), composed
+    indices = tf.minimum(tf.searchsorted(pairs.keys, keys), tf.size(pairs.keys) - 1)
+    is_pair = tf.gather(pairs.keys, indices) == keys
+    composed = tf.gather(pairs.composed, tf.boolean_mask(indices, is_pair))
+    return tf.boolean_mask(seconds, is_pair), tf.boolean_mask(firsts, is_pair), composed

@@ -1,7 +1,7 @@
-"""WordPiece inside a graph: the ids and spans of `albert_tf.tokenizers.wordpiece_tokenizer`.
+"""Tokenizes code points with WordPiece in a graph, as `wordpiece_tokenizer` does.
 
-Cleaning and the cutting into words are tables of what the tokenizers library does to each
-character; the words are cut into pieces by tensorflow-text's FastWordpieceTokenizeWithOffsets.
+Normalization and words come from tables of what the tokenizers library does to each character; the
+op that tokenizes words is tensorflow-text's FastWordpieceTokenizeWithOffsets.
 """
 
 import functools
@@ -23,12 +23,12 @@ from albert_tf.tokenizers.wordpiece_tokenizer import (
 from export.graph_tokenizer import code_points, unicode_composition
 from export.graph_tokenizer.code_points import CodePoints, Property
 
-# Stands for [MASK]: no text holds a character of this number.
+# Stands for [MASK]: no code point has this number.
 STAND_IN = sys.maxunicode + 1
 MASK = SPECIAL_PIECES[-1]
 
 _SPACE, _ALONE = 1, 2
-# By the number of words that a character makes between two letters.
+# {number of words that a character makes between two letters: its kind}
 _KINDS = {2: _SPACE, 3: _ALONE}
 
 
@@ -36,10 +36,10 @@ class Words(NamedTuple):
     """W words of B texts, side by side.
 
     Attributes:
-        strings: [W] as they are looked up.
+        strings: [W] as the vocabulary spells them.
         lengths: [W] in characters.
         rows: [W] which text each belongs to.
-        text: all their characters. They start and end in the text as given.
+        text: all their code points, with offsets in the text as given.
     """
 
     strings: tf.Tensor
@@ -54,8 +54,8 @@ class Pieces(NamedTuple):
     Attributes:
         ids: [M] int32.
         rows: [M] which text each belongs to.
-        begins: [M] the place of its first character in the text of the words...
-        ends: [M] ...and after its last.
+        begins: [M] index of its first code point in the text of the words.
+        ends: [M] index after its last.
     """
 
     ids: tf.Tensor
@@ -65,20 +65,20 @@ class Pieces(NamedTuple):
 
 
 def make_pretokenize(
-    found: WordPieceTokenizer, longest: int, *, reorders: bool
+    tokenizer: WordPieceTokenizer, longest: int, *, reorders: bool
 ) -> Callable[[CodePoints], Words]:
-    """What cleans text and cuts it into words.
+    """Returns the function that normalizes text and divides it into words.
 
     Args:
-        found: the vocabulary.
+        tokenizer: in Python.
         longest: a word of more characters is unknown.
         reorders: marks are put into canonical order.
     """
     with tf.init_scope():
-        table = code_points.make_replacements(_list_replacements(found))
-        kinds = code_points.make_property(_classify_characters(found))
+        table = code_points.make_replacements(_list_replacements(tokenizer))
+        kinds = code_points.make_property(_classify_characters(tokenizer))
 
-    def split(chars: CodePoints) -> Words:
+    def pretokenize(chars: CodePoints) -> Words:
         text, sources = code_points.replace_each(table, chars)
         if reorders:
             text, _ = unicode_composition.sort_marks(
@@ -92,20 +92,20 @@ def make_pretokenize(
         firsts = tf.cast(tf.where(begins)[:, 0], tf.int32)
         lengths = code_points.shift_left(firsts, tf.size(begins)) - firsts
         words = tf.RaggedTensor.from_row_lengths(text.values, lengths, validate=False)
-        # What has no number in Unicode cannot be written; nor is it read.
+        # The stand-in cannot be encoded; its string is replaced below.
         strings = tf.strings.unicode_encode(words, "UTF-8", errors="replace")
         strings = tf.where(lengths > longest, UNK, strings)
         is_mask = tf.gather(text.values, firsts) == STAND_IN
         strings = tf.where(is_mask, MASK, strings)
         return Words(strings, lengths, tf.gather(text.rows, firsts), text)
 
-    return split
+    return pretokenize
 
 
 def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Pieces]:
-    """What cuts words into pieces."""
+    """Returns the function that tokenizes words."""
     last = {piece: i for i, piece in enumerate(pieces)}
-    # Of a piece that stands there twice the last counts. No word holds a control character.
+    # The last of equal pieces counts. No word holds a control character.
     vocabulary = [p if p and last[p] == i else f"\1{i}" for i, p in enumerate(pieces)]
     with tf.init_scope():
         op = tf_text.FastWordpieceTokenizer(
@@ -119,24 +119,24 @@ def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Piec
         sizes = [len(piece.removeprefix(CONTINUATION)) for piece in pieces]
         num_characters, unk = tf.constant(sizes, tf.int32), last[UNK]
 
-    def cut(words: Words) -> Pieces:
-        found = op.tokenize(words.strings)
-        splits = tf.cast(found.row_splits, tf.int32)
+    def tokenize(words: Words) -> Pieces:
+        ragged = op.tokenize(words.strings)
+        splits = tf.cast(ragged.row_splits, tf.int32)
         owners = code_points.make_row_ids(splits[1:] - splits[:-1])
-        ids = found.flat_values
+        ids = ragged.flat_values
         is_word = (ids == unk) | (tf.gather(words.strings, owners) == MASK)
         whole = tf.gather(words.lengths, owners)
         lengths = tf.where(is_word, whole, tf.gather(num_characters, ids))
         ends = tf.cumsum(lengths)
         return Pieces(ids, tf.gather(words.rows, owners), ends - lengths, ends)
 
-    return cut
+    return tokenize
 
 
 def find_spans(pieces: Pieces, words: Words, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
-    """[M], [M]: the spans of pieces in the texts as given, `chars`.
+    """[M], [M]: the offsets of pieces in the texts as given, `chars`.
 
-    Marks that follow a piece in the text belong to it, though cleaning drops them.
+    Marks that follow a piece in the text belong to it, though normalization drops them.
     """
     begins = tf.gather(words.text.starts, pieces.begins)
     ends = tf.gather(words.text.ends, pieces.ends - 1)
@@ -150,33 +150,33 @@ def find_spans(pieces: Pieces, words: Words, chars: CodePoints) -> tuple[tf.Tens
 
 @functools.cache
 def _get_marks() -> Property:
-    """1 for what albert_tf takes for an accent that may have been dropped."""
+    """1 for an accent, which normalization may drop."""
     marks = (c for c in code_points.list_assigned() if unicodedata.category(c) == "Mn")
     with tf.init_scope():
         return code_points.make_property(dict.fromkeys(marks, 1))
 
 
-def _list_replacements(found: WordPieceTokenizer) -> dict[str, str]:
-    """What becomes of each character that does not stay."""
-    clean = found.backend.normalizer.normalize_str
+def _list_replacements(tokenizer: WordPieceTokenizer) -> dict[str, str]:
+    """Lists how the normalization of the library changes single characters."""
+    clean = tokenizer.backend.normalizer.normalize_str
     strings = {c: clean(c) for page in _iterate_pages() if clean(page) != page for c in page}
     return {c: string for c, string in strings.items() if string != c}
 
 
-def _classify_characters(found: WordPieceTokenizer) -> dict[str, int]:
-    """Which characters are white space, and which are words alone."""
-    cut = found.backend.pre_tokenizer.pre_tokenize_str
+def _classify_characters(tokenizer: WordPieceTokenizer) -> dict[str, int]:
+    """Lists the characters that are white space, or words of their own."""
+    pretokenize = tokenizer.backend.pre_tokenizer.pre_tokenize_str
     kinds: dict[str, int] = {}
     for page in _iterate_pages():
-        if len(cut(f"a{page}a")) != 1:
+        if len(pretokenize(f"a{page}a")) != 1:
             # Between letters there are two words if it is white space, three if it is one itself.
-            words = {c: len(cut(f"a{c}a")) for c in page}
+            words = {c: len(pretokenize(f"a{c}a")) for c in page}
             kinds |= {c: _KINDS[number] for c, number in words.items() if number > 1}
     return kinds
 
 
 def _iterate_pages() -> Iterator[str]:
-    """All characters, so many side by side that those of most pages are alike."""
+    """Yields all characters, 128 at a time: most pages need no look at each character."""
     rest = code_points.iterate_characters()
     while page := "".join(itertools.islice(rest, 128)):
         yield page

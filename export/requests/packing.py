@@ -1,4 +1,4 @@
-"""Token ids to what a model reads, inside a graph: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+"""Packs token ids for a model, inside a graph: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
 
 Plain TensorFlow: the trimmers of tensorflow-text are not on every server.
 """
@@ -15,7 +15,7 @@ Batch = dict[str, tf.Tensor]
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the pieces that are no text."""
+    """Ids of special pieces."""
 
     pad_id: int
     cls_id: int
@@ -23,12 +23,12 @@ class SpecialIds(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A part of each of B rows: some of the ids in `flat`, side by side.
+    """A part of each of B rows: a slice of the ids in `flat`.
 
     Attributes:
         flat: int32, ids of any rows.
-        begins: [B] int32, where in `flat` those of a row begin.
-        lengths: [B] int32, how many they are.
+        begins: [B] int32 index in `flat`.
+        lengths: [B] int32.
     """
 
     flat: tf.Tensor
@@ -48,14 +48,14 @@ def pack(
     *,
     pads: bool = False,
 ) -> Batch:
-    """One text or two, cut at the end: of two always the longer one, the second if they are equal.
+    """Packs one text or two, truncated at the end: the longer one, of equal ones the second.
 
     Args:
         first: [B, None] int32 ids.
         second: the same, None for one text alone.
-        ids: of the pieces around them.
+        ids: of the special pieces.
         max_seq_length: tokens in all.
-        pads: to that length, not to the longest of the batch.
+        pads: whether to pad to that length, not to the longest of the batch.
 
     Returns:
         input_ids, input_mask and segment_ids: [B, S] int32. INVALID_ARGUMENT when it runs if there
@@ -75,28 +75,28 @@ def pack(
 
 
 def check_same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
-    """Checks that two batches are as large."""
+    """Returns an op that checks that two batches have the same size."""
     sentence = "the inputs of a request must have the same number of rows."
     return tf.debugging.Assert(tf.shape(first)[0] == tf.shape(second)[0], [sentence])
 
 
 def make_parts(ids: tf.RaggedTensor) -> Parts:
-    """All ids of each row."""
+    """Returns the parts that are all ids of each row."""
     begins, lengths = (tf.cast(x, tf.int32) for x in (ids.row_starts(), ids.row_lengths()))
     return Parts(ids.flat_values, begins, lengths)
 
 
 def shorten(parts: Parts, lengths: tf.Tensor | int) -> Parts:
-    """The first ids of each row, no more than `lengths`: [B] or a number."""
+    """Returns the first ids of each row, at most `lengths`: [B] or a number."""
     return parts._replace(lengths=tf.minimum(parts.lengths, lengths))
 
 
 def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None) -> Batch:
-    """Puts one or two parts of each row between the pieces that are no text.
+    """Puts one or two parts of each row between special pieces.
 
     Args:
         parts: of the first segment, and of the second.
-        ids: of those pieces.
+        ids: of the special pieces.
         length: S; None for that of the longest row.
 
     Returns:
@@ -104,25 +104,27 @@ def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None)
     """
     total = 1 + len(parts) + tf.add_n([part.lengths for part in parts])
     place = tf.range(tf.maximum(tf.reduce_max(total), 2) if length is None else length)
-    found = tf.where(place == 0, ids.cls_id, ids.pad_id)[tf.newaxis]  # [1, S]
+    input_ids = tf.where(place == 0, ids.cls_id, ids.pad_id)[tf.newaxis]  # [1, S]
     begin = tf.ones_like(total)[:, tf.newaxis]  # [B, 1]
     begins = []
     for part in parts:
         begins.append(begin)
         end = begin + part.lengths[:, tf.newaxis]
-        found = tf.where((place >= begin) & (place < end), _gather_part(part, place - begin), found)
-        found = tf.where(place == end, ids.sep_id, found)
+        input_ids = tf.where(
+            (place >= begin) & (place < end), _gather_part(part, place - begin), input_ids
+        )
+        input_ids = tf.where(place == end, ids.sep_id, input_ids)
         begin = end + 1
     mask = place < begin
     return {
-        features.INPUT_IDS: found,
+        features.INPUT_IDS: input_ids,
         features.INPUT_MASK: tf.cast(mask, tf.int32),
         features.SEGMENT_IDS: tf.cast(mask & (place >= begins[-1]) & (len(parts) > 1), tf.int32),
     }
 
 
 def _gather_part(part: Parts, offsets: tf.Tensor) -> tf.Tensor:
-    """[B, S] the ids so many after each part's first; any where there is none."""
+    """[B, S]: the ids at offsets from each part's first; arbitrary outside the part."""
     flat = tf.concat([part.flat, [0]], axis=0)
     index = part.begins[:, tf.newaxis] + offsets
     return tf.gather(flat, tf.clip_by_value(index, 0, tf.size(part.flat)))
