@@ -8,39 +8,15 @@ import tiny_checkpoints
 import tiny_exports
 import tiny_finetuning
 import tiny_run
+from tiny_exports import write_checkpoint, write_run
 
 from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
 from export import signatures
 
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
-
-
-def write(folder, kind, vocabulary=None):
-    folder.mkdir(parents=True, exist_ok=True)
-    formats.get_writer("albert_tf")(tiny_exports.contents(kind, vocabulary), str(folder))
-    return str(folder)
-
-
-def write_run(folder, kind, vocabulary, *, more="", **changes):
-    """The folder of a fine-tuning run with a best checkpoint."""
-    write(folder / "best", kind)
-    lengths = {"max_seq_length": 9, "max_qa_length": 5}
-    settings = tiny_finetuning.settings(**lengths, **changes)
-    config_io.save(settings, str(folder / run_files.RUN_CONFIG))
-    name = tiny_finetuning.NAMES.get(kind, "own")
-    labels = ",".join(f'"{x}"' for x in tiny_exports.LABELS.get(kind, ()))
-    header = f'{{"task": "{name}", "kind": "{kind}", "labels": [{labels}]{more}}}'
-    (folder / run_files.TASK).write_text(header)
-    (folder / "best" / "albert_config.json").unlink()
-    tokenization.copy_vocabulary(vocabulary, str(folder / manifest.VOCABULARY))
-    return str(folder)
+vocabulary = tiny_exports.vocabulary
 
 
 @pytest.mark.parametrize("kind", tiny_finetuning.KINDS)
@@ -100,23 +76,30 @@ def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
 
 
 def test_a_checkpoint_of_no_run_may_have_no_answer(tmp_path):
-    path, lengths = write(tmp_path / "checkpoint", "span_or_none"), ["max_query_length=5"]
+    path, lengths = (
+        write_checkpoint(tmp_path / "checkpoint", "span_or_none"),
+        ["max_query_length=5"],
+    )
     found = tiny_exports.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
     assert found.options.may_be_none
     assert found.options.null_threshold == 2.5
 
 
 def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
-    found = tiny_exports.read(write(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3)
+    found = tiny_exports.read(
+        write_checkpoint(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3
+    )
     assert found.options.run_config.max_seq_length == found.config.max_position_embeddings
     assert found.options.top_k == 3
-    classes = tiny_exports.read(write(tmp_path / "classes", "classification"), "classification")
+    classes = tiny_exports.read(
+        write_checkpoint(tmp_path / "classes", "classification"), "classification"
+    )
     assert classes.options.labels == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("best", ["", "best"])
 def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
-    write(tmp_path / "run" / best, "fill_mask")
+    write_checkpoint(tmp_path / "run" / best, "fill_mask")
     settings = tiny_run.settings(max_seq_length=11)
     config_io.save(settings, str(tmp_path / "run" / run_files.RUN_CONFIG))
     (tmp_path / "run" / run_files.RECORDS).write_text("[]")
@@ -205,7 +188,7 @@ ROOM = {
 
 @pytest.mark.parametrize(("kind", "overrides", "sentence"), ROOM.values(), ids=ROOM)
 def test_texts_need_room(tmp_path, kind, overrides, sentence):
-    path = write(tmp_path / "checkpoint", kind)
+    path = write_checkpoint(tmp_path / "checkpoint", kind)
     lengths = ["max_seq_length=14", "max_qa_length=10", "max_query_length=5", *overrides]
     with pytest.raises(UserError, match=sentence):
         tiny_exports.read(path, kind, overrides=lengths, labels=tiny_exports.LABELS.get(kind, ()))
@@ -216,7 +199,7 @@ def test_texts_need_room(tmp_path, kind, overrides, sentence):
 
 @pytest.mark.parametrize(("kind", "options", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_mistakes_are_one_line(tmp_path, kind, options, sentence):
-    path = write(tmp_path / "checkpoint", kind)
+    path = write_checkpoint(tmp_path / "checkpoint", kind)
     with pytest.raises(UserError, match=sentence) as error:
         tiny_exports.read(path, **options)
     assert "\n" not in str(error.value)

@@ -6,7 +6,6 @@ import pytest
 import python_reference
 import stand_in
 import tensorflow as tf
-import test_answer_ops
 import tiny_exports
 import tiny_run
 from tensorflow_serving.apis import prediction_service_pb2_grpc
@@ -104,7 +103,7 @@ def of_choices(found):
 
 def of_question(found):
     """As `span_decoding` answers, from windows that Python makes."""
-    asked, settings = test_answer_ops.make_questions(9), found.options.run_config
+    asked, settings = python_reference.make_questions(9), found.options.run_config
     rows = python_reference.answer_questions(
         found.tokenizer,
         asked,

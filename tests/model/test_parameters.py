@@ -6,24 +6,13 @@ import pathlib
 import pytest
 import tensorflow as tf
 import tiny
+from parameter_counts import COUNTS
 
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.model.albert_model import AlbertForPretraining
 
 BASE = PRESETS["albert_base_v2"]
 NAMES = pathlib.Path(__file__).parents[1] / "goldens" / "albert_base_variables.txt"
-# Model: without the pooler, with it, with the heads of pre-training too.
-COUNTS = {
-    "albert_tiny": (5_118_480, 5_216_136, 5_287_082),
-    "albert_small": (5_730_048, 5_877_888, 5_958_194),
-    "albert_base": (11_092_992, 11_683_584, 11_813_810),
-    "albert_large": (16_634_368, 17_683_968, 17_847_474),
-    "albert_xlarge": (54_528_512, 58_724_864, 59_021_490),
-    "albert_xxlarge": (205_814_272, 222_595_584, 223_158_450),
-    "bert_base": (108_490_752, 109_081_344, 109_705_010),
-    "bert_large": (333_557_760, 334_607_360, 335_691_058),
-    "bert_xlarge": (1_271_095_296, 1_275_291_648, 1_279_526_194),
-}
 # The paper's ablations (tables 3 and 4). E, sharing: without the pooler, with it.
 ABLATIONS = {
     (64, "all"): (9_090_816, 9_681_408),

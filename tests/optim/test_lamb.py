@@ -1,10 +1,10 @@
-import contextlib
 import pathlib
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from replicas import make_variable
 
 from albert_tf.optim.lamb import AdamW, Lamb, lamb_update, trust_ratio
 
@@ -26,15 +26,6 @@ PUBLISHED = {
         [[0.7272584999629731, 2.270533945945799], [-0.7716682070826338, 0.24981298897504747]],
     ],
 }
-
-
-def make_variable(path, value):
-    """A variable with the path that it would have in a model."""
-    *parents, name = path.split("/")
-    with contextlib.ExitStack() as scopes:
-        for parent in parents:
-            scopes.enter_context(keras.name_scope(parent))
-        return keras.Variable(value, name=name)
 
 
 def golden_gradient(name, step, sparse=True):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import replicas
 import tensorflow as tf
-from test_lamb import make_variable
+from replicas import make_variable
 
 from albert_tf.optim.lamb import Lamb
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_export_source
 import tiny_checkpoints
 import tiny_exports
 import tiny_run
@@ -14,7 +13,7 @@ from export import hub_module
 
 PROGRAMS = Path(__file__).parents[2] / "bin"
 MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export_hub_module"
-vocabulary = test_export_source.vocabulary
+vocabulary = tiny_exports.vocabulary
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_a_model_of_its_choices(run_program, checkpoint, tmp_path, capsys, kind,
 def test_a_model_of_a_run_answers_none_above_its_threshold(
     run_program, vocabulary, tmp_path, capsys
 ):
-    run = test_export_source.write_run(tmp_path / "run", "span_or_none", vocabulary)
+    run = tiny_exports.write_run(tmp_path / "run", "span_or_none", vocabulary)
     texts = {"question": ["a"], "context": ["b c d"]}
     for threshold, is_none in ((-1e9, True), (1e9, False)):
         about = [f"--checkpoint={run}", f"--to={tmp_path}/{is_none}"]

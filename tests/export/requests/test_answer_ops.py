@@ -6,30 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_texts
-from python_reference import LENGTHS, answer_questions
+from python_reference import LENGTHS, WORDS, answer_questions, make_questions
 
 from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
 from data_prep.task_data import span_features
 from data_prep.task_data.span_features import Question
 from export.requests import answer_ops, packing, window_ops
-
-WORDS = ["the", "cafe", "sold", "2011,", "offices;", "difficult", "figure", "한국어", "문장을"]
-WORDS += ["ｶﾞｷﾞ", "中", "I\u0307", "e\u0301", "ﬃ", "\xa0", "~", "a"]
-
-
-def make_questions(count):
-    rng = random.Random(count)
-    contexts = [
-        " ".join(rng.choice(WORDS) for _ in range(rng.randint(0, 40))) for _ in range(count)
-    ]
-    contexts[1], contexts[2] = "", " \u0301 "
-    return [
-        Question(
-            str(i), " ".join(rng.choice(WORDS) for _ in range(i % 12)), context, (), False, False
-        )
-        for i, context in enumerate(contexts)
-    ]
 
 
 def logits(batch):
