@@ -17,7 +17,7 @@ from absl import app, flags
 
 from albert_tf import files
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from albert_tf.tokenizers.tokenization import WordPieceConfig
 
 TEXT_FILES = flags.DEFINE_list("text_files", None, "patterns of text; .xz too", required=True)
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder of the vocabulary", required=True)

@@ -15,10 +15,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
-from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
 from data_prep.pretraining_data import documents
 
 REPORT = "report.json"
@@ -61,13 +60,11 @@ class VocabularyConfig:
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
-        if self.vocab_size <= len(FIRST_PIECES):
-            raise UserError(f"vocab_size must be more than {len(FIRST_PIECES)}.")
-        if not 0.9 <= self.character_coverage <= 1:
-            raise UserError("character_coverage must be in [0.9, 1].")
+        lowest = len(FIRST_PIECES)
+        require(self.vocab_size > lowest, f"vocab_size must be more than {lowest}.")
+        require(0.9 <= self.character_coverage <= 1, "character_coverage must be in [0.9, 1].")
         # SentencePiece takes 0 for "all" and refuses the other numbers to 100.
-        if self.max_sentences <= 100:
-            raise UserError("max_sentences must be more than 100.")
+        require(self.max_sentences > 100, "max_sentences must be more than 100.")
 
 
 def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
@@ -91,9 +88,8 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)
         return
     sample: list[str] = []
-    model = train_model(
-        _draw_sample(_read_normalized_lines(paths, config.tokenizer), sample), config
-    )
+    lines = _read_normalized_lines(paths, config.tokenizer)
+    model = _train_model(draw_sample(lines, sample), config)
     tokenizer = tokenization.from_sentencepiece(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
     _save(output_dir, model, tokenizer, {**origin, "report": report})
@@ -101,12 +97,12 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
-def train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
+def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
     """Returns the serialized model of normalized lines; SentencePiece samples them."""
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_split_long_lines(lines),
+            sentence_iterator=split_long_lines(lines),
             model_writer=writer,
             model_type="unigram",
             vocab_size=config.vocab_size,
@@ -157,16 +153,14 @@ def _read_normalized_lines(paths: Sequence[str], config: TokenizerConfig) -> Ite
     total = sum(tf.io.gfile.stat(path).length for path in paths)
     with documents.progress_bar(total) as bar:
         for path in paths:
-            for document, _ in documents.read(
+            for part in documents.read(
                 path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update
             ):
-                for line in document:
-                    if normalized := normalization.normalize(line, config):
-                        yield normalized
+                yield from filter(None, (normalization.normalize(x, config) for x in part.lines))
     logging.info("training")
 
 
-def _draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
+def draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
     """Yields the lines, and collects a uniform sample of them in `sample`."""
     rng = random.Random(0)
     for number, line in enumerate(lines):
@@ -177,7 +171,8 @@ def _draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
         yield line
 
 
-def _split_long_lines(lines: Iterator[str]) -> Iterator[str]:
+def split_long_lines(lines: Iterator[str]) -> Iterator[str]:
+    """Yields the lines; splits a long one between words, and a long word anywhere."""
     for line in lines:
         # A character has at most 4 bytes; a piece never crosses a space.
         if len(line) <= _MAX_LINE_CHARACTERS:
@@ -215,10 +210,8 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(tokenizer.size)
     ]
     files.write_bytes(os.path.join(output_dir, tokenization.VOCAB), "".join(rows).encode())
-    files.write_json(
-        os.path.join(output_dir, tokenization.NORMALIZATION),
-        dataclasses.asdict(tokenizer.config),
-    )
+    config_path = os.path.join(output_dir, tokenization.NORMALIZATION)
+    files.write_json(config_path, dataclasses.asdict(tokenizer.config))
     files.write_json(os.path.join(output_dir, REPORT), report)
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
 

@@ -12,8 +12,7 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from albert_tf.errors import UserError
+from albert_tf.errors import require_choice
 
 Span = tuple[int, int]
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -44,9 +44,8 @@ class TokenizerConfig:
     compat: str = "google"
 
     def __post_init__(self) -> None:
-        for name, choices in (("unicode_form", tuple(UNICODE_FORMS)), ("compat", COMPATS)):
-            if (value := getattr(self, name)) not in choices:
-                raise UserError(f"{name}: {value!r} is not one of {', '.join(choices)}.")
+        require_choice("unicode_form", self.unicode_form, tuple(UNICODE_FORMS))
+        require_choice("compat", self.compat, COMPATS)
 
 
 class Origin(NamedTuple):

@@ -1,15 +1,16 @@
 """Loads vocabularies and converts text to ids and back.
 
 A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
-`vocab.txt` of WordPiece, and with `cleaning.json`, the settings of its normalization. Without that
-file it is a published vocabulary, which the default settings describe.
+`vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization. Without that
+file, the vocabulary is a published one and the config has its defaults.
 """
 
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,7 @@ from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
 from albert_tf.tokenizers.normalization import Span, TokenizerConfig
-from albert_tf.tokenizers.sentencepiece_tokenizer import (
-    SPECIAL_PIECES,
-    SentencePieceTokenizer,
-)
+from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig, WordPieceTokenizer
 
 MODEL = "spiece.model"
@@ -38,7 +36,7 @@ VOCABULARY_FILES = {
     "vocab_chinese.txt": WORDPIECE,
 }
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES
+PAD, UNK, CLS, SEP, MASK = sentencepiece_tokenizer.SPECIAL_PIECES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +44,9 @@ class Tokenizer:
     """A loaded vocabulary, made by `load`.
 
     Attributes:
-        settings: how text is cleaned.
-        sha256: of the pieces and the settings; equal for vocabularies that give equal ids.
-        size: V.
+        config: normalization of text.
+        sha256: hash of the pieces and the config; equal hashes mean equal ids.
+        size: number of pieces, V.
         is_word_start: [V] bool; a word is a piece that starts one and all that follow and do not.
         replacement_ids: [R] pieces that may replace a masked one; none is special.
     """
@@ -110,7 +108,7 @@ def load(directory: str, **changes: Any) -> Tokenizer:
 
     Args:
         directory: the folder.
-        changes: settings that replace those of `cleaning.json`.
+        changes: values that replace those of `cleaning.json`.
 
     Raises:
         UserError: no vocabulary, two, a file that holds none, or a special piece is missing.
@@ -140,56 +138,54 @@ def find_vocabulary(directory: str) -> str | None:
 
 def from_sentencepiece(model: bytes, config: TokenizerConfig, path: str = MODEL) -> Tokenizer:
     """Returns the tokenizer of a serialized SentencePiece model; `path` names it in errors."""
-    backend = sentencepiece_tokenizer.read(model, config, path)
-    return _make_tokenizer(backend, model, config, path, sentencepiece_tokenizer.SPECIAL_PIECES)
+    return _make_tokenizer(sentencepiece_tokenizer, model, config, path)
 
 
 def from_wordpiece(content: bytes, config: WordPieceConfig, path: str = WORDPIECE) -> Tokenizer:
     """Returns the tokenizer of a WordPiece vocabulary; `path` names it in errors."""
-    backend = wordpiece_tokenizer.read(content, config, path)
-    return _make_tokenizer(backend, content, config, path, wordpiece_tokenizer.SPECIAL_PIECES)
+    return _make_tokenizer(wordpiece_tokenizer, content, config, path)
 
 
-_KINDS: dict[str, tuple[Any, Callable[..., Tokenizer]]] = {
-    MODEL: (TokenizerConfig, from_sentencepiece),
-    WORDPIECE: (WordPieceConfig, from_wordpiece),
+# Name of a vocabulary file -> (class of its config, module that reads it).
+_KINDS: dict[str, tuple[Any, ModuleType]] = {
+    MODEL: (TokenizerConfig, sentencepiece_tokenizer),
+    WORDPIECE: (WordPieceConfig, wordpiece_tokenizer),
 }
 
 
-def from_bytes(name: str, content: bytes, values: Mapping[str, Any], where: str) -> Tokenizer:
+def from_bytes(name: str, content: bytes, values: Mapping[str, Any], directory: str) -> Tokenizer:
     """Returns the tokenizer of a vocabulary of either kind.
 
     Args:
         name: name of the vocabulary file, one of `VOCABULARY_FILES`.
         content: content of that file.
         values: content of `cleaning.json`.
-        where: the folder, for messages.
+        directory: the folder, for messages.
 
     Raises:
-        UserError: it holds no vocabulary, a special piece is missing, or a setting makes no sense.
+        UserError: the file holds no vocabulary, a special piece is missing, or a value of the
+            config is wrong.
     """
-    config_class, make = _KINDS[VOCABULARY_FILES[name]]
-    normalization = config_io.from_dict(config_class, values, os.path.join(where, NORMALIZATION))
-    return make(content, normalization, os.path.join(where, name))
+    config_class, module = _KINDS[VOCABULARY_FILES[name]]
+    config = config_io.from_dict(config_class, values, os.path.join(directory, NORMALIZATION))
+    return _make_tokenizer(module, content, config, os.path.join(directory, name))
 
 
 def _make_tokenizer(
-    backend: SentencePieceTokenizer | WordPieceTokenizer,
-    content: bytes,
-    config: TokenizerConfig | WordPieceConfig,
-    path: str,
-    special_pieces: Sequence[str],
+    module: ModuleType, content: bytes, config: TokenizerConfig | WordPieceConfig, path: str
 ) -> Tokenizer:
+    backend = module.read(content, config, path)
     ids = {piece: i for i, piece in enumerate(backend.pieces)}
-    if missing := [piece for piece in special_pieces if piece not in ids]:
+    if missing := [piece for piece in module.SPECIAL_PIECES if piece not in ids]:
         raise UserError(
             f"{path} lacks the special pieces {', '.join(missing)}. "
             "Train a vocabulary with bin/train_vocabulary, or take a published one."
         )
-    pad, unk, cls, sep, mask = (ids[piece] for piece in special_pieces)
+    pad, unk, cls, sep, mask = (ids[piece] for piece in module.SPECIAL_PIECES)
+    config_json = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
     return Tokenizer(
         config=config,
-        sha256=_hash_vocabulary(content, config),
+        sha256=hashlib.sha256(hashlib.sha256(content).digest() + config_json).hexdigest(),
         size=len(backend.pieces),
         pad_id=pad,
         unk_id=unk,
@@ -213,16 +209,8 @@ def copy_vocabulary(source: str, target: str) -> None:
         return
     tf.io.gfile.makedirs(target)
     name = find_vocabulary(source) or MODEL
-    for old, new in (
-        (VOCAB, VOCAB),
-        (NORMALIZATION, NORMALIZATION),
-        (name, VOCABULARY_FILES[name]),
-    ):
+    for old in (VOCAB, NORMALIZATION, name):
         path = os.path.join(source, old)
         if old == name or tf.io.gfile.exists(path):
-            files.write_bytes(os.path.join(target, new), files.read_bytes(path, "vocabulary"))
-
-
-def _hash_vocabulary(content: bytes, config: TokenizerConfig | WordPieceConfig) -> str:
-    canonical = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
-    return hashlib.sha256(hashlib.sha256(content).digest() + canonical).hexdigest()
+            content = files.read_bytes(path, "vocabulary")
+            files.write_bytes(os.path.join(target, VOCABULARY_FILES.get(old, old)), content)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require_choice
 from albert_tf.tokenizers.normalization import Span
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -42,8 +42,7 @@ class WordPieceConfig:
     compat: str = "google"
 
     def __post_init__(self) -> None:
-        if self.compat not in LONGEST_WORD:
-            raise UserError(f"compat: {self.compat!r} is not one of {', '.join(LONGEST_WORD)}.")
+        require_choice("compat", self.compat, tuple(LONGEST_WORD))
 
 
 class WordPieceTokenizer(NamedTuple):

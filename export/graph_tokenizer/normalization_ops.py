@@ -8,7 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.tokenizers import normalization
-from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.tokenization import TokenizerConfig
 from export.graph_tokenizer import code_points, unicode_composition
 from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 

@@ -21,41 +21,43 @@ PUBLISHED = [
 ]
 
 
-def train(directory, inputs=(CORPUS,), **settings):
-    settings = VocabularyConfig(**{"vocab_size": 211, **settings})
-    vocabulary.train(settings, input_files=inputs, output_dir=str(directory))
+def train(directory, inputs=(CORPUS,), **changes):
+    config = VocabularyConfig(**{"vocab_size": 211, **changes})
+    vocabulary.train(config, input_files=inputs, output_dir=str(directory))
     return tokenization.load(str(directory))
 
 
 def test_first_ids_as_published(tmp_path):
-    found = train(tmp_path)
-    assert found.size == 211
-    assert [found.id_to_piece(i) for i in range(13)] == PUBLISHED
+    tokenizer = train(tmp_path)
+    assert tokenizer.size == 211
+    assert [tokenizer.id_to_piece(i) for i in range(13)] == PUBLISHED
     rows = (tmp_path / "spiece.vocab").read_text().split("\n")
     assert [row.split("\t")[0] for row in rows[:13]] == PUBLISHED
     assert len(rows) == 212
 
 
-def test_text_is_cleaned_and_covered(tmp_path):
-    found = train(tmp_path)
-    assert found.unk_id not in found.encode("The CAFÉ opened; Zoë said: £2.".replace(";", ","))
-    assert found.decode(found.encode("The CAFÉ")) == "the cafe"
-    assert not any(c.isupper() for i in range(13, 211) for c in found.id_to_piece(i))
+def test_text_is_normalized_and_covered(tmp_path):
+    tokenizer = train(tmp_path)
+    assert tokenizer.unk_id not in tokenizer.encode(
+        "The CAFÉ opened; Zoë said: £2.".replace(";", ",")
+    )
+    assert tokenizer.decode(tokenizer.encode("The CAFÉ")) == "the cafe"
+    assert not any(c.isupper() for i in range(13, 211) for c in tokenizer.id_to_piece(i))
 
 
-def test_cleaning_is_saved(tmp_path):
-    cleaning = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="NFC")
-    found = train(tmp_path, tokenizer=cleaning)
-    assert found.config == cleaning
-    assert found.decode(found.encode("The café")) == "The café"
+def test_normalization_is_saved(tmp_path):
+    config = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="NFC")
+    tokenizer = train(tmp_path, tokenizer=config)
+    assert tokenizer.config == config
+    assert tokenizer.decode(tokenizer.encode("The café")) == "The café"
 
 
 def test_korean_stays_whole(tmp_path):
     text = "한국어 문장을 읽고 쓴다.\n책을 읽고 문장을 쓴다.\n" * 9
     (tmp_path / "ko.txt").write_text(text)
-    settings = TokenizerConfig(unicode_form="NFKC", keep_accents=True)
-    found = train(tmp_path / "v", [str(tmp_path / "ko.txt")], vocab_size=25, tokenizer=settings)
-    assert found.decode(found.encode("한국어 책")) == "한국어 책"
+    config = TokenizerConfig(unicode_form="NFKC", keep_accents=True)
+    tokenizer = train(tmp_path / "v", [str(tmp_path / "ko.txt")], vocab_size=25, tokenizer=config)
+    assert tokenizer.decode(tokenizer.encode("한국어 책")) == "한국어 책"
 
 
 def test_report(tmp_path, capsys):
@@ -75,8 +77,8 @@ def test_report(tmp_path, capsys):
 
 
 def test_report_on_text_that_does_not_fit(tmp_path):
-    found = train(tmp_path)
-    report = vocabulary.measure_fit(found, ["the ΩΩ", "of ж"])
+    tokenizer = train(tmp_path)
+    report = vocabulary.measure_fit(tokenizer, ["the ΩΩ", "of ж"])
     assert report["character_coverage"] == pytest.approx(5 / 8)
     assert report["unknown_rate"] > 0.2
 
@@ -84,16 +86,16 @@ def test_report_on_text_that_does_not_fit(tmp_path):
 def test_sample_is_bounded_and_uniform():
     lines = [str(i) for i in range(100_000)]
     sample = []
-    assert list(vocabulary._draw_sample(iter(lines), sample)) == lines
+    assert list(vocabulary.draw_sample(iter(lines), sample)) == lines
     assert len(set(sample)) == 20_000
     assert sum(map(int, sample)) / 20_000 == pytest.approx(50_000, rel=0.02)
 
 
-def test_long_lines_are_cut_not_dropped(tmp_path):
+def test_long_lines_are_split_not_dropped(tmp_path):
     (tmp_path / "long.txt").write_text(Path(CORPUS).read_text().replace("\n", " ") * 5)
     assert train(tmp_path / "v", [str(tmp_path / "long.txt")]).size == 211
     line = "wort " * 900 + "x" * 2500
-    parts = list(vocabulary._split_long_lines(iter([line])))
+    parts = list(vocabulary.split_long_lines(iter([line])))
     assert "".join(parts).replace(" ", "") == line.replace(" ", "")
     assert max(map(len, parts)) <= 1000
 
@@ -118,18 +120,20 @@ def test_another_vocabulary_is_not_overwritten(tmp_path):
 
 
 def test_a_sample_is_of_all_the_lines(tmp_path):
-    # One letter a hundred lines: the first hundred know but one of them.
+    # Each hundred lines have a letter of their own.
     lines = [f"{letter} {i} {letter}{letter}" for letter in "abcdefghi" for i in range(100)]
     (tmp_path / "many.txt").write_text("\n".join(lines))
-    found = train(tmp_path / "v", [str(tmp_path / "many.txt")], max_sentences=101, vocab_size=40)
-    assert found.unk_id not in found.encode("abcdefghi")
+    tokenizer = train(
+        tmp_path / "v", [str(tmp_path / "many.txt")], max_sentences=101, vocab_size=40
+    )
+    assert tokenizer.unk_id not in tokenizer.encode("abcdefghi")
 
 
 @pytest.mark.parametrize(
     ("size", "pattern"),
     [(5000, r"--vocab_size=(\d+) or less"), (20, r"at least --vocab_size=(\d+)")],
 )
-def test_size_that_does_not_fit_names_one_that_does(tmp_path, size, pattern):
+def test_an_error_about_the_size_names_one_that_fits(tmp_path, size, pattern):
     with pytest.raises(UserError, match=pattern) as caught:
         train(tmp_path / "v", vocab_size=size)
     assert not (tmp_path / "v").exists()
@@ -138,16 +142,16 @@ def test_size_that_does_not_fit_names_one_that_does(tmp_path, size, pattern):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("values", "message"),
     [
         ({"vocab_size": 13}, "vocab_size must be more than 13"),
         ({"character_coverage": 1.5}, r"character_coverage must be in \[0.9, 1\]"),
         ({"max_sentences": 100}, "max_sentences must be more than 100"),
     ],
 )
-def test_bad_settings(settings, message):
+def test_bad_values(values, message):
     with pytest.raises(UserError, match=message):
-        VocabularyConfig(**settings)
+        VocabularyConfig(**values)
 
 
 @pytest.mark.slow

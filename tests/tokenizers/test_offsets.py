@@ -11,7 +11,7 @@ import vocabularies
 from vocabularies import KEEPING, LINES, NASTY, PUBLISHED, SETTINGS, random_text
 
 from albert_tf.tokenizers import normalization, tokenization
-from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 
 @functools.cache

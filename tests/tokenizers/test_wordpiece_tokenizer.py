@@ -11,7 +11,7 @@ import tiny_records
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from albert_tf.tokenizers.tokenization import WordPieceConfig
 from data_prep.pretraining_data import masking
 from data_prep.pretraining_data.data_config import DataConfig
 

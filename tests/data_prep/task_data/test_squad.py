@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.tasks import span_decoding, squad_metrics
 from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from albert_tf.tokenizers.tokenization import WordPieceConfig
 from data_prep.task_data import squad
 from data_prep.task_data.span_features import Answer, Question
 

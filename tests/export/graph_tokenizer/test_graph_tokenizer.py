@@ -9,8 +9,8 @@ from vocabularies import KEEPING, PUBLISHED, SETTINGS, add_special_pieces, seria
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.normalization import COMPATS, TokenizerConfig
-from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
+from albert_tf.tokenizers.normalization import COMPATS
+from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
 from export.graph_tokenizer import sentencepiece_ops
 
 

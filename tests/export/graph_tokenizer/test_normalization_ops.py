@@ -4,7 +4,7 @@ import tiny_texts
 from vocabularies import PUBLISHED, SETTINGS
 
 from albert_tf.tokenizers import normalization
-from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.tokenization import TokenizerConfig
 from export.graph_tokenizer import code_points, normalization_ops
 
 
