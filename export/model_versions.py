@@ -14,31 +14,17 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from export import (
-    export_source,
     model_card,
     saved_model,
     server_ops,
     serving_api,
     signatures,
 )
-from export.export_source import ExportConfig
 from export.model_kinds import ExportedModel
 
 # Leftovers of a killed export, and their age in seconds from which on they are removed.
 _TEMPORARY = re.compile(r"\d+\.[0-9a-f]{32}\.tmp")
 _ABANDONED = 24 * 3600
-
-
-def export(config: ExportConfig, folder: str, version: int | None = None) -> str:
-    """Reads a checkpoint and writes it as a new version; returns its folder.
-
-    Raises:
-        UserError: see `write` and `export_source.read`.
-    """
-    choose_folder(folder, version)  # fails before the checkpoint is read
-    model = export_source.read(config)
-    with files.cleaning_up():
-        return write(model, folder, version)
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:

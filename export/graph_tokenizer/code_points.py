@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+SPACE = ord(" ")
 _PAGE = 256
 # One page more than Unicode has, for a stand-in that is no character.
 _NUM_PAGES = sys.maxunicode // _PAGE + 2

@@ -12,7 +12,6 @@ from albert_tf.tokenizers.tokenization import TokenizerConfig
 from export.graph_tokenizer import code_points, unicode_composition
 from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 
-SPACE = ord(" ")
 _SIGMA, _FINAL_SIGMA, _OTHER_SIGMA = map(ord, "Σςσ")
 # Kinds of neighbours, which decide the lower form of a sigma.
 _CASED, _IGNORED = 1, 2
@@ -123,7 +122,7 @@ def _collapse_spaces(chars: CodePoints) -> CodePoints:
     )
     spaced = code_points.gather(words, sources)
     return spaced._replace(
-        values=tf.where(is_space, SPACE, spaced.values),
+        values=tf.where(is_space, code_points.SPACE, spaced.values),
         starts=tf.where(is_space, tf.gather(ends, sources), spaced.starts),
         ends=tf.where(is_space, spaced.starts, spaced.ends),
     )
@@ -137,7 +136,7 @@ def get_spaces() -> Property:
 
 
 def _mark_word_starts(chars: CodePoints) -> tf.Tensor:
-    is_after_space = code_points.shift_right(chars.values, SPACE) == SPACE
+    is_after_space = code_points.shift_right(chars.values, code_points.SPACE) == code_points.SPACE
     return is_after_space | code_points.mark_row_starts(chars.rows)
 
 

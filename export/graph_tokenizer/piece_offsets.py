@@ -10,11 +10,29 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, Expansion
-from export.graph_tokenizer import code_points, normalization_ops
+from export.graph_tokenizer import code_points
 from export.graph_tokenizer.code_points import CodePoints
-from export.graph_tokenizer.sentencepiece_ops import Pieces
 
 _START = ord(WORD_START)
+
+
+class Pieces(NamedTuple):
+    """M pieces of B texts, side by side. Spans are half-open, in `text`.
+
+    Attributes:
+        ids: [M] int32.
+        rows: [M] int32, which text each belongs to.
+        begins: [M] int32.
+        ends: [M] int32.
+        text: N code points as the pieces spell them. Their offsets are indices among all the code
+            points before the model's own normalization.
+    """
+
+    ids: tf.Tensor
+    rows: tf.Tensor
+    begins: tf.Tensor
+    ends: tf.Tensor
+    text: CodePoints
 
 
 class Spans(NamedTuple):
@@ -61,7 +79,7 @@ def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> S
     has_start = tf.gather(text.values, pieces.begins) == _START
     bare = pieces.ends - pieces.begins - tf.cast(has_start, tf.int32)
     differs = (bare > 0) & (ends - begins != bare)
-    spaces = code_points.find_previous(normalized.values == normalization_ops.SPACE)
+    spaces = code_points.find_previous(normalized.values == code_points.SPACE)
     without_space = tf.maximum(begins, tf.gather(spaces, ends) + 1)
     without_space = tf.where(has_start, without_space, begins)
     same_end = _have_same_end(pieces, normalized, ends, has_start)

@@ -7,7 +7,7 @@ every character is a piece: then the lengths of the pieces give their offsets.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,9 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
-from export.graph_tokenizer import charsmap_ops, code_points, normalization_ops
+from export.graph_tokenizer import charsmap_ops, code_points
 from export.graph_tokenizer.code_points import CodePoints
+from export.graph_tokenizer.piece_offsets import Pieces
 
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.
@@ -36,25 +37,6 @@ _MOST = 32_000
 _proto: Any = sentencepiece_model_pb2
 _Piece = _proto.ModelProto.SentencePiece
 _MATCHED = (_Piece.NORMAL, _Piece.USER_DEFINED)
-
-
-class Pieces(NamedTuple):
-    """M pieces of B texts, side by side. Spans are half-open, in `text`.
-
-    Attributes:
-        ids: [M] int32.
-        rows: [M] int32, which text each belongs to.
-        begins: [M] int32.
-        ends: [M] int32.
-        text: N code points as the pieces spell them. Their offsets are indices among all the code
-            points before the model's own normalization.
-    """
-
-    ids: tf.Tensor
-    rows: tf.Tensor
-    begins: tf.Tensor
-    ends: tf.Tensor
-    text: CodePoints
 
 
 def read_model(model: bytes) -> Any:
@@ -94,7 +76,7 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
         begins, ends = code_points.get_row_limits(chars)
         text = apply_charsmap(chars._replace(starts=tf.range(tf.size(chars.values))))
         heads = begins + _count_leading_spaces(text, begins)
-        is_space = text.values == normalization_ops.SPACE
+        is_space = text.values == code_points.SPACE
         after_space = code_points.mark_row_starts(text.rows) | code_points.shift_right(
             is_space, True
         )
@@ -122,7 +104,7 @@ def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:
     places = tf.range(size) - tf.gather(firsts, text.rows)
     is_whole = text.starts - tf.gather(begins, text.rows) == places
     is_whole &= code_points.shift_left(text.starts, -1) != text.starts
-    others = tf.where((text.values == normalization_ops.SPACE) & is_whole, size, places)
+    others = tf.where((text.values == code_points.SPACE) & is_whole, size, places)
     return tf.math.unsorted_segment_min(others, text.rows, text.num_rows)
 
 
@@ -131,7 +113,7 @@ def _add_word_starts(text: CodePoints, heads: tf.Tensor) -> CodePoints:
     counts = 1 + tf.cast(code_points.mark_row_starts(text.rows), tf.int32)
     text = code_points.gather(text, code_points.make_row_ids(counts))
     is_head = code_points.mark_row_starts(text.rows)
-    is_start = is_head | (text.values == normalization_ops.SPACE)
+    is_start = is_head | (text.values == code_points.SPACE)
     return text._replace(
         values=tf.where(is_start, _START, text.values),
         starts=tf.where(is_head, tf.gather(heads, text.rows), text.starts),
