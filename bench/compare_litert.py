@@ -65,7 +65,7 @@ def ask_all(
     return np.concatenate(logits), statistics.median(seconds)
 
 
-def main(_):
+def main(_: list[str]) -> None:
     logging.set_verbosity(logging.ERROR)
     source = export_source.read(
         ExportConfig(source=SourceConfig(checkpoint=CHECKPOINT.value), text=False)

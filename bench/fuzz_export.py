@@ -54,7 +54,7 @@ def fuzz(kind: str, vocabulary: str, numbers: range) -> int:
     return num_wrong
 
 
-def main(_):
+def main(_: list[str]) -> None:
     faulthandler.enable()
     logging.set_verbosity(logging.ERROR)
     models = [(kind, vocabulary) for kind in KINDS.value for vocabulary in VOCABULARIES.value]

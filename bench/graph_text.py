@@ -81,7 +81,7 @@ def measure(name: str, function: Callable[[], object], lines: int) -> None:
     )
 
 
-def main(_):
+def main(_: list[str]) -> None:
     begin = time.perf_counter()
     tokenizer = tokenization.load(VOCABULARY.value)
     graph = graph_tokenizer.make_tokenizer(tokenizer)

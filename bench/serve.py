@@ -97,7 +97,7 @@ def measure(ask: Callable[[], object]) -> tuple[float, float]:
     return statistics.median(seconds[2:]), statistics.median(cpu_seconds[2:])
 
 
-def main(_):
+def main(_: list[str]) -> None:
     source = make_source()
     with tempfile.TemporaryDirectory() as folder:
         path = model_versions.write(source, os.path.join(folder, "model"))

@@ -38,6 +38,25 @@ class CodePoints(NamedTuple):
     num_rows: tf.Tensor
 
 
+class Pieces(NamedTuple):
+    """M pieces of B texts, side by side. Spans are half-open, in `text`.
+
+    Attributes:
+        ids: [M] int32.
+        rows: [M] int32, which text each belongs to.
+        begins: [M] int32.
+        ends: [M] int32.
+        text: N code points as the pieces spell them. Their offsets are indices among all the code
+            points before the model's own normalization.
+    """
+
+    ids: tf.Tensor
+    rows: tf.Tensor
+    begins: tf.Tensor
+    ends: tf.Tensor
+    text: CodePoints
+
+
 class Property(NamedTuple):
     """An integer for each code point. Equal pages are stored once.
 

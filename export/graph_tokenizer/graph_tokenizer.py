@@ -23,7 +23,7 @@ from export.graph_tokenizer import (
     sentencepiece_ops,
     wordpiece_ops,
 )
-from export.graph_tokenizer.piece_offsets import Pieces
+from export.graph_tokenizer.code_points import Pieces
 
 MASK = SPECIAL_PIECES[-1]
 # Stands for [MASK] in SentencePiece, as in albert_tf.

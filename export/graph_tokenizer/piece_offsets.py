@@ -11,28 +11,9 @@ import tensorflow as tf
 
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, Expansion
 from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import CodePoints
+from export.graph_tokenizer.code_points import CodePoints, Pieces
 
 _START = ord(WORD_START)
-
-
-class Pieces(NamedTuple):
-    """M pieces of B texts, side by side. Spans are half-open, in `text`.
-
-    Attributes:
-        ids: [M] int32.
-        rows: [M] int32, which text each belongs to.
-        begins: [M] int32.
-        ends: [M] int32.
-        text: N code points as the pieces spell them. Their offsets are indices among all the code
-            points before the model's own normalization.
-    """
-
-    ids: tf.Tensor
-    rows: tf.Tensor
-    begins: tf.Tensor
-    ends: tf.Tensor
-    text: CodePoints
 
 
 class Spans(NamedTuple):

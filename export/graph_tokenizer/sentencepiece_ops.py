@@ -17,8 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.errors import UserError
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from export.graph_tokenizer import charsmap_ops, code_points
-from export.graph_tokenizer.code_points import CodePoints
-from export.graph_tokenizer.piece_offsets import Pieces
+from export.graph_tokenizer.code_points import CodePoints, Pieces
 
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.
