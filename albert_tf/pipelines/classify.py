@@ -20,18 +20,11 @@ from data_prep.task_data.task_source import Example
 def classify(
     workdir: str, texts: Sequence[str], second_texts: Sequence[str] = ()
 ) -> list[tuple[tuple[str, ...], Prediction]]:
-    """Predicts texts, or pairs of texts, with the best checkpoint of a run.
+    """Returns each text, or pair of texts, with its prediction (see `predictions`) by a run's best
+    model.
 
-    Args:
-        workdir: folder of a fine-tuning run, for classification or regression.
-        texts: the texts.
-        second_texts: of pairs, the second of each; else none.
-
-    Returns:
-        Each text or pair with its prediction, see `predictions`.
-
-    Raises:
-        UserError: there is no such run, or its model wants other texts.
+    `workdir` is of classification or regression; `second_texts` are the second of each pair, if
+    any. Raises `UserError` if there is no such run, or its model wants other texts.
     """
     model = finetuned_model.read_finetuned(workdir, None, ConfigOverrides())
     task, checkpoint = model.task, model.checkpoint

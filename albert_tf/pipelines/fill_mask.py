@@ -37,8 +37,7 @@ def fill_mask(
 ) -> list[list[Guess]]:
     """For each [MASK] in `text` the `top_k` likeliest pieces, best first.
 
-    Raises:
-        UserError: no [MASK] in the text, or it is too long for the model.
+    Raises `UserError` if there is no [MASK] in the text, or it is too long for the model.
     """
     ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
     positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
@@ -47,15 +46,10 @@ def fill_mask(
     longest = network.albert.config.max_position_embeddings
     if len(ids) > longest:
         raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
-    outputs = network(
-        {
-            features.INPUT_IDS: tf.constant([ids]),
-            features.MASKED_LM_POSITIONS: tf.constant([positions]),
-        }
-    )
-    probabilities = tf.nn.softmax(
-        tf.cast(outputs["masked_lm_logits"][0], tf.float32)
-    ).numpy()  # [P, V]
+    batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
+    outputs = network({name: tf.constant([row]) for name, row in batch.items()})
+    logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
+    probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
     best = np.argsort(-probabilities, axis=-1)[:, :top_k]
     return [
         [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]

@@ -24,16 +24,10 @@ _HEADER = ("task", "kind", "labels", "has_pairs")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The inputs of a run.
+    """The inputs of a run: datasets to train on and to hold out, the folder of their vocabulary.
 
-    Attributes:
-        train: to train on.
-        dev: of the same task, held out; None evaluates nothing.
-        vocabulary: folder of the vocabulary of the records.
-        tokenizer: of that vocabulary.
-        initial: weights to start from, if the run has no checkpoint yet.
-        init_head: take the head of `initial`, too.
-        allow_partial: see `matching.assign_weights`; for `initial`.
+    `initial` are weights to start from, if the run has no checkpoint yet; with `init_head` its head
+    is taken, too. `allow_partial` is that of `matching.assign_weights`.
     """
 
     train: TaskDataset
@@ -53,9 +47,8 @@ def run(
     Writes to `workdir` what pre-training writes there, and `task.json`. The best checkpoint by the
     task's metric is in `best/`. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
-    Raises:
-        UserError: datasets, config, vocabulary, initial weights and `workdir` do not agree, or the
-            loss is not finite any more. Nothing was written then, unless training had begun.
+    Raises `UserError` if datasets, config, vocabulary, initial weights and `workdir` do not agree
+    (nothing was written then), or the loss is not finite any more.
     """
     train, dev = inputs.train, inputs.dev
     for dataset in [train, dev] if dev else [train]:
@@ -63,7 +56,15 @@ def run(
         task_dataset.check_labelled(dataset)
         task_dataset.check_task(dataset, train.task)
     config = config.with_steps(train.num_records)
-    identity = _identify(config, inputs, workdir)
+    settings = train.manifest["settings"]
+    header = {name: settings[name] for name in _HEADER if name in settings}
+    identity = RunIdentity(
+        workdir=workdir,
+        config=config,
+        vocabulary=inputs.vocabulary,
+        tokenizer=inputs.tokenizer,
+        files={TASK: header, TRAINING_DATA: train.description},
+    )
     options = {
         "dev data": dev.description if dev else None,
         "--init_checkpoint": inputs.initial.source if inputs.initial else None,
@@ -92,18 +93,6 @@ def run(
         raise task_dataset.damaged_error(train, error) from None
 
 
-def _identify(config: FinetuneConfig, inputs: Inputs, workdir: str) -> RunIdentity:
-    settings = inputs.train.manifest["settings"]
-    header = {name: settings[name] for name in _HEADER if name in settings}
-    return RunIdentity(
-        workdir=workdir,
-        config=config,
-        vocabulary=inputs.vocabulary,
-        tokenizer=inputs.tokenizer,
-        files={TASK: header, TRAINING_DATA: inputs.train.description},
-    )
-
-
 def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialWeights | None:
     initial, with_head = inputs.initial, inputs.init_head
     if initial is None:
@@ -111,10 +100,7 @@ def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialW
 
     def assign(checkpoint: ModelCheckpoint) -> None:
         matching.assign_task_weights(
-            checkpoint,
-            state.model,
-            with_head=with_head,
-            allow_partial=inputs.allow_partial,
+            checkpoint, state.model, with_head=with_head, allow_partial=inputs.allow_partial
         )
 
     return training_run.InitialWeights(lambda: initial, assign, evaluates=with_head)

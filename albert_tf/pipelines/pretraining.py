@@ -1,6 +1,5 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,19 +38,12 @@ def run(
     Writes to `workdir`: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`
     and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
-    Args:
-        config: of the run.
-        strategy: see `devices.choose_strategy`.
-        train_files: patterns of record files.
-        eval_files: the same, held out; may be empty.
-        workdir: the run's folder.
-        init_checkpoint: weights to start from, if `workdir` has no checkpoint yet, in any of the
-            `formats`. They are evaluated before the first update.
-        allow_partial: see `matching.assign_weights`; for `init_checkpoint`.
+    `train_files` and `eval_files` (held out; may be empty) are patterns of record files. Weights of
+    `init_checkpoint`, in any of the `formats`, are evaluated before the first update;
+    `allow_partial` is that of `matching.assign_weights`.
 
-    Raises:
-        UserError: files, manifest, config and `workdir` do not agree, or the loss is not finite any
-            more. Nothing was written then, unless training had begun.
+    Raises `UserError` if files, manifest, config and `workdir` do not agree (nothing was written
+    then), or the loss is not finite any more.
     """
     train_paths = sorted(files.expand(train_files, "--train_files"))
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
@@ -95,18 +87,11 @@ def _initial_weights(
             checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
         )
 
-    return training_run.InitialWeights(
-        functools.partial(formats.read, path), assign, evaluates=True
-    )
+    return training_run.InitialWeights(lambda: formats.read(path), assign, evaluates=True)
 
 
 def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
-    """Compares the records' manifests with the config; returns the folder of their vocabulary.
-
-    Raises:
-        UserError: names the first field that disagrees, two folders with two vocabularies, or a
-            file that holds no records.
-    """
+    """Compares the records' manifests with the config; returns the folder of their vocabulary."""
     manifests = manifest.read_all(paths)
     manifest.count_examples(paths)
     expected = {

@@ -22,8 +22,7 @@ def load(
 ) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, str]:
     """The config, the model and the checkpoint's prefix of a run; by default its newest.
 
-    Raises:
-        UserError: `workdir` is not a run's folder, or the checkpoint is not of its model.
+    Raises `UserError` if `workdir` is not a run's folder, or the checkpoint not of its model.
     """
     config = run_dir.read_config(workdir, PretrainConfig)
     network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
@@ -36,10 +35,8 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
     With records of both tasks, this is the paper's cross evaluation (section 4.6): a model trained
-    on one sentence task predicts the other.
-
-    Returns:
-        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"}}.
+    on one sentence task predicts the other. Returns {"checkpoint": prefix, task: {"loss",
+    "masked_lm_accuracy", ..., "files"}}.
     """
     config, network, prefix = load(workdir, checkpoint)
     vocabulary = tokenization.load(run_dir.vocabulary_path(workdir)).sha256

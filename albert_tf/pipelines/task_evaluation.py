@@ -31,17 +31,15 @@ def evaluate(
     *,
     scored: bool,
 ) -> Evaluation:
-    """Predicts a task dataset, and scores the predictions.
+    """Predicts a task dataset, and scores the predictions if `scored`: the dataset has labels.
 
     Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
-    of another task than the model's `predictions-SPLIT-TASK.json`. Metrics are
+    of another task than the model's (a model of MNLI also predicts its diagnostic)
+    `predictions-SPLIT-TASK.json`. Metrics are
 
         {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
 
-    A model of MNLI also predicts its diagnostic. `scored` is whether the dataset has labels.
-
-    Raises:
-        UserError: model and dataset do not agree, or there are no labels to score with.
+    Raises `UserError` if model and dataset do not agree, or there are no labels to score with.
     """
     config, checkpoint = model.config, model.checkpoint
     task_dataset.check_task(dataset, model.task)

@@ -16,13 +16,9 @@ MAX_BRANCHES = 8
 def choose_strategy(tpu: str | None = None) -> tf.distribute.Strategy:
     """A TPU if one is named, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
 
-    From then on only the chief of several workers logs at INFO: all would log the same.
-
-    Args:
-        tpu: name or address of a TPU, or `local` on a TPU VM.
-
-    Raises:
-        UserError: there is no such TPU, or the workers cannot come together.
+    `tpu` is its name or address, or `local` on a TPU VM. From then on only the chief of several
+    workers logs at INFO. Raises `UserError` if there is no such TPU, or the workers cannot come
+    together.
     """
     if tpu is not None:
         return _connect_tpu(tpu)
@@ -53,11 +49,9 @@ def _connect_tpu(name: str) -> tf.distribute.Strategy:
 def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
     """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
 
-    Strategies of several replicas cannot compile a step that applies gradients, and TPUStrategy
-    always compiles. A CPU's matrix products are faster outside XLA (docs/results.md).
-
-    Raises:
-        UserError: it is configured, on several replicas.
+    Strategies of several replicas cannot compile a step that applies gradients (`UserError` if that
+    is configured), and TPUStrategy always compiles. A CPU's matrix products are faster outside XLA
+    (docs/results.md).
     """
     alone = _is_alone(strategy)
     if config.jit_compile and not alone:
@@ -83,9 +77,6 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
     with batches that the number of cores does not divide, with more than 8 cores (each slice holds
     gradients of all weights), with rematerialization (the slices would hold their activations at
     the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
-
-    Raises:
-        UserError: see `choose_jit_compile`.
     """
     jit_compile = choose_jit_compile(config, strategy)
     cores = _num_cores()
@@ -104,8 +95,7 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
 def share_cores(num_branches: int) -> None:
     """With several branches, runs each operation on the thread of its branch alone.
 
-    TensorFlow has one pool of threads for the operations of all branches. It makes the pool at the
-    first computation; later this changes nothing.
+    TensorFlow's one pool of threads is made at the first computation; later this changes nothing.
     """
     if num_branches > 1:
         with contextlib.suppress(RuntimeError):
@@ -129,10 +119,8 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 def describe(strategy: tf.distribute.Strategy) -> str:
     """The number and the kind of the replicas, for the user: `2 x GPU`."""
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        kind = "TPU core"
-    else:
-        kind = "GPU" if _has_gpu() else "CPU"
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    kind = "TPU core" if is_tpu else "GPU" if _has_gpu() else "CPU"
     return f"{strategy.num_replicas_in_sync} x {kind}"
 
 

@@ -50,9 +50,9 @@ def make_evaluate(
 def make_predict(
     strategy: tf.distribute.Strategy, model: keras.Model, *, num_branches: int
 ) -> Callable[[Iterable], dict[str, np.ndarray]]:
-    """Returns `predict(batches)` -> the model's outputs of all real examples, in their order.
+    """Returns `predict(batches)` -> {name: [N, ...]} of all real examples, in their order.
 
-    They are {name: [N, ...]}, with `unique_ids` if the batches have them.
+    They are the model's outputs, and `unique_ids` if the batches have them.
     """
 
     def predict_rows(rows):

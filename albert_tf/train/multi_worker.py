@@ -23,10 +23,8 @@ _LOST = "Collective ops is aborted by"
 class Cluster(NamedTuple):
     """The workers of `TF_CONFIG`, in the order in which they share out a batch.
 
-    Attributes:
-        addresses: host:port of each.
-        tasks: their names in TensorFlow's messages: ("worker", 0).
-        own: the index of this process.
+    `addresses` are host:port, `tasks` the names in TensorFlow's messages, as ("worker", 0); `own`
+    is the index of this process.
     """
 
     addresses: tuple[str, ...]
@@ -40,8 +38,7 @@ class Cluster(NamedTuple):
 def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     """Connects to the workers of `TF_CONFIG`; waits until all are there.
 
-    Raises:
-        UserError: `TF_CONFIG` makes no sense, or the workers cannot come together.
+    Raises `UserError` if `TF_CONFIG` makes no sense, or the workers cannot come together.
     """
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -125,8 +122,7 @@ def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> N
     if cluster is None:
         return
     of_workers = [json.loads(t) for t in _gather_texts(strategy, json.dumps(values), cluster)]
-    difference = find_difference(of_workers)
-    if difference is not None:
+    if difference := find_difference(of_workers):
         k, name = difference
         own, other = (reprlib.repr(values.get(name)) for values in (of_workers[0], of_workers[k]))
         raise UserError(
@@ -152,10 +148,10 @@ def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster)
 
 def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
     """The first worker that differs from worker 0, and the name of the value."""
-    first = of_workers[0]
+    first, absent = of_workers[0], object()
     for k, values in enumerate(of_workers):
         for name in {**first, **values}:
-            if name not in values or name not in first or values[name] != first[name]:
+            if values.get(name, absent) != first.get(name, absent):
                 return k, name
     return None
 
@@ -164,8 +160,7 @@ def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] 
 def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Within, the end of another worker is a `UserError` here.
 
-    TensorFlow notices it within about ten seconds, by a connection that was closed or a heartbeat
-    that is missing, and ends all that waits for the other worker.
+    TensorFlow notices it within about ten seconds, and ends all that waits for the other worker.
     """
     try:
         yield

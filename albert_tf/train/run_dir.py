@@ -27,13 +27,8 @@ T = TypeVar("T")
 class RunIdentity:
     """What makes two runs the same.
 
-    Attributes:
-        workdir: the folder of the run.
-        config: of the run.
-        vocabulary: folder of the vocabulary of the records.
-        tokenizer: of that vocabulary.
-        files: {file name: JSON value} of what else must stay the same. A position in the records
-            means something only if they do.
+    `vocabulary` is the folder of the records' vocabulary, `files` {file name: JSON value} of what
+    else must stay the same: a position in the records means something only if they do.
     """
 
     workdir: str
@@ -44,11 +39,7 @@ class RunIdentity:
 
 
 def read_config(workdir: str, cls: type[T]) -> T:
-    """The config of the run in `workdir`.
-
-    Raises:
-        UserError: it is not a run's folder.
-    """
+    """The config of the run in `workdir`; `UserError` if it is not a run's folder."""
     path = os.path.join(workdir, RUN_CONFIG)
     if not tf.io.gfile.exists(path):
         raise UserError(
@@ -58,7 +49,6 @@ def read_config(workdir: str, cls: type[T]) -> T:
 
 
 def vocabulary_path(workdir: str) -> str:
-    """The folder of the run's vocabulary."""
     return os.path.join(workdir, manifest.VOCABULARY)
 
 
@@ -72,11 +62,8 @@ def check(
     """Checks that devices, workers and folder agree with a run before it starts.
 
     `options` are other {name: JSON value} that all workers must have in common; `evaluates` is
-    whether the run has held-out data.
-
-    Raises:
-        UserError: replicas cannot share the batches, workers differ, or the folder belongs to a
-            run with another config, vocabulary or data.
+    whether the run has held-out data. Raises `UserError` if replicas cannot share the batches,
+    workers differ, or the folder belongs to a run with another config, vocabulary or data.
     """
     devices.check_batches(identity.config, strategy, evaluates=evaluates)
     multi_worker.check_same(strategy, {**_describe(identity), **options})
@@ -107,7 +94,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _check_folder(identity: RunIdentity) -> None:
-    """Raises `UserError` if the folder belongs to another run."""
     workdir = identity.workdir
     if not tf.io.gfile.exists(os.path.join(workdir, RUN_CONFIG)):
         return
@@ -128,18 +114,15 @@ def _check_folder(identity: RunIdentity) -> None:
             "Make records with the one."
         )
     for name, content in identity.files.items():
-        if not _agree(files.read_json(os.path.join(workdir, name), name), content):
+        theirs, ours = files.read_json(os.path.join(workdir, name), name), content
+        if isinstance(theirs, dict) and isinstance(ours, dict):  # older ones have fewer keys
+            both = theirs.keys() & ours.keys()
+            theirs, ours = ({key: values[key] for key in both} for values in (theirs, ours))
+        if theirs != ours:
             raise UserError(
                 f"{workdir} belongs to a run with other {_NAMES[name]} (see {name} in it). "
                 "Take another --workdir, or the files of that run."
             )
-
-
-def _agree(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; of objects, in the keys of both: older ones have fewer."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(one[key] == other[key] for key in one.keys() & other.keys())
-    return one == other
 
 
 def check_initial(identity: RunIdentity, checkpoint: ModelCheckpoint) -> None:

@@ -18,13 +18,11 @@ class TrainState:
     """What the updates of a run read and change.
 
     Attributes:
-        config: of the run.
         strategy: in whose scope the variables were made.
         model: called with a batch, `training` and `seed`.
         weights: those of the model that are trained; a gradient must reach each.
         optimizer: built for `weights`; its `iterations` is the step.
         position: number of batches of the data used up.
-        objective: what to minimize.
         features: of the records, those that the model reads.
     """
 
@@ -39,7 +37,6 @@ class TrainState:
 
     @property
     def step(self) -> int:
-        """The number of updates done."""
         return int(self.optimizer.iterations.numpy())
 
     @property
@@ -60,22 +57,16 @@ def make_train_state(
 ) -> TrainState:
     """Makes the variables of a run in the strategy's scope.
 
-    `make_model` returns the model and those of its weights that are trained.
-
-    Raises:
-        UserError: unknown optimizer, or `jit_compile` on several replicas.
+    `make_model` returns the model and those of its weights that are trained. Raises `UserError` for
+    an unknown optimizer, or `jit_compile` on several replicas.
     """
     devices.share_cores(devices.choose_num_branches(config, strategy))
     with strategy.scope():
         model, weights = make_model()
         optimizer = optimizers.make_optimizer(config)
         optimizer.build(weights)
-        position = tf.Variable(
-            0,
-            dtype=tf.int64,
-            trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
     return TrainState(
         config=config,
         strategy=strategy,

@@ -13,25 +13,18 @@ from albert_tf.model import losses
 from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, to_floats
 from albert_tf.train.train_state import TrainState
 
-# Sums a structure of tensors over the replicas.
-Reduce = Callable[[Any], Any]
 
 
 def make_update(
     state: TrainState, *, num_branches: int, num_replicas: int
-) -> Callable[[Mapping[str, tf.Tensor], Any, Reduce], dict[str, tf.Tensor]]:
+) -> Callable[[Mapping[str, tf.Tensor], Any, Callable[[Any], Any]], dict[str, tf.Tensor]]:
     """Returns `update(batch, replica, reduce) -> results`: one replica's part of one update.
 
     An update: gradients of local sums over global counts, summed over micro-batches and replicas,
-    clipped once to `max_grad_norm`, applied once. Summed over the replicas, `results` has the
+    clipped once to `max_grad_norm`, applied once. Summed over the `num_replicas`, `results` has the
     objective's sums and counts, `learning_rate`, `gradient_norm` (before clipping) and
     `weight_norm` (after the update). `replica` is a number from 0, an int or [] int32; `reduce`
     sums a structure of tensors over the replicas.
-
-    Args:
-        state: of the run.
-        num_branches: independent slices of a micro-batch (see `devices.choose_num_branches`).
-        num_replicas: how many run the update together.
     """
     config, objective, optimizer = state.config, state.objective, state.optimizer
     variables = [weight.value for weight in state.weights]
@@ -95,7 +88,6 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
 
 
 def _gradients(model, objective, variables, batch, counts, key):
-    """Gradients and sums of a batch or a slice of one."""
     with tf.GradientTape() as tape:
         sums = objective.sums(model(batch, training=True, seed=key), batch)
         loss = losses.mean_loss(sums, counts)

@@ -31,7 +31,6 @@ class Run:
 
     Attributes:
         workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
-        checkpoint: saves and restores the state.
         run_updates: see `train_step.make_run_updates`.
         train_batches: position -> endless batches for the replicas.
         evaluate: returns metrics of the held-out data; None if there are none.
@@ -67,28 +66,22 @@ class _Loop(NamedTuple):
 
 
 def run_to_end(state: TrainState, run: Run) -> bool:
-    """Trains to the last step; after SIGTERM or Ctrl-C saves and returns.
+    """Trains to the last step; after SIGTERM or Ctrl-C saves. Returns whether it came to its end.
 
-    Returns:
-        Whether it came to its end.
-
-    Raises:
-        UserError: the loss or a weight is not finite, and no rollbacks are left; or workers are at
-            different steps.
+    Raises `UserError` if the loss or a weight is not finite and no rollbacks are left, or if
+    workers are at different steps.
     """
     total = _make_total(state.strategy)
     if total(state.step) != state.step * state.strategy.num_replicas_in_sync:
         raise UserError(
             f"the workers are at different steps. All must see the same --workdir {run.workdir}."
         )
-    rollbacks = state.config.max_rollbacks
+    rollbacks, keep = state.config.max_rollbacks, state.config.keep_checkpoint_max
     with _caught_signals() as signals, _metrics_writer(state, run.workdir) as write:
         loop = _Loop(
             state=state,
             run=run,
-            manager=training_checkpoint.make_manager(
-                run.checkpoint, run.workdir, state.config.keep_checkpoint_max
-            ),
+            manager=training_checkpoint.make_manager(run.checkpoint, run.workdir, keep),
             is_chief=devices.is_chief(state.strategy),
             any_worker=lambda flag: total(int(flag)) > 0,
             signals=signals,
@@ -205,13 +198,8 @@ def run_loops(
 ) -> Iterator[tuple[int, Totals]]:
     """Yields the step and the totals after each loop of updates: the caller reports and saves.
 
-    A loop ends at every multiple of the config's intervals, whatever step it starts from.
-
-    Args:
-        state: of the run.
-        run_updates: see `train_step.make_run_updates`.
-        iterator: of batches for the replicas.
-        evaluates: whether there are evaluations between loops.
+    A loop ends at every multiple of the config's intervals, whatever step it starts from. The
+    `iterator` gives batches for the replicas; `evaluates` is whether there are evaluations between.
     """
     config = state.config
     intervals = [config.steps_per_loop, config.save_checkpoints_steps]
@@ -254,7 +242,6 @@ def _evaluate_and_save(loop: _Loop, step: int, interrupted: bool) -> bool:
 
 
 def _is_out_of_patience(loop: _Loop, step: int) -> bool:
-    """Whether the best score is `patience` evaluations old."""
     run, eval_steps = loop.run, loop.state.config.eval_steps
     if not run.patience:
         return False
@@ -264,8 +251,8 @@ def _is_out_of_patience(loop: _Loop, step: int) -> bool:
         age = step - files.read_json(path, BEST)["step"]
     is_over = loop.any_worker(age >= run.patience * eval_steps > 0)
     if is_over:
-        better = f"no better {run.best_by} in {run.patience} evaluations"
-        logging.info(f"{better} up to step {step}")
+        limit = f"{run.patience} evaluations up to step {step}"
+        logging.info(f"no better {run.best_by} in {limit}")
     return is_over
 
 

@@ -35,18 +35,13 @@ def train(
     best_by: str,
     patience: int = 0,
 ) -> bool:
-    """Trains to the last step, or resumes; see `training_loop.run_to_end`.
+    """Trains to the last step, or resumes; see `training_loop.run_to_end` and `training_loop.Run`.
 
-    Args:
-        state: of the run.
-        identity: of the run; `run_dir.check` accepted it.
-        train_files: record files.
-        initial: the weights to start from if the folder has no checkpoint yet; None for new ones.
-        evaluate, best_by, patience: see `training_loop.Run`.
+    `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
+    `run_dir.check` has accepted the identity.
 
-    Raises:
-        UserError: the weights do not fit, or the loss is not finite any more.
-        tf.errors.DataLossError: a record file is damaged.
+    Raises:     UserError: the weights do not fit, or the loss is not finite any more.
+    tf.errors.DataLossError: a record file is damaged.
     """
     workdir = identity.workdir
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
