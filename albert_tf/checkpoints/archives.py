@@ -26,9 +26,8 @@ _CORRUPT = (
 def open_archive(path: str) -> Iterator[str]:
     """Yields a folder: `path` itself, or a temporary one with the content of an archive.
 
-    Raises:
-        UserError: there is no such path, the archive is damaged, or a member would leave the folder
-            or is a link or a device.
+    Raises `UserError` if there is no such path, the archive is damaged, or a member would leave the
+    folder or is a link or a device.
     """
     if not path.endswith(ENDINGS) or tf.io.gfile.isdir(path):
         yield path

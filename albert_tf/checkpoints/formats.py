@@ -29,12 +29,9 @@ from albert_tf.model import weight_names
 class Format(NamedTuple):
     """One format of checkpoints.
 
-    Attributes:
-        description: for messages.
-        locate: the user's path -> the folder or the prefix that `read` takes.
-        read: reads a checkpoint.
-        write: writes a checkpoint into an empty folder; None if the format is only read.
-        list_unsupported: names of the weights for which the format has no place.
+    `locate` turns the user's path into the folder or the prefix that `read` takes. `write` writes
+    into an empty folder; None if the format is only read. `list_unsupported` names the weights for
+    which the format has no place.
     """
 
     description: str
@@ -119,10 +116,8 @@ def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
 def read(path: str, name: str | None = None) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    `name` is a key of `FORMATS`; by default the format is detected.
-
-    Raises:
-        UserError: nothing there, an unknown format, a damaged file, or parts that do not agree.
+    `name` is a key of `FORMATS`; by default the format is detected. Raises `UserError` if there is
+    nothing, an unknown format, a damaged file, or parts that do not agree.
     """
     with archives.open_archive(path) as opened:
         name = name or detect_format(opened)
@@ -143,17 +138,9 @@ def convert(
 ) -> None:
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
-    Args:
-        source: any path that `read` takes.
-        target: a folder that does not exist yet.
-        from_format: a key of `FORMATS`; by default it is detected.
-        to_format: a format that is written.
-        allow_partial: a regular expression; weights whose whole name it matches may be missing, or
-            are left out.
-
-    Raises:
-        UserError: `source` cannot be read, or does not match its config; `target` exists, or its
-            format has no place for a weight.
+    By default the format is detected. Weights whose whole name the regular expression
+    `allow_partial` matches may be missing, or are left out. Raises `UserError` if `source` cannot
+    be read, or does not match its config; `target` exists, or its format has no place for a weight.
     """
     write = get_writer(to_format)
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading

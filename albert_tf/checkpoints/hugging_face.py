@@ -273,7 +273,6 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
-    """The content of `config.json`."""
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
     if values["hidden_act"] == "gelu":

@@ -19,11 +19,8 @@ from albert_tf.model import weight_names
 class Matches(NamedTuple):
     """Names of weights, sorted; each is in one of the collections.
 
-    Attributes:
-        loaded: in the checkpoint and in the model, with one shape.
-        missing: in the model alone.
-        unexpected: in the checkpoint alone.
-        mismatched: in both, with different shapes: {name: "[9] instead of [8]"}.
+    `loaded` are in the checkpoint and in the model, with one shape; `missing` in the model alone;
+    `unexpected` in the checkpoint alone; `mismatched` are {name: "[9] instead of [8]"}.
     """
 
     loaded: Sequence[str]
@@ -104,18 +101,12 @@ def assign_weights(
     allow_partial: str | None = None,
     log_level: int = logging.INFO,
 ) -> Matches:
-    """Sets all the network's weights, or none.
+    """Sets all the network's weights, or none, to `weights`, by published name.
 
-    Args:
-        weights: by published name.
-        network: the model.
-        source: names the checkpoint, for messages.
-        allow_partial: a regular expression; a weight whose whole name it matches may be missing,
-            unexpected or of another shape, and keeps its value.
-        log_level: of the lists of names, which precede an error, too.
-
-    Raises:
-        UserError: another weight differs, or nothing would be loaded.
+    A weight whose whole name the regular expression `allow_partial` matches may be missing,
+    unexpected or of another shape, and keeps its value. `log_level` is that of the lists of names,
+    which precede an error, too. Raises `UserError` if another weight differs, or nothing would be
+    loaded.
     """
     variables = weight_names.weights_by_name(network)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
@@ -136,10 +127,8 @@ def assign_task_weights(
     """Sets the encoder's weights of an `AlbertForTask`, and its head's with `with_head`.
 
     Other heads of the checkpoint are left out. A head that reads single tokens needs no pooler,
-    which may then be missing. All else is as strict as in `assign_weights`.
-
-    Raises:
-        UserError: a weight differs, or the checkpoint lacks the head.
+    which may then be missing. All else is as strict as in `assign_weights`. Raises `UserError` if a
+    weight differs, or the checkpoint lacks the head.
     """
     head = {weight.path: tuple(weight.shape) for weight in network.head.trainable_weights}
     matches = compare_weights(checkpoint.weights, head)

@@ -48,7 +48,6 @@ class ModelCheckpoint:
 
     Attributes:
         source: path of the checkpoint, for messages.
-        config: of the model.
         weights: {published name: float32 array}; a name that the format cannot translate stays as
             it is, and becomes unexpected.
         vocabulary: {file name: content}, under our names (`VOCABULARY_NAMES`); may be empty.

@@ -19,7 +19,6 @@ HUB_VARIABLES = "variables/variables"
 
 
 def list_keys(prefix: str) -> list[str]:
-    """The sorted keys of all tensors."""
     with _report_damage(prefix):
         return sorted(tf.train.load_checkpoint(prefix).get_variable_to_shape_map())
 
@@ -41,7 +40,6 @@ def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]
 
 
 def read_scalar(prefix: str, key: str) -> Any:
-    """A number or bytes."""
     with _report_damage(prefix):
         return tf.train.load_checkpoint(prefix).get_tensor(key)
 

@@ -14,16 +14,12 @@ _SAME = ("task", "kind", "labels", "split")
 
 
 def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Averages any number of predictions files of one task and split (paper, section 4.9).
+    """Averages predictions files of one task and split (paper, section 4.9).
 
     The mean of probabilities, and the label with the highest; the mean of numbers; of answers, the
-    text with the highest sum of probabilities, and the mean of the null odds.
-
-    Args:
-        contents: {path: content of the file, as `predictions.read` returns it}.
-
-    Raises:
-        UserError: the files are of different tasks, splits or examples.
+    text with the highest sum of probabilities, and the mean of the null odds. `contents` are {path:
+    content}, as `predictions.read` returns it. Raises `UserError` if the files are of different
+    tasks, splits or examples.
     """
     (first_path, first), *others = contents.items()
     for path, content in others:
@@ -58,15 +54,10 @@ def combine(
 ) -> None:
     """Averages predictions files into another one, and prints the scores of all.
 
-    Args:
-        paths: predictions files.
-        output_file: the predictions file to write.
-        examples: the task dataset to score with, if any.
-        confidence: also 95 % bootstrap intervals of the ensemble's scores.
-        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer; None for 0.
-
-    Raises:
-        UserError: the files do not fit together, or an option has no effect.
+    `examples` is the task dataset to score with, if any. With `confidence` there are also 95 %
+    bootstrap intervals of the ensemble's scores. Of SQuAD 2.0, null odds above `null_threshold`
+    mean that there is no answer; None is 0. Raises `UserError` if the files do not fit together, or
+    an option has no effect.
     """
     if not examples and (confidence or null_threshold):
         flag = "confidence" if confidence else "null_threshold"
@@ -86,13 +77,8 @@ def combine(
             task, gold, ensemble["predictions"], null_threshold=threshold, confidence=confidence
         )
         _print_scores(f"ensemble of {len(contents)}", scores)
-    predictions.write(
-        output_file,
-        task,
-        ensemble["predictions"],
-        split=ensemble["split"],
-        checkpoint=ensemble["checkpoint"],
-    )
+    source = {name: ensemble[name] for name in ("split", "checkpoint")}
+    predictions.write(output_file, task, ensemble["predictions"], **source)
     print(f"written to {output_file}")
 
 
@@ -102,17 +88,15 @@ def _print_scores(source: str, scores: Mapping[str, float]) -> None:
 
 def _average_choices(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
     probabilities = np.mean([member["probabilities"] for member in members], axis=0)
-    return {
-        "prediction": labels[int(probabilities.argmax())],
-        "probabilities": probabilities.tolist(),
-    }
+    label = labels[int(probabilities.argmax())]
+    return {"prediction": label, "probabilities": probabilities.tolist()}
 
 
-def _average_values(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-    return {"prediction": float(np.mean([member["prediction"] for member in members]))}
+def _average_field(members: Sequence[Prediction], name: str) -> dict[str, float]:
+    return {name: float(np.mean([member[name] for member in members]))}
 
 
-def _average_answers(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+def _average_answers(members: Sequence[Prediction]) -> Prediction:
     answers: dict[str, dict[str, Any]] = {}
     for member in members:
         for answer in member["nbest"]:
@@ -124,15 +108,13 @@ def _average_answers(members: Sequence[Prediction], labels: Sequence[str]) -> Pr
     return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest}
 
 
-def _average_answers_or_none(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-    null_odds = float(np.mean([member["null_odds"] for member in members]))
-    return {**_average_answers(members, labels), "null_odds": null_odds}
-
-
 _AVERAGES: dict[str, Callable[[Sequence[Prediction], Sequence[str]], Prediction]] = {
     task_table.CLASSIFICATION: _average_choices,
-    task_table.REGRESSION: _average_values,
+    task_table.REGRESSION: lambda members, _: _average_field(members, "prediction"),
     task_table.MULTIPLE_CHOICE: _average_choices,
-    task_table.SPAN: _average_answers,
-    task_table.SPAN_OR_NONE: _average_answers_or_none,
+    task_table.SPAN: lambda members, _: _average_answers(members),
+    task_table.SPAN_OR_NONE: lambda members, _: {
+        **_average_answers(members),
+        **_average_field(members, "null_odds"),
+    },
 }

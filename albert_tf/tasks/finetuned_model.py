@@ -45,10 +45,7 @@ def resolve_config(
     """The config: the recipe with the model of the checkpoint, then the user's file and overrides.
 
     A number of passes that the user names replaces the recipe's steps. A preset of the model that
-    the user names keeps the recipe's dropout.
-
-    Raises:
-        UserError: a key or a value is wrong.
+    the user names keeps the recipe's dropout. Raises `UserError` if a key or a value is wrong.
     """
     recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
@@ -81,25 +78,16 @@ def _add_recipe_to_presets(
 
 
 def read_initial_checkpoint(path: str) -> ModelCheckpoint:
-    """Reads a checkpoint of any format to start from; of a run, the best.
-
-    Raises:
-        UserError: see `formats.read`.
-    """
+    """Reads a checkpoint of any format (see `formats.read`) to start from; of a run, the best."""
     return formats.read(find_best_checkpoint(path))
 
 
 def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> FinetunedModel:
-    """Reads a fine-tuned checkpoint of any format.
+    """Reads a fine-tuned checkpoint of any format, or the best of a run: that has its config and
+    task.
 
-    Args:
-        path: of a checkpoint, or of a run: that has its config and its task, and its best
-            checkpoint is read.
-        task: of a checkpoint that is not of a run, if it is known.
-        changes: to the config of the run; or to that of the task, if it is not of a run.
-
-    Raises:
-        UserError: there is none, or something is wrong with it.
+    A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
+    the task. Raises `UserError` if there is none, or something is wrong with it.
     """
     if not any(tf.io.gfile.exists(name) for name in (path, f"{path}.index")):
         raise UserError(f"there is nothing at {path!r}: train first, or name a --checkpoint.")
@@ -159,11 +147,8 @@ def find_vocabulary(
 ) -> tuple[str, Tokenizer]:
     """The vocabulary to train with: the one named, or that of the checkpoint.
 
-    Returns:
-        Its folder, in the cache if it is that of the checkpoint; and its tokenizer.
-
-    Raises:
-        UserError: there is none, or the two differ.
+    Returns its folder, in the cache if it is that of the checkpoint, and its tokenizer. Raises
+    `UserError` if there is none, or the two differ.
     """
     if path:
         tokenizer = tokenization.load(path)
@@ -181,11 +166,7 @@ def find_vocabulary(
 
 
 def read_tokenizer(checkpoint: ModelCheckpoint, path: str | None) -> Tokenizer:
-    """The vocabulary to predict with: the one named, or else the checkpoint's.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The vocabulary to predict with: the one named, or else the checkpoint's; else `UserError`."""
     tokenizer = tokenization.load(path) if path else model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         raise UserError(

@@ -20,8 +20,7 @@ Scores = Mapping[str, Mapping[str, float]]
 def read(paths: Sequence[str]) -> dict[str, dict[str, float]]:
     """Reads the metrics files of fine-tuning runs: {task: {"SPLIT METRIC": score}}.
 
-    Raises:
-        UserError: a file is not a metrics file, or two have the same metric of a task and split.
+    Raises `UserError` for another file, or a second one with the same metric of a task and split.
     """
     scores: dict[str, dict[str, float]] = {}
     for path in paths:
@@ -39,17 +38,11 @@ def read(paths: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def average(scores: Scores) -> tuple[float, tuple[str, ...]]:
-    """Averages over tasks the mean of each task's metrics.
+    """Averages over tasks the mean of each task's metrics, which are between -1 and 1.
 
-    Args:
-        scores: of a task, by the names of `TASKS`, its metrics between -1 and 1. MNLI, matched and
-            mismatched, is one task with two accuracies.
-
-    Returns:
-        The average x 100, over the tasks in `scores`, and the names of the other tasks.
-
-    Raises:
-        UserError: there is no task, or one that is not in the average.
+    MNLI, matched and mismatched, is one task with two accuracies. Returns the average x 100, over
+    the tasks in `scores`, and the names of the other `TASKS`. Raises `UserError` if there is no
+    task, or one that is not in the average.
     """
     if unknown := [task for task in scores if task not in TASKS]:
         raise UserError(f"{unknown[0]!r} is not in the GLUE average of {', '.join(TASKS)}.")
@@ -66,13 +59,11 @@ def describe(scores: Scores) -> list[str]:
         splits = {name.split()[0] for name in scores["mnli"]}
         missing += tuple(f"{split} of mnli" for split in _MNLI_SPLITS if split not in splits)
     without = f" without {', '.join(missing)}" if missing else ""
-    return [
-        *(
-            f"{task}: " + ", ".join(f"{name} {score:.4g}" for name, score in metrics.items())
-            for task, metrics in scores.items()
-        ),
-        f"average of {len(scores)} tasks{without}: {mean:.1f}",
-    ]
+    lines = []
+    for task, metrics in scores.items():
+        numbers = (f"{name} {score:.4g}" for name, score in metrics.items())
+        lines.append(f"{task}: {', '.join(numbers)}")
+    return [*lines, f"average of {len(scores)} tasks{without}: {mean:.1f}"]
 
 
 def _is_metrics(content: Any) -> bool:

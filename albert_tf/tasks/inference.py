@@ -15,6 +15,7 @@ from albert_tf.train import eval_step
 from albert_tf.train_config import FinetuneConfig
 
 Outputs = Mapping[str, np.ndarray]
+Predictions = dict[str, Prediction]
 
 
 def make_predict(
@@ -24,14 +25,14 @@ def make_predict(
     dataset: TaskDataset,
     *,
     num_branches: int = 1,
-) -> Callable[[], dict[str, Prediction]]:
+) -> Callable[[], Predictions]:
     """Returns `predict()` -> {example id: prediction} of a dataset; see `predictions`.
 
     It raises `UserError` for records that are damaged or missing.
     """
     run_model = eval_step.make_predict(strategy, model, num_branches=num_branches)
 
-    def predict() -> dict[str, Prediction]:
+    def predict() -> Predictions:
         batches = input_pipeline.distribute_eval(
             strategy,
             [dataset.records],
@@ -50,16 +51,12 @@ def make_predict(
     return predict
 
 
-def decode_outputs(
-    config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> dict[str, Prediction]:
+def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
     return _DECODERS[dataset.task.kind](config, dataset, outputs)
 
 
-def _decode_classes(
-    config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> dict[str, Prediction]:
+def _decode_classes(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     logits = outputs["logits"].astype(np.float64)
     exponents = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities = exponents / exponents.sum(-1, keepdims=True)
@@ -70,19 +67,12 @@ def _decode_classes(
     }
 
 
-def _decode_values(
-    config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> dict[str, Prediction]:
-    values = outputs["logits"][:, 0].tolist()
-    return {
-        example["id"]: {"prediction": value}
-        for example, value in zip(dataset.examples, values, strict=True)
-    }
+def _decode_values(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
+    pairs = zip(dataset.examples, outputs["logits"][:, 0].tolist(), strict=True)
+    return {example["id"]: {"prediction": value} for example, value in pairs}
 
 
-def _decode_spans(
-    config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
-) -> dict[str, Prediction]:
+def _decode_spans(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     return span_decoding.predict(
         {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
         qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS)),

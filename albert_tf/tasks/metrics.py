@@ -30,8 +30,7 @@ def accuracy(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
 def f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
     """F1 of the second of two labels, as in MRPC and QQP; 0 if that label never occurs.
 
-    Raises:
-        UserError: there are not two labels.
+    Raises `UserError` if there are not two labels.
     """
     if len(labels) != 2:
         raise UserError(f"f1: needs two labels, not {len(labels)}. Take accuracy or matthews.")
@@ -47,29 +46,22 @@ def matthews(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
 
 
 def pearson(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """Pearson's correlation of numbers, or 0 where it is not defined: see `_correlation`."""
+    """Pearson's correlation of numbers, or 0 where it is not defined."""
     return _correlation(scipy.stats.pearsonr, targets, predictions)
 
 
 def spearman(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
-    """Spearman's rank correlation of numbers, or 0 where it is not defined: see `_correlation`."""
+    """Spearman's rank correlation of numbers, or 0 where it is not defined."""
     return _correlation(scipy.stats.spearmanr, targets, predictions)
 
 
-METRICS: dict[str, Metric] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-}
+_FUNCTIONS: list[Metric] = [accuracy, f1, matthews, pearson, spearman]
+METRICS = {metric.__name__: metric for metric in _FUNCTIONS}
 
 
 def get(name: str) -> Metric:
-    """The metric of a name, a function of (targets, predictions, labels in the order of their ids).
-
-    Raises:
-        UserError: there is none of that name.
+    """The metric of a name, of (targets, predictions, labels in the order of their ids); or
+    `UserError`.
     """
     if name not in METRICS:
         raise UserError(f"metric {name!r} is not known. Known: {', '.join(METRICS)}.")
@@ -79,8 +71,7 @@ def get(name: str) -> Metric:
 def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the rows of each of RACE's levels in the data: "middle_accuracy", "high_accuracy".
 
-    Args:
-        ids: of questions; the first one in the file high123.txt has "high123.txt-0".
+    The first question in the file high123.txt has the id "high123.txt-0".
     """
     rows = {level: [i for i, id_ in enumerate(ids) if id_.startswith(level)] for level in _LEVELS}
     return {f"{level}_accuracy": np.array(ours) for level, ours in rows.items() if ours}
@@ -89,19 +80,14 @@ def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
 def compute_interval(
     statistic: Callable[[np.ndarray], float], rows: np.ndarray, *, seed: int
 ) -> tuple[float, float]:
-    """Computes the 95 % bootstrap interval of a statistic of examples.
+    """Computes the 95 % bootstrap interval of a statistic of examples, given the numbers of some
+    rows.
 
     Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and where
     the correction is not defined: where all examples are right, for instance. Then the interval has
     no width, as the sample says nothing about those that would be wrong.
 
-    Args:
-        statistic: row numbers [N], some of them repeated -> the score of those rows.
-        rows: the numbers of the rows that count.
-        seed: of the resamples.
-
-    Raises:
-        UserError: there are fewer than two rows.
+    Raises `UserError` if there are fewer than two rows.
     """
     if len(rows) < 2:
         raise UserError(f"a confidence interval needs two examples or more, not {len(rows)}.")

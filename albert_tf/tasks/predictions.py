@@ -50,9 +50,8 @@ def write(
 ) -> None:
     """Writes a predictions file, whole or not at all.
 
-    Raises:
-        UserError: a prediction does not fit the task's kind, or its numbers are not finite (the
-            network has diverged).
+    Raises `UserError` if a prediction does not fit the task's kind, or its numbers are not finite
+    (the network has diverged).
     """
     content = {
         "task": task.name,
@@ -67,10 +66,8 @@ def write(
 
 
 def read(path: str) -> dict[str, Any]:
-    """Reads a predictions file.
-
-    Raises:
-        UserError: it is not one, or a prediction does not fit the kind that the file names.
+    """Reads a predictions file; `UserError` if it is not one, or does not fit the kind that it
+    names.
     """
     content = files.read_json(path, "predictions")
     for field, type_ in _FIELDS.items():
@@ -85,20 +82,16 @@ def read(path: str) -> dict[str, Any]:
 
 
 def list_checkpoints(content: Mapping[str, Any]) -> list[str]:
-    """Returns the checkpoints of the content of a predictions file: several of an ensemble."""
+    """Returns the checkpoints of a predictions file: several of an ensemble."""
     checkpoint = content["checkpoint"]
     return [checkpoint] if isinstance(checkpoint, str) else checkpoint
 
 
 def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Reads the examples of a task dataset, with their labels.
+    """Reads the examples of a task dataset, with their labels, to score a predictions file's
+    content.
 
-    Args:
-        folder: holds manifest.json and examples.jsonl.
-        content: the predictions file that the examples score.
-
-    Raises:
-        UserError: the examples are of another task or split, or damaged.
+    Raises `UserError` if the examples are of another task or split, or damaged.
     """
     settings = manifest.read(folder)["settings"]
     for field in ("task", "kind", "labels", "split"):
@@ -118,23 +111,17 @@ def score(
     null_threshold: float = 0.0,
     confidence: bool = False,
 ) -> dict[str, float]:
-    """Scores predictions.
+    """Scores predictions, by example id, against `gold`, the rows of `examples.jsonl`.
 
-    Args:
-        task: selects the metrics.
-        gold: the rows of `examples.jsonl`.
-        predictions: by example id.
-        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer.
-        confidence: adds the ends of the 95 % bootstrap interval, as `accuracy_from` and
-            `accuracy_to`, of every metric of examples (not of tuned thresholds).
+    Of SQuAD 2.0, null odds above `null_threshold` mean that there is no answer. `confidence` adds
+    the ends of the 95 % bootstrap interval, as `accuracy_from` and `accuracy_to`, of every metric
+    of examples (not of tuned thresholds).
 
-    Returns:
-        The task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
-        official script.
+    Returns the task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
+    official script.
 
-    Raises:
-        UserError: there is nothing to score, an id is unknown, or a label or prediction is missing.
-            Only a question may lack its prediction: it scores 0, as in the official script.
+    Raises `UserError` if there is nothing to score, an id is unknown, or a label or prediction is
+    missing. Only a question may lack its prediction: it scores 0, as in the official script.
     """
     ids = [example["id"] for example in gold]
     if not ids:
@@ -151,15 +138,8 @@ def score(
 
 
 def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
-    """Checks that there is a prediction of each example, and no other.
-
-    Args:
-        expected: {id of an example: anything}.
-        predictions: {id: prediction}.
-        source: names the predictions in an error.
-
-    Raises:
-        UserError: an id is unknown, or missing.
+    """Raises `UserError`, which names the `source`, unless each example has a prediction, and no
+    other.
     """
     if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
@@ -181,7 +161,6 @@ _Gold = Sequence[Mapping[str, Any]]
 def _score_labels(
     task: Task, gold: _Gold, predictions: Mapping[str, Prediction], _: float
 ) -> _Scores:
-    """The task's metrics, of labels or numbers."""
     ids = [example["id"] for example in gold]
     check_ids(dict.fromkeys(ids), predictions, "the predictions")
     unlabelled = [example["id"] for example in gold if example["label"] is None]
@@ -234,7 +213,6 @@ _SCORERS = {
 
 
 def _check(content: Mapping[str, Any], path: str) -> None:
-    """Checks the predictions, each for itself."""
     task = task_table.from_header(content)
     if [task.kind, *task.labels] != [content["kind"], *content["labels"]]:
         raise UserError(f"{path} is not of the task {task.name}: its kind or labels are others.")
@@ -263,11 +241,7 @@ def _is_choice(prediction: Prediction, labels: Sequence[str]) -> bool:
     )
 
 
-def _is_value(prediction: Prediction, labels: Sequence[str]) -> bool:
-    return _is_number(prediction.get("prediction"))
-
-
-def _is_answer(prediction: Prediction, labels: Sequence[str]) -> bool:
+def _is_answer(prediction: Prediction) -> bool:
     nbest = prediction.get("nbest")
     return (
         isinstance(prediction.get("prediction"), str)
@@ -278,15 +252,13 @@ def _is_answer(prediction: Prediction, labels: Sequence[str]) -> bool:
     )
 
 
-def _is_answer_or_none(prediction: Prediction, labels: Sequence[str]) -> bool:
-    return _is_answer(prediction, labels) and _is_number(prediction.get("null_odds"))
-
-
 # {kind: whether a prediction fits it, given the labels of the task}
 _CHECKS: dict[str, Callable[[Prediction, Sequence[str]], bool]] = {
     task_table.CLASSIFICATION: _is_choice,
-    task_table.REGRESSION: _is_value,
+    task_table.REGRESSION: lambda prediction, _: _is_number(prediction.get("prediction")),
     task_table.MULTIPLE_CHOICE: _is_choice,
-    task_table.SPAN: _is_answer,
-    task_table.SPAN_OR_NONE: _is_answer_or_none,
+    task_table.SPAN: lambda prediction, _: _is_answer(prediction),
+    task_table.SPAN_OR_NONE: (
+        lambda prediction, _: _is_answer(prediction) and _is_number(prediction.get("null_odds"))
+    ),
 }

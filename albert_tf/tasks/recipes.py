@@ -55,8 +55,7 @@ def choose_recipe(task: str) -> str:
 def read_recipe(name: str, task: str) -> dict[str, Any]:
     """Fields of a `FinetuneConfig`, nested, for `config_io.load`; of `none` there are none.
 
-    Raises:
-        UserError: no such recipe, or it has no row for the task.
+    Raises `UserError` if there is no such recipe, or it has no row for the task.
     """
     if name not in RECIPES:
         raise UserError(f"there is no recipe {name!r}. Take one of {', '.join(RECIPES)}.")
@@ -67,11 +66,8 @@ def read_recipe(name: str, task: str) -> dict[str, Any]:
         raise UserError(f"recipe {name} has no task {task!r}. Take --recipe=none, and --set.")
     values = rows[task]._asdict()
     dropout = values.pop("dropout")
-    albert = {
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
-        "classifier_dropout_prob": _HEAD_DROPOUT,
-    }
+    albert = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    albert["classifier_dropout_prob"] = _HEAD_DROPOUT
     return {**values, "save_checkpoints_steps": values["eval_steps"], "albert": albert}
 
 

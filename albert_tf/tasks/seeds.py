@@ -40,11 +40,7 @@ def make_runs(
 
 
 def find_folders(workdir: str, number: int) -> list[str]:
-    """The folders of the runs in `workdir`.
-
-    Raises:
-        UserError: there are not that many.
-    """
+    """The folders of the runs in `workdir`; `UserError` if there are not that many."""
     if number == 1:
         return [workdir]
     names = tf.io.gfile.listdir(workdir) if tf.io.gfile.isdir(workdir) else []
@@ -60,8 +56,7 @@ def find_folders(workdir: str, number: int) -> list[str]:
 def summarize(workdir: str, results: Sequence[Result]) -> list[str]:
     """Writes `summary.json`: the scores of all runs, their median, mean, deviation and the best.
 
-    Returns:
-        The same as text, a line for each run and one for all.
+    Returns the same as text, a line for each run and one for all.
     """
     scores = [result.score for result in results]
     numbers = {
@@ -72,9 +67,8 @@ def summarize(workdir: str, results: Sequence[Result]) -> list[str]:
     }
     best_seed = results[scores.index(max(scores))].seed
     rows = [result._asdict() for result in results]
-    files.write_json(
-        path := os.path.join(workdir, SUMMARY), {**numbers, "best_seed": best_seed, "runs": rows}
-    )
+    path = os.path.join(workdir, SUMMARY)
+    files.write_json(path, {**numbers, "best_seed": best_seed, "runs": rows})
     lines = [f"seed {result.seed}: {result.score:.4g} {result.predictions}" for result in results]
     summary = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     return [*lines, f"{len(results)} runs: {summary} (seed {best_seed}) -> {path}"]

@@ -1,7 +1,6 @@
 """Decodes the outputs of a span head into answers: for scoring, and inside an exported graph.
 
-W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each of
-them.
+W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each.
 """
 
 import itertools
@@ -24,11 +23,8 @@ LIMIT = 1e30
 class AnswerOptions(NamedTuple):
     """Which spans are answers.
 
-    Attributes:
-        may_be_none: whether a question may have no answer.
-        n_best_size: answers that share the probability; of logits also the number of starts, and of
-            ends, of a window that are combined.
-        max_answer_length: in tokens.
+    `n_best_size` is the number of answers that share the probability; of logits also of starts, and
+    of ends, of a window that are combined. `max_answer_length` is in tokens.
     """
 
     may_be_none: bool
@@ -39,11 +35,8 @@ class AnswerOptions(NamedTuple):
 class Spans(NamedTuple):
     """N spans that may be answers, those of a question together, the best first.
 
-    Attributes:
-        questions: [N] int32, the row of the question.
-        starts: [N] int32, the first character in the context.
-        ends: [N] int32, the character after the last.
-        scores: [N] float64.
+    `questions`, [N] int32, are the rows of the questions; `starts` and `ends`, [N] int32, the first
+    character in the context and the one after the last; `scores` are [N] float64.
     """
 
     questions: tf.Tensor
@@ -52,7 +45,6 @@ class Spans(NamedTuple):
     scores: tf.Tensor
 
     def select(self, indices: tf.Tensor) -> "Spans":
-        """Returns the spans at `indices`."""
         return Spans(*(tf.gather(column, indices) for column in self))
 
 
@@ -62,16 +54,13 @@ def predict(
     examples: Sequence[Mapping[str, Any]],
     options: AnswerOptions,
 ) -> dict[str, dict[str, Any]]:
-    """Finds the best answers to each question.
-
-    Answers with the same text count once, with their best score.
+    """Finds the best answers to each question. Those with the same text count once, with the best
+    score.
 
     Args:
-        outputs: for N windows in any order, `unique_ids` [N] and the outputs that `rank_spans`
-            takes.
+        outputs: for N windows in any order, `unique_ids` [N] and what `rank_spans` takes.
         windows: all windows of the examples.
         examples: the rows of `examples.jsonl`.
-        options: which spans are answers.
 
     Returns:
         {id: {"prediction": text, "nbest": [{"text", "probability", "score", "start", "end"}, ...],
@@ -131,7 +120,6 @@ def rank_spans(outputs: Outputs, windows: Windows, options: AnswerOptions) -> Sp
             `end_top_index` [W, K * M] (M ends of the first start, M of the second...), `cls_logits`
             [W]. Values that are not finite never win.
         windows: columns of int32.
-        options: which spans are answers.
     """
     pair = _pair_beams if "start_top_index" in outputs else _pair_logits
     starts, ends, scores = pair(outputs, windows, options.n_best_size)
@@ -245,9 +233,8 @@ def _select_nbest(
     best = best or {"": (-LIMIT, 0, 0)}
     scores = np.array([score for score, _, _ in best.values()])
     weights = np.exp(scores - scores[0])
+    shares = (weights / weights.sum()).tolist()
     return [
         {"text": text, "probability": probability, "score": score, "start": start, "end": end}
-        for (text, (score, start, end)), probability in zip(
-            best.items(), (weights / weights.sum()).tolist(), strict=True
-        )
+        for (text, (score, start, end)), probability in zip(best.items(), shares, strict=True)
     ]

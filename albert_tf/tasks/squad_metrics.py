@@ -35,22 +35,17 @@ def evaluate(
 ) -> dict[str, float]:
     """Scores predictions, in percent, with the names and by the rules of the official scripts.
 
-    Without `null_odds`: evaluate-v1.1.py, whose `exact_match` is `exact`. With them:
-    evaluate-v2.0.py; besides `exact`, `f1` and `total` the same as `HasAns_*` and `NoAns_*`, if
-    there are such questions, and `best_exact`, `best_f1` at the thresholds `best_exact_thresh`,
-    `best_f1_thresh` that are best for these questions; 0.0 if answering nothing is best.
+    Without `null_odds`, {id: how likely there is no answer, on any scale}: evaluate-v1.1.py, whose
+    `exact_match` is `exact`. With them: evaluate-v2.0.py; besides `exact`, `f1` and `total` the
+    same as `HasAns_*` and `NoAns_*`, if there are such questions, and `best_exact`, `best_f1` at
+    the thresholds `best_exact_thresh`, `best_f1_thresh` that are best for these questions; 0.0 if
+    answering nothing is best. Odds above `threshold` mean that there is no answer.
 
-    A question without prediction counts as wrong, and in `missing`; evaluate-v2.0.py would stop.
+    `gold` are the rows of `examples.jsonl`, `texts` {id: the best answer}. A question without
+    prediction counts as wrong, and in `missing`; evaluate-v2.0.py would stop.
 
-    Args:
-        gold: the rows of `examples.jsonl`.
-        texts: {id: the best answer}.
-        null_odds: {id: how likely there is no answer}, on any scale.
-        threshold: higher odds mean that there is no answer.
-
-    Raises:
-        UserError: nothing to score, a question without labels, predictions for unknown questions,
-            or no odds for one that is predicted.
+    Raises `UserError` if there is nothing to score, a question without labels, predictions for
+    unknown questions, or no odds for one that is predicted.
     """
     raw = _score_texts(gold, texts, null_odds)
     scores = _apply_threshold(raw, gold, null_odds, threshold)
@@ -86,12 +81,10 @@ def normalize(text: str) -> str:
 def _score_texts(
     gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] | None
 ) -> dict[str, Score]:
-    """The scores of the questions that have predictions, whatever their odds."""
     _check(gold, texts, null_odds)
-    score = _score_1_1 if null_odds is None else _score_2_0
-    return {
-        row["id"]: score(row["answers"], texts[row["id"]]) for row in gold if row["id"] in texts
-    }
+    is_2_0 = null_odds is not None
+    predicted = (row for row in gold if row["id"] in texts)
+    return {row["id"]: _score(row["answers"], texts[row["id"]], is_2_0) for row in predicted}
 
 
 def _check(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] | None) -> None:
@@ -116,22 +109,14 @@ def _check(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float] 
         )
 
 
-def _score_1_1(answers: Sequence[str], text: str) -> Score:
-    return _score([normalize(answer) for answer in answers] or [""], text, 0)
-
-
-def _score_2_0(answers: Sequence[str], text: str) -> Score:
-    return _score([kept for answer in answers if (kept := normalize(answer))] or [""], text, 1)
-
-
-def _score(answers: Sequence[str], text: str, empty_f1: int) -> Score:
-    """The best exact match and the best F1 over several normalized correct answers."""
+def _score(correct: Sequence[str], text: str, is_2_0: bool) -> Score:
+    """The best exact match and the best F1 over several correct answers."""
     text = normalize(text)
     words = text.split()
-    return Score(
-        int(text in answers),
-        max(_f1(answer.split(), words, empty_f1) for answer in answers),
-    )
+    normalized = map(normalize, correct)
+    answers = [answer for answer in normalized if answer or not is_2_0] or [""]
+    f1 = max(_f1(answer.split(), words, empty_f1=int(is_2_0)) for answer in answers)
+    return Score(int(text in answers), f1)
 
 
 def _f1(answer: Sequence[str], words: Sequence[str], empty_f1: int) -> float:

@@ -30,13 +30,7 @@ _Contents = Mapping[str, Mapping[str, Any]]
 
 
 class GlueFile(NamedTuple):
-    """A test set of GLUE.
-
-    Attributes:
-        task: key of `task_table.TASKS`.
-        num_rows: of its test file; rows are numbered from 0.
-        split: of the predictions.
-    """
+    """A test set of GLUE: key of `task_table.TASKS`, rows of its file, split of the predictions."""
 
     task: str
     num_rows: int
@@ -61,18 +55,12 @@ GLUE_FILES = {
 def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) -> list[str]:
     """Writes the submission to one leaderboard; nothing if a predictions file does not fit.
 
-    Args:
-        contents: {path: content of the predictions file, as `predictions.read` returns it}: of GLUE
-            any number, of SQuAD or RACE one.
-        output_dir: created if it does not exist.
-        null_threshold: SQuAD 2.0: null odds above it mean that there is no answer.
+    `contents` are {path: content}, as `predictions.read` returns it: of GLUE any number, of SQuAD
+    or RACE one. Of SQuAD 2.0, null odds above `null_threshold` mean that there is no answer.
+    Returns the lines of sources.txt.
 
-    Returns:
-        The lines of sources.txt.
-
-    Raises:
-        UserError: no leaderboard accepts the predictions, or not together; or the folder holds a
-            file of another submission, which would seem to belong to this one.
+    Raises `UserError` if no leaderboard accepts the predictions, or not together; or the folder
+    holds a file of another submission, which would seem to belong to this one.
     """
     makers = {}
     for path, content in contents.items():
@@ -110,7 +98,8 @@ def _make_glue(contents: _Contents, _: float) -> _Submission:
                 rows = _make_rows(content, file, paths[name])
                 lines.append(f"{name}: {_describe_source(paths[name], content)}")
             else:
-                rows = [_make_filler(file)] * file.num_rows
+                labels = task_table.get(file.task).labels
+                rows = [labels[0] if labels else _format_score(0.0)] * file.num_rows
                 lines.append(
                     f"{name}: FILLER, {file.num_rows:,} times {rows[0]} "
                     f"(no predictions of task {file.task}, split {file.split})"
@@ -140,7 +129,6 @@ def _match_glue_files(contents: _Contents) -> dict[str, str]:
 
 
 def _make_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[str]:
-    """The predictions in the order of the rows."""
     rows = content["predictions"]
     ids = [str(index) for index in range(file.num_rows)]
     if len(rows) != len(ids) or any(id_ not in rows for id_ in ids):
@@ -150,11 +138,6 @@ def _make_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[st
         )
     to_text = _format_score if content["kind"] == task_table.REGRESSION else str
     return [to_text(rows[id_]["prediction"]) for id_ in ids]
-
-
-def _make_filler(file: GlueFile) -> str:
-    labels = task_table.get(file.task).labels
-    return labels[0] if labels else _format_score(0.0)
 
 
 def _format_score(value: float) -> str:
