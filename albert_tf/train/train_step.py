@@ -14,7 +14,6 @@ from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, t
 from albert_tf.train.train_state import TrainState
 
 
-
 def make_update(
     state: TrainState, *, num_branches: int, num_replicas: int
 ) -> Callable[[Mapping[str, tf.Tensor], Any, Callable[[Any], Any]], dict[str, tf.Tensor]]:
