@@ -23,7 +23,7 @@ ROUNDS = flags.DEFINE_integer("rounds", 5, "runs")
 
 def convert(folder: str) -> tuple[int, dict[str, int]]:
     questions = squad.read(INPUT_FILE.value)
-    _, _, counts = squad.write(
+    _, counts = squad.write(
         questions,
         tokenization.load(VOCABULARY.value),
         folder,

@@ -64,7 +64,7 @@ def write(
     lengths: Lengths,
     *,
     is_training: bool,
-) -> tuple[int, dict[str, int], dict[str, int]]:
+) -> tuple[int, dict[str, int]]:
     """Writes `records.tfrecord`, `examples.jsonl` and `windows.npz`.
 
     Args:
@@ -75,7 +75,7 @@ def write(
         is_training: every question must be labelled.
 
     Returns:
-        The number of records, the lengths that they depend on, and the manifest's counts.
+        The number of records, and counts for the manifest.
 
     Raises:
         UserError: a question leaves no room for its context, or is not labelled.
@@ -105,7 +105,7 @@ def write(
         "inexact_answers": int(np.count_nonzero(~labels.is_exact)),
         "windows_without_answer": int(np.count_nonzero(labels.is_impossible)),
     }
-    return num_windows, token_lengths.select(lengths, task_table.SPAN), counts
+    return num_windows, counts
 
 
 def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -191,7 +191,7 @@ _SQUAD = Family(
     read=lambda split, paths: (squad.read(paths[0], kind=split.task.kind), 0),
     write=lambda split, questions, tokenizer, folder, lengths: squad.write(
         questions, tokenizer, folder, lengths, is_training=split.name == "train"
-    )[::2],
+    ),
 )
 FAMILIES = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),

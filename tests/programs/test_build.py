@@ -238,6 +238,6 @@ def _ask_stand_in(command):
 
 
 def _named(word, folder):
-    """The argument, with the prepared folder that is there for the one that is only like it."""
+    """The argument, with the existing task dataset in place of the one that only resembles it."""
     match = re.fullmatch(r"(--\w+=)(\S+/\S+-)0123456789abcdef", word)
     return match[1] + str(next(folder.glob(f"{match[2]}*"))) if match else word

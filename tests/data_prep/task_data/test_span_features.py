@@ -31,7 +31,6 @@ def test_windows_of_a_long_context(write):
     }
     assert written == (
         3,
-        {"max_seq_length": 10, "doc_stride": 2, "max_query_length": 3},
         {
             "windows": 3,
             "truncated_questions": 0,
@@ -77,7 +76,7 @@ def test_padding(write):
 
 
 def test_an_answer_longer_than_a_window_is_in_none(write):
-    (_, _, counts), records, _, _ = write([question("cats sat on a", 4)])
+    (_, counts), records, _, _ = write([question("cats sat on a", 4)])
     assert records["start_positions"] == records["end_positions"] == [[0], [0], [0]]
     assert records["is_impossible"] == [[1], [1], [1]]
     assert counts["windows_without_answer"] == 3
@@ -96,7 +95,7 @@ def test_no_answer_is_at_the_first_position(write, changes, is_impossible):
 
 def test_a_long_question_loses_its_end_and_is_counted(write):
     long = question(question="Where who sat?")
-    (_, _, counts), records, _, _ = write([question(), long], max_seq_length=17)
+    (_, counts), records, _, _ = write([question(), long], max_seq_length=17)
     assert records["input_ids"][1][:5] == [2, 15, 5, 6, 3]
     assert counts["truncated_questions"] == 1
 
@@ -133,7 +132,7 @@ def test_several_questions_about_several_contexts(write):
     ],
 )
 def test_the_tokens_of_an_answer(text, start, tokens, is_exact, write):
-    (_, _, counts), records, _, _ = write([question(text, start)], max_seq_length=17)
+    (_, counts), records, _, _ = write([question(text, start)], max_seq_length=17)
     assert records["start_positions"] == [[tokens[0] + 5]]
     assert records["end_positions"] == [[tokens[1] + 5]]
     assert counts["inexact_answers"] == (not is_exact)

@@ -128,7 +128,7 @@ def test_training_needs_labels(write, tmp_path):
 
 
 def test_records_of_many_questions_are_in_order(write):
-    (count, _, _), records, examples, cut = write([question(id=str(i)) for i in range(301)])
+    (count, _), records, examples, cut = write([question(id=str(i)) for i in range(301)])
     assert count == 903
     assert [i for (i,) in records["unique_ids"]] == cut.unique_ids.tolist()
     assert np.diff(cut.unique_ids).tolist() == [1] * 902
