@@ -139,7 +139,7 @@ def test_the_tokens_of_an_answer(text, start, tokens, is_exact, write):
 
 
 def test_an_answer_that_no_token_stands_for_is_not_dropped(write):
-    (count, _, counts), records, _, _ = write(
+    (count, counts), records, _, _ = write(
         [
             question("\u00ad", 4, context="cat \u00ad mat"),
             question("\u00ad", 0, context="\u00ad"),
@@ -151,7 +151,7 @@ def test_an_answer_that_no_token_stands_for_is_not_dropped(write):
     assert counts["inexact_answers"] == 3
     assert records["start_positions"] == records["end_positions"]
     assert [start for (start,) in records["start_positions"]] == [6, 0, 5]
-    assert [found for (found,) in records["is_impossible"]] == [0, 1, 0]
+    assert [value for (value,) in records["is_impossible"]] == [0, 1, 0]
 
 
 TEXTS = [
