@@ -1,6 +1,6 @@
 """Asks exported models random requests of raw text, as a server does, and fails if one is wrong.
 
-    PYTHONPATH=tests python bench/fuzz_export.py [--seed=0] [--number=20000] [--kinds=span]
+    PYTHONPATH=tests/fixtures python bench/fuzz_export.py [--seed=0] [--number=20000] [--kinds=span]
 
 Exports tiny random models of every kind with a SentencePiece and a WordPiece vocabulary. NUMBER is
 of requests to all of them, each with a seed of its own; what is wrong is printed with flags that

@@ -1,6 +1,6 @@
 """Whether the TensorFlow of an old server answers as this one does what is exported here.
 
-    PYTHONPATH=tests python bench/old_tensorflow.py write FOLDER
+    PYTHONPATH=tests/fixtures python bench/old_tensorflow.py write FOLDER
     old/bin/python bench/old_tensorflow.py read FOLDER    # tensorflow and tensorflow-text 2.12.1
 
 The first exports tiny random models of every kind, with a SentencePiece and a WordPiece vocabulary,

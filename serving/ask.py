@@ -1,4 +1,4 @@
-"""Asks an exported model about texts: without a server, and without this project.
+"""Sends texts to an exported model, without a server and without this project.
 
 It needs the folder that bin/export_saved_model wrote, TensorFlow and tensorflow-text:
 
@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 @contextlib.contextmanager
 def silence():
-    """TensorFlow's notices at its start go past Python, and would bury the answers."""
+    """Silences TensorFlow's notices at its start, which bypass Python."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -35,7 +35,7 @@ def silence():
 
 with silence():
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (what cuts texts into pieces)
+    import tensorflow_text  # noqa: F401  (registers its operations)
 
     tf.config.list_physical_devices("GPU")
 
@@ -54,7 +54,7 @@ def read_flags():
     return given.pop("model"), given
 
 
-def ask(folder, texts):
+def run_model(folder, texts):
     """Returns the outputs of the signature that takes just these texts: {name: [B, ...] array}."""
     if not os.path.exists(os.path.join(folder, "saved_model.pb")):
         raise ValueError(f"--model: {folder} is no version of a model; {folder}/1 may be one.")
@@ -67,15 +67,15 @@ def ask(folder, texts):
         raise ValueError(f"the model takes other flags: see {folder}/MODEL.md.")
     function = list(signatures)[taken.index(texts.keys())]
     outputs = function(**{name: tf.constant(value) for name, value in texts.items()})
-    return {name: decoded(value.numpy()) for name, value in outputs.items()}
+    return {name: decode(value.numpy()) for name, value in outputs.items()}
 
 
-def decoded(array):
+def decode(array):
     return np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array
 
 
-def show(outputs, row):
-    """Prints what was answered to a row: a label and how likely it is, or all there is."""
+def print_answer(outputs, row):
+    """Prints the answer to a row: a label and its probability, or all outputs."""
     for name in ("label", "choice"):
         if name in outputs:
             print(f"   {outputs[name][row]} ({outputs['probabilities'][row].max():.3f})")
@@ -84,10 +84,10 @@ def show(outputs, row):
         print(f"   {name}: {outputs[name][row]}")
 
 
-def sentence(error):
-    """What a model refuses a request with stands in brackets, amid what TensorFlow says."""
-    found = re.search(r"assertion failed: \[(.*?)\]", str(error))
-    return found[1] if found else error
+def extract_message(error):
+    """Returns the sentence of a failed check, which TensorFlow puts into brackets."""
+    match = re.search(r"assertion failed: \[(.*?)\]", str(error))
+    return match[1] if match else error
 
 
 def main():
@@ -96,16 +96,16 @@ def main():
     if OPTIONS in texts:
         texts[OPTIONS] = [texts[OPTIONS]]
     try:
-        outputs = ask(folder, texts)
+        outputs = run_model(folder, texts)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
-        return f"{os.path.basename(sys.argv[0])}: {sentence(error)}"
+        return f"{os.path.basename(sys.argv[0])}: {extract_message(error)}"
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         return f"{os.path.basename(sys.argv[0])}: --model: {folder} is damaged: {reason}"
     np.set_printoptions(precision=3, suppress=True, threshold=20, linewidth=100)
-    for row, asked in enumerate(rows):
-        print(" | ".join(asked))
-        show(outputs, row)
+    for row, inputs in enumerate(rows):
+        print(" | ".join(inputs))
+        print_answer(outputs, row)
     return None
 
 
