@@ -1,4 +1,4 @@
-"""Plans a run: prints what it costs by formula, and compiles its step ahead of time."""
+"""Plans a run: prints its costs by formula, and compiles its step ahead of time."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,57 +11,76 @@ from albert_tf.errors import UserError
 from albert_tf.train_config import PretrainConfig
 from plan import report
 from plan.aot import aot_compile, lint, lowering
-from plan.formula import costs, estimate, memory
-from plan.formula.chips import Topology
+from plan.formula import chips, costs, estimate, memory
 from plan.formula.estimate import Plan
 
 
-def run(
-    config: PretrainConfig,
-    topology: Topology,
-    *,
-    global_batch: int | None,
-    utilization: float,
-    compiles: bool,
-    searches: bool,
-    json_file: str | None,
-) -> None:
-    """Prints the plan of a run; compiles its step, or searches for the largest batch, on request.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of bin/plan_training, which makes flags of them.
 
-    Args:
-        config: the run.
-        topology: the devices.
-        global_batch: sequences of an update; None takes the config's.
-        utilization: share of the peak rate that the run reaches, in (0, 1].
-        compiles: compile the step; for TPUs only.
-        searches: find the largest batch of a device that fits, by compiling.
-        json_file: file to write all numbers to; None writes none.
+    Attributes:
+        topology: a TPU slice, such as v3:16x16 or v5e:4x4 (chips)
+        num_devices: how many of --device; default: 1
+        global_batch: sequences of an update; default: the config's
+        compile: lower, check and compile the step for --topology
+        search: find the largest batch that fits, by compiling
+        utilization: share of the peak rate that is reached
+        peak_tflops: rate of a device; default: public figures
+        json: file to write all numbers to
+    """
+
+    topology: str | None = None
+    device: str | None = dataclasses.field(
+        default=None,
+        metadata={"help": f"without --topology: {chips.HERE} (default), {', '.join(chips.GPUS)}"},
+    )
+    num_devices: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
+    global_batch: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
+    compile: bool = False
+    search: bool = False
+    utilization: float = 0.4
+    peak_tflops: float | None = dataclasses.field(default=None, metadata={"lower_bound": 1e-3})
+    json: str | None = None
+
+    def machine(self, dtype: str) -> chips.Topology:
+        """Returns the devices, with the rate that they have at this type of the config."""
+        if self.topology is None:
+            machine = chips.machine(self.device or chips.HERE, self.num_devices or 1, dtype)
+        elif self.device is not None or self.num_devices is not None:
+            raise UserError("--topology says which devices: leave out --device and --num_devices.")
+        else:
+            machine = chips.topology(self.topology)
+        return chips.with_peak(machine, self.peak_tflops) if self.peak_tflops else machine
+
+
+def run(config: PretrainConfig, arguments: Arguments) -> None:
+    """Prints the plan of a run; compiles its step, or searches for the largest batch, on request.
 
     Raises:
         UserError: the batch cannot be shared out, lint finds a fault, or the step does not fit.
     """
-    if (compiles or searches) and not topology.is_tpu:
+    topology = arguments.machine(config.dtype)
+    if (arguments.compile or arguments.search) and not topology.is_tpu:
         raise UserError("--compile and --search need --topology: they compile for TPUs.")
+    global_batch = arguments.global_batch or config.train_batch_size
     plan = estimate.make_plan(
-        config,
-        topology,
-        global_batch=global_batch or config.train_batch_size,
-        utilization=utilization,
+        config, topology, global_batch=global_batch, utilization=arguments.utilization
     )
     print("\n".join(report.format_plan(plan)))
     numbers = plan.to_json()
 
     def write(**more: Any) -> None:
         numbers.update(more)
-        if json_file:
-            files.write_json(json_file, numbers)
+        if arguments.json:
+            files.write_json(arguments.json, numbers)
 
     write()  # compiling takes minutes and may fail
     compiled, largest_batch = None, 0
-    if compiles:
+    if arguments.compile:
         compiled = _compile_and_print(plan)
         write(compiled=dataclasses.asdict(compiled))
-    if searches:
+    if arguments.search:
         largest_batch = _search_batch(plan)
         write(largest_batch=largest_batch)
     limit = (compiled and compiled.available) or topology.device.usable
@@ -72,14 +91,6 @@ def run(
 
 
 def _compile_and_print(plan: Plan) -> aot_compile.Compiled:
-    lowered = _lower_and_lint(plan)
-    logging.info("compiling it for %s (minutes for large models)", plan.topology.name)
-    compiled = aot_compile.compile_step(lowered, plan.topology)
-    print("\n".join(["", *report.format_compiled(plan, compiled)]))
-    return compiled
-
-
-def _lower_and_lint(plan: Plan) -> lowering.Lowered:
     logging.info("lowering the step of %d sequences", plan.batch)
     lowered = lowering.lower(
         plan.config, per_replica_batch=plan.batch, num_replicas=plan.topology.num_devices
@@ -91,15 +102,14 @@ def _lower_and_lint(plan: Plan) -> lowering.Lowered:
         more = f", and {len(findings) - 1} more above" if len(findings) > 1 else ""
         raise UserError(f"the step is not fit for a TPU: {findings[0]}{more}.")
     logging.info("lint: nothing found in %.1f MB of StableHLO", len(lowered.module) / 1e6)
-    return lowered
+    logging.info("compiling it for %s (minutes for large models)", plan.topology.name)
+    compiled = aot_compile.compile_step(lowered, plan.topology)
+    print("\n".join(["", *report.format_compiled(plan, compiled)]))
+    return compiled
 
 
 def _search_batch(plan: Plan) -> int:
-    """Returns the largest batch of a device that compiles; starts where the formula says it fits.
-
-    Raises:
-        UserError: not even the smallest fits.
-    """
+    """Returns the largest batch of a device that compiles; starts at the formula's."""
     config, topology = plan.config, plan.topology
     step = config.num_micro_batches
 
@@ -107,11 +117,9 @@ def _search_batch(plan: Plan) -> int:
         return memory.estimate_memory(config, batch).total <= topology.device.usable
 
     def fits(batch: int) -> bool:
+        together, utilization = batch * topology.num_devices, plan.utilization
         candidate = estimate.make_plan(
-            config,
-            topology,
-            global_batch=batch * topology.num_devices,
-            utilization=plan.utilization,
+            config, topology, global_batch=together, utilization=utilization
         )
         return _compile_and_print(candidate).fits
 
@@ -129,29 +137,15 @@ def _search_batch(plan: Plan) -> int:
 def find_largest(fits: Callable[[int], bool], start: int, step: int) -> int:
     """Returns the largest multiple of `step` that fits; 0 if none does.
 
-    Doubles or halves, then bisects. Above 32 the result may be a sixteenth too small, because one
-    trial takes minutes.
-
-    Args:
-        fits: monotonous.
-        start: the first trial, a multiple of `step`.
-        step: every trial is a multiple of it.
+    Doubles or halves from `start`, a multiple of `step`, then bisects. Above 32 the result may be a
+    sixteenth too small, because one trial takes minutes.
     """
     good, bad = 0, start
     while fits(bad):
         good, bad = bad, 2 * bad
-    while not good and bad > step:
-        half = max(step, bad // 2 // step * step)
-        if fits(half):
-            good = half
-        else:
-            bad = half
-    while good and bad - good > max(step, good // 16):
-        middle = (good + bad) // 2 // step * step
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
+    while bad - good > max(step, good // 16):
+        middle = max(step, (good + bad) // 2 // step * step)
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good
 
 

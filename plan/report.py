@@ -13,36 +13,42 @@ TERA = 1e12
 
 def format_plan(plan: Plan) -> list[str]:
     """Returns the lines of the tables by formula."""
-    device = plan.topology.device
-    heading = (
-        f"{plan.topology.name}: {plan.topology.num_devices:,} x {device.name}, "
-        f"{plan.batch:,} sequences each, {plan.global_batch:,} together | {plan.config.dtype}"
-    )
-    return [
-        heading,
+    device, num_devices = plan.topology.device, plan.topology.num_devices
+    steps = plan.config.num_train_steps
+    lines = [
+        f"{plan.topology.name}: {num_devices:,} x {device.name}, "
+        f"{plan.batch:,} sequences each, {plan.global_batch:,} together | {plan.config.dtype}",
         "",
         *_format_parts(plan),
         "",
         *_format_memory(plan),
         "",
         f"all-reduce      {plan.all_reduce_bytes / 1e6:,.1f} MB of gradients an update"
-        if plan.topology.num_devices > 1
+        if num_devices > 1
         else "all-reduce      none: one device",
-        f"intensity       {plan.intensity:,.0f} operations a byte{_format_balance(plan)}",
-        *_format_fill(plan),
-        _format_rate(plan),
-        _format_duration(plan),
+        f"intensity       {plan.intensity:,.0f} operations a byte",
+    ]
+    if device.bandwidth:
+        lines[-1] += f"; below {device.peak / device.bandwidth:,.0f} its memory would be the limit"
+    if plan.fill is not None:
+        fill = f"{100 * plan.fill:.1f} % filled at most ({device.matrix_unit} wide)"
+        lines.append(f"matrix unit     {fill}")
+    return [
+        *lines,
+        f"speed           {plan.seconds:.3g} s an update at {100 * plan.utilization:.0f} % of "
+        f"{device.peak / TERA:.3g} TFLOP/s, "
+        f"{plan.global_batch / plan.seconds:,.0f} sequences/s",
+        f"run             {steps:,} updates, {steps * plan.global_batch:,} examples, "
+        f"{plan.days:.2f} days, {24 * plan.days * num_devices:,.0f} device hours",
     ]
 
 
 def _format_parts(plan: Plan) -> list[str]:
-    """Returns a table of parameters and operations by part."""
-    names = list(dict.fromkeys([*plan.parameters, *plan.flops_by_part]))
     rows = [["part", "parameters", "forward", "backward", "recomputed"]]
-    for name in names:
-        flops = plan.flops_by_part.get(name)
+    for name in dict.fromkeys([*plan.parameters, *plan.flops_by_part]):
         parameters = plan.parameters.get(name)
-        rows.append([name, f"{parameters:,}" if parameters else "", *_format_flops(flops)])
+        flops = _format_flops(plan.flops_by_part.get(name))
+        rows.append([name, f"{parameters:,}" if parameters else "", *flops])
     rows.append(["all", f"{sum(plan.parameters.values()):,}", *_format_flops(plan.flops)])
     return [*_align(rows), "(operations of an update on one device, in TFLOP; products alone)"]
 
@@ -64,36 +70,6 @@ def _format_memory(plan: Plan) -> list[str]:
     return [*_align(rows), limit]
 
 
-def _format_balance(plan: Plan) -> str:
-    device = plan.topology.device
-    if not device.bandwidth:
-        return ""
-    return f"; below {device.peak / device.bandwidth:,.0f} its memory would be the limit"
-
-
-def _format_fill(plan: Plan) -> list[str]:
-    unit = plan.topology.device.matrix_unit
-    if plan.fill is None:
-        return []
-    return [f"matrix unit     {100 * plan.fill:.1f} % filled at most ({unit} wide)"]
-
-
-def _format_rate(plan: Plan) -> str:
-    return (
-        f"speed           {plan.seconds:.3g} s an update at {100 * plan.utilization:.0f} % of "
-        f"{plan.topology.device.peak / TERA:.3g} TFLOP/s, "
-        f"{plan.global_batch / plan.seconds:,.0f} sequences/s"
-    )
-
-
-def _format_duration(plan: Plan) -> str:
-    steps = plan.config.num_train_steps
-    return (
-        f"run             {steps:,} updates, {steps * plan.global_batch:,} examples, "
-        f"{plan.days:.2f} days, {24 * plan.days * plan.topology.num_devices:,.0f} device hours"
-    )
-
-
 def format_compiled(plan: Plan, compiled: Compiled) -> list[str]:
     """Returns the compiler's figures beside those by formula."""
     device = plan.topology.device
@@ -101,26 +77,19 @@ def format_compiled(plan: Plan, compiled: Compiled) -> list[str]:
         limit = compiled.available or device.usable
         needed = f"{compiled.needed / GB:.2f} GB" if compiled.needed else "more"
         return [f"compiled, not run: needs {needed} of {limit / GB:.2f} GB on each device"]
-    # libtpu 0.0.42 does not report it.
-    total = f"{compiled.total / GB:.3f} GB of {device.memory / GB:.1f}"
-    reserved = [["memory reserved", total, ""]] if compiled.total else []
+    operations, by_formula = (f"{x / TERA:.4g} TFLOP" for x in (compiled.flops, plan.flops.total))
+    all_reduced = f"{compiled.all_reduces}, {compiled.all_reduce_bytes / 1e6:,.1f} MB"
     rows = [
         ["compiled, not run", "", "by formula"],
         ["memory in use", f"{compiled.peak / GB:.3f} GB", f"{plan.memory.total / GB:.3f} GB"],
-        *reserved,
         ["program", f"{compiled.code / GB:.3f} GB", ""],
-        [
-            "operations",
-            f"{compiled.flops / TERA:.4g} TFLOP",
-            f"{plan.flops.total / TERA:.4g} TFLOP",
-        ],
-        [
-            "all-reduces",
-            f"{compiled.all_reduces}, {compiled.all_reduce_bytes / 1e6:,.1f} MB",
-            f"{plan.all_reduce_bytes / 1e6:,.1f} MB",
-        ],
+        ["operations", operations, by_formula],
+        ["all-reduces", all_reduced, f"{plan.all_reduce_bytes / 1e6:,.1f} MB"],
         ["compiling", f"{compiled.seconds:.0f} s", ""],
     ]
+    if compiled.total:  # libtpu 0.0.42 does not report it
+        total = f"{compiled.total / GB:.3f} GB of {device.memory / GB:.1f}"
+        rows.insert(2, ["memory reserved", total, ""])
     note = "(the compiler counts what is within a loop once)"
     return [*_align(rows), *([note] if plan.has_loop else [])]
 

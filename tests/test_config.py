@@ -8,7 +8,6 @@ from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 from plan import planning
-from plan.formula import chips
 
 # What a published albert_config.json of version 2 holds.
 PUBLISHED_BASE_V2 = {
@@ -269,12 +268,11 @@ def test_a_loop_needs_one_set_of_weights(kind, changes):
 
 
 def test_a_plan_advises_nothing_that_the_config_refuses():
-    slice_ = chips.topology("v3:2x2")
-    options = {"utilization": 0.4, "compiles": False, "searches": False, "json_file": None}
+    arguments = planning.Arguments(topology="v3:2x2", global_batch=8 * 65)
     for name in ("bert_large", "albert_large_v2"):
         settings = PretrainConfig(albert=PRESETS[name])
         with pytest.raises(UserError, match=r"^it does not fit: .* Set .*rematerialize=true") as e:
-            planning.run(settings, slice_, global_batch=8 * 65, say=str, **options)
+            planning.run(settings, arguments)
         assert ("layer_loop" in str(e.value)) == (name == "albert_large_v2")
 
 

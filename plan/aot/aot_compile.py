@@ -21,15 +21,13 @@ class Compiled:
         needed: memory; None where the compiler gives up without a number.
         available: memory that the compiler may use; None where it does not say.
         arguments: state and batch.
-        peak: the most that is in use at once, arguments and program aside or not, as the compiler
-            counts.
+        peak: the most that is in use at once; whether with arguments and program, depends on the
+            compiler.
         total: what is reserved; 0 where the compiler does not say (libtpu 0.0.42).
         code: the program.
         flops: of an update; what is within a loop is counted once.
-        all_reduces: how many.
-        all_reduce_bytes: of all together.
+        all_reduces, all_reduce_bytes: how many, and the bytes of all together.
         seconds: that compiling took.
-        device_kind: as the compiler calls it.
     """
 
     fits: bool
@@ -55,10 +53,9 @@ def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
     with tempfile.TemporaryDirectory() as folder:
         module, report = Path(folder) / "step.mlir", Path(folder) / "report.json"
         module.write_bytes(lowered.module)
-        options = json.dumps(topology.options)
-        done = environment.run(
-            "compile_step.py", str(module), topology.name, str(report), f"--options={options}"
-        )
+        options = f"--options={json.dumps(topology.options)}"
+        arguments = str(module), topology.name, str(report), options
+        done = environment.run("compile_step.py", *arguments)
         if not report.exists():
             raise UserError(
                 f"--compile: the compiler failed ({environment.describe_failure(done)}). Give it "
@@ -79,15 +76,9 @@ def _read(report: dict[str, Any], topology: chips.Topology) -> Compiled:
             "another topology, or plan without --compile."
         )
     if report["error"] == "memory":
-        keys = ("needed", "available", "seconds")
-        return Compiled(fits=False, **{key: report[key] for key in keys})
+        sizes = {key: report[key] for key in ("needed", "available", "seconds")}
+        return Compiled(fits=False, **sizes)
     memory = report["memory"]
-    return Compiled(
-        fits=True,
-        needed=memory["total"] or memory["peak"],
-        **{key: memory[key] for key in ("arguments", "peak", "total", "code")},
-        **{
-            key: report[key]
-            for key in ("flops", "all_reduces", "all_reduce_bytes", "seconds", "device_kind")
-        },
-    )
+    keys = ("flops", "all_reduces", "all_reduce_bytes", "seconds", "device_kind")
+    values = memory | {key: report[key] for key in keys}
+    return Compiled(fits=True, needed=memory["total"] or memory["peak"], **values)

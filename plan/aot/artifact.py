@@ -1,9 +1,4 @@
-"""The training step as an artifact of `jax.export`, for a machine that has jax and no TensorFlow.
-
-It is the step of `plan.aot.lowering`: model, losses, dropout, optimizer and schedule of the run.
-Beside it lie `step.json`, which says what goes in and comes out, and the program that trains
-with it.
-"""
+"""Writes a lowered step as an artifact of `jax.export`, with the program that trains with it."""
 
 import dataclasses
 import os
@@ -27,30 +22,27 @@ RUNNER, DESCRIPTION = "run_step.py", "step.json"
 
 
 def export(
-    settings: PretrainConfig, output_dir: str, *, platform: str, per_replica_batch: int
+    config: PretrainConfig, output_dir: str, *, platform: str, per_replica_batch: int
 ) -> list[str]:
-    """Writes `step.PLATFORM.jaxexport`, `step.json` and `run_step.py`.
+    """Writes `step.PLATFORM.jaxexport`, `step.json` and `run_step.py`; returns lines to print.
 
     Args:
-        settings: of the run; its own batch size is not looked at.
+        config: the run; `per_replica_batch` takes the place of its batch size.
         output_dir: may hold the same step for the other platform.
         platform: one of `PLATFORMS`.
         per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
 
-    Returns:
-        What there is to tell, line by line.
-
     Raises:
         UserError: `output_dir` holds another step, or there is no Python with jax.
     """
-    if per_replica_batch % settings.num_micro_batches:
+    if per_replica_batch % config.num_micro_batches:
         raise UserError(
             f"--per_replica_batch: {per_replica_batch} is not a multiple of num_micro_batches "
-            f"{settings.num_micro_batches}. Change one of them."
+            f"{config.num_micro_batches}. Change one of them."
         )
-    settings = dataclasses.replace(settings, train_batch_size=per_replica_batch)
-    lowered = lowering.lower(settings, per_replica_batch=per_replica_batch, num_replicas=1)
-    description = files.to_json(describe(settings, lowered))
+    config = dataclasses.replace(config, train_batch_size=per_replica_batch)
+    lowered = lowering.lower(config, per_replica_batch=per_replica_batch, num_replicas=1)
+    description = files.to_json(describe(config, lowered))
     path = os.path.join(output_dir, DESCRIPTION)
     if tf.io.gfile.exists(path) and files.read_bytes(path, "--output_dir") != description:
         raise UserError(f"--output_dir: {output_dir!r} holds another step. Take another folder.")
@@ -67,8 +59,8 @@ def export(
     ]
 
 
-def describe(settings: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any]:
-    """What `step.json` holds.
+def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any]:
+    """Returns what `step.json` holds.
 
     `inputs` in their order: name, shape, dtype, `make` and `by` (see `run_step.py`) of what it
     starts with, and `output`: which of the outputs is its new value; None for the batch. `tells`
@@ -76,27 +68,27 @@ def describe(settings: PretrainConfig, lowered: lowering.Lowered) -> dict[str, A
     """
     new_values = {place: output for output, place in enumerate(lowered.state) if place is not None}
     inputs = [
-        {**dataclasses.asdict(x), **_start(settings, x), "output": new_values.get(number)}
+        {**dataclasses.asdict(x), **_start(config, x), "output": new_values.get(number)}
         for number, x in enumerate(lowered.inputs)
     ]
     return {
-        "per_replica_batch": settings.train_batch_size,
-        "model_flops": costs.count_flops(settings, settings.train_batch_size).model,
-        "counts": list(losses.pretraining_objective(settings.sentence_task).names),
+        "per_replica_batch": config.train_batch_size,
+        "model_flops": costs.count_flops(config, config.train_batch_size).model,
+        "counts": list(losses.pretraining_objective(config.sentence_task).names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
         "outputs": [dataclasses.asdict(x) for x in lowered.outputs],
-        "config": to_dict(settings),
+        "config": to_dict(config),
     }
 
 
-def _start(settings: PretrainConfig, x: lowering.Array) -> dict[str, Any]:
+def _start(config: PretrainConfig, x: lowering.Array) -> dict[str, Any]:
     """What an input is before the first step: of random tokens, or of a new model."""
-    albert = settings.albert
+    albert = config.albert
     ends = {
         features.INPUT_IDS: albert.vocab_size,
         features.SEGMENT_IDS: albert.type_vocab_size,
-        features.MASKED_LM_POSITIONS: settings.max_seq_length,
+        features.MASKED_LM_POSITIONS: config.max_seq_length,
         features.MASKED_LM_IDS: albert.vocab_size,
         features.NEXT_SENTENCE_LABELS: 2,
     }
@@ -115,7 +107,7 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         module_file, description_file, artifact = (Path(folder) / name for name in names)
         module_file.write_bytes(module)
         description_file.write_bytes(description)
-        arguments = [str(module_file), str(description_file), platform, str(artifact)]
+        arguments = str(module_file), str(description_file), platform, str(artifact)
         done = environment.run("wrap_step.py", *arguments)
         if done.returncode:
             raise UserError(

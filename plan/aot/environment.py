@@ -1,7 +1,6 @@
 """Makes and uses `.venv-plan`, the environment of jax and libtpu.
 
-In one process TensorFlow and jax would load two copies of the same libraries, so they exchange
-files.
+TensorFlow and jax cannot share a process: each would load its own copy of the same libraries.
 """
 
 import contextlib
@@ -33,12 +32,14 @@ def make_environment() -> str:
     """
     python = FOLDER / "bin" / "python"
     with _lock():
-        if _is_complete() and _runs(str(python), ""):
+        is_sound = _runs(str(python), "")
+        installed = _marker().read_text() if _marker().exists() else None
+        if is_sound and installed == REQUIREMENTS.read_text():
             return str(python)
         logging.info(
             "Installing requirements-plan.txt into %s (minutes, the first time)", FOLDER.name
         )
-        if not _runs(str(python), ""):
+        if not is_sound:
             _run([find_python(), "-m", "venv", "--clear", str(FOLDER)])
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         _run([*pip, "-r", str(REQUIREMENTS)])
@@ -89,13 +90,6 @@ def describe_failure(done: subprocess.CompletedProcess[str]) -> str:
 
 def _marker() -> Path:
     return FOLDER / "requirements-plan.txt.installed"
-
-
-def _is_complete() -> bool:
-    try:
-        return _marker().read_text() == REQUIREMENTS.read_text()
-    except OSError:
-        return False
 
 
 def _runs(python: str, code: str) -> bool:

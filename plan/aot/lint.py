@@ -1,7 +1,7 @@
-"""What a lowered step must not have if it is to run well on a TPU, found in its StableHLO.
+"""Finds in the StableHLO of a lowered step what would run badly on a TPU, with operation and name.
 
 Most of it lowers without a word: shapes that depend on values are padded, float64 is emulated, a
-callback waits for the host. Here each is an error with the operation and its name.
+callback waits for the host.
 """
 
 import collections
@@ -26,14 +26,9 @@ _FUSED = re.compile(r"^(#loc\d*) = loc\(fused(?:<.*?>)?\[(.*?)\]\)$")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """Something that a rule found.
+    """An operation of StableHLO that breaks a rule of `RULES`.
 
-    Attributes:
-        rule: a key of `RULES`.
-        operation: of StableHLO.
-        name: that TensorFlow gave to it, after the layer and the function that made it.
-        detail: what is wrong with it.
-        count: of operations of that name.
+    `name` is TensorFlow's, after the layer and the function that made it.
     """
 
     rule: str
@@ -49,7 +44,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One operation: what it is, its lines (its regions too) and where it says it comes from."""
+    """One operation: its kind, its lines with those of its regions, its location."""
 
     kind: str
     text: str
@@ -61,24 +56,35 @@ class Operation:
         lines = self.text.splitlines()
         return _TYPE.findall(lines[0] + (lines[-1] if len(lines) > 1 else ""))
 
+    @property
+    def dtypes(self) -> list[str]:
+        return [kind.split("x")[-1] for kind in self.types]
+
+    @property
+    def target(self) -> str:
+        """The function that a custom call calls."""
+        match = re.search(r"@(\w+)|call_target_name = \"(.*?)\"", self.text)
+        return (match[1] or match[2]) if match else "?"
+
 
 def lint(module: bytes) -> list[Finding]:
-    """All that the rules find in a module of StableHLO, as text; sorted."""
+    """Returns all that the rules find in a module of StableHLO, as text; sorted."""
     lines = module.decode().splitlines()
-    names = _names(lines)
+    names = _read_names(lines)
     counts: collections.Counter[Finding] = collections.Counter()
-    for operation in _operations(lines):
-        for rule, check in RULES.items():
-            if detail := check(operation):
+    for operation in _read_operations(lines):
+        for rule, is_broken_by, detail in RULES:
+            if is_broken_by(operation):
                 name = names.get(operation.location, "unnamed")
+                detail = detail.format(target=operation.target)
                 counts[Finding(rule, operation.kind, name, detail)] += 1
-    counts.update(_stacked(_operations(lines), names))
+    counts.update(_find_stacked(_read_operations(lines), names))
     return sorted(dataclasses.replace(one, count=count) for one, count in counts.items())
 
 
-def _operations(lines: Iterable[str]) -> Iterator[Operation]:
-    """Each operation once; those in the regions of another for themselves and as part of it."""
-    open_ones: list[tuple[str, list[str], int]] = []  # kind, lines, depth of braces before it
+def _read_operations(lines: Iterable[str]) -> Iterator[Operation]:
+    """Yields each operation once; one in a region also is part of the operation around it."""
+    opened: list[tuple[str, list[str], int]] = []  # kind, lines, depth of braces before it
     depth = 0
     for line in lines:
         if line.startswith("#loc"):
@@ -86,15 +92,15 @@ def _operations(lines: Iterable[str]) -> Iterator[Operation]:
         before = depth
         depth += line.count("{") - line.count("}")
         match = _OPERATION.match(line)
-        for _, text, _ in open_ones:
+        for _, text, _ in opened:
             text.append(line)
         if match and (depth > before or match[1] == _LOOP):
-            open_ones.append((match[1], [line], before))
+            opened.append((match[1], [line], before))
             continue
         if match:
             yield Operation(match[1], line, _location(line))
-        while open_ones and depth <= open_ones[-1][2]:
-            kind, text, _ = open_ones.pop()
+        while opened and depth <= opened[-1][2]:
+            kind, text, _ = opened.pop()
             yield Operation(kind, "\n".join(text), _location(line))
 
 
@@ -103,8 +109,8 @@ def _location(line: str) -> str:
     return match[1] if match else ""
 
 
-def _names(lines: Iterable[str]) -> dict[str, str]:
-    """What each location is called; one of several by the first that is no file."""
+def _read_names(lines: Iterable[str]) -> dict[str, str]:
+    """Returns {location: its name}; of a fused one the first that is no file."""
     named: dict[str, str] = {}
     fused: dict[str, list[str]] = {}
     for line in lines:
@@ -118,60 +124,53 @@ def _names(lines: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def _dynamic_shape(operation: Operation) -> str | None:
-    if any("?" in kind for kind in operation.types):
-        return "a shape that depends on values: make it a constant of the config"
-    return None
-
-
-def _float_type(operation: Operation) -> str | None:
-    kinds = {kind.split("x")[-1] for kind in operation.types}
-    if "f64" in kinds:
-        return "float64 is emulated by many operations: cast to float32"
-    if "f16" in kinds:
-        return "float16 overflows and needs loss scaling: take bfloat16"
-    return None
-
-
-def _bfloat16_reduction(operation: Operation) -> str | None:
+def _sums_in_bfloat16(operation: Operation) -> bool:
     if operation.kind.split(".")[1] not in REDUCTIONS:
-        return None
-    if re.search(r"\badd\b", operation.text) and operation.types[-1].split("x")[-1] == "bf16":
-        return "adds up in bfloat16, which has 8 bits: cast to float32 before"
-    return None
+        return False
+    return bool(re.search(r"\badd\b", operation.text)) and operation.dtypes[-1] == "bf16"
 
 
-def _host(operation: Operation) -> str | None:
-    if operation.kind.split(".")[1] in HOST:
-        return "the device waits for the host: take it out of the step"
-    return None
+# Each rule: its name, which operations break it, and what is wrong with them.
+RULES: tuple[tuple[str, Callable[[Operation], bool], str], ...] = (
+    (
+        "dynamic shape",
+        lambda x: any("?" in kind for kind in x.types),
+        "a shape that depends on values: make it a constant of the config",
+    ),
+    (
+        "float type",
+        lambda x: "f64" in x.dtypes,
+        "float64 is emulated by many operations: cast to float32",
+    ),
+    (
+        "float type",
+        lambda x: "f16" in x.dtypes and "f64" not in x.dtypes,
+        "float16 overflows and needs loss scaling: take bfloat16",
+    ),
+    (
+        "bfloat16 sum",
+        _sums_in_bfloat16,
+        "adds up in bfloat16, which has 8 bits: cast to float32 before",
+    ),
+    (
+        "host",
+        lambda x: x.kind.split(".")[1] in HOST,
+        "the device waits for the host: take it out of the step",
+    ),
+    (
+        "stateful random numbers",
+        lambda x: x.kind.endswith(".rng"),
+        "random numbers with a hidden state: resuming and recomputing draw others",
+    ),
+    (
+        "custom call",
+        lambda x: x.kind.endswith(".custom_call"),
+        "calls {target}, which not every device has",
+    ),
+)
 
 
-def _stateful_random(operation: Operation) -> str | None:
-    if operation.kind.endswith(".rng"):
-        return "random numbers with a hidden state: resuming and recomputing draw others"
-    return None
-
-
-def _custom_call(operation: Operation) -> str | None:
-    if not operation.kind.endswith(".custom_call"):
-        return None
-    target = re.search(r"@(\w+)|call_target_name = \"(.*?)\"", operation.text)
-    called = (target[1] or target[2]) if target else "?"
-    return f"calls {called}, which not every device has"
-
-
-RULES: dict[str, Callable[[Operation], str | None]] = {
-    "dynamic shape": _dynamic_shape,
-    "float type": _float_type,
-    "bfloat16 sum": _bfloat16_reduction,
-    "host": _host,
-    "stateful random numbers": _stateful_random,
-    "custom call": _custom_call,
-}
-
-
-def _stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Finding]:
+def _find_stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Finding]:
     """A loop that keeps for its gradient all that is computed in it."""
     findings = []
     for loop in operations:

@@ -27,7 +27,6 @@ class Device:
     """One device, as a replica sees it: a core of v2 and v3, else a chip or a GPU.
 
     Attributes:
-        name: of its kind.
         peak: products in bfloat16, FLOP/s; of what `machine` returns, in the config's type.
         peak_float32: the same in float32; 0 where it is `peak`.
         memory: bytes.
@@ -48,7 +47,6 @@ class Device:
 
     @property
     def usable(self) -> int:
-        """Bytes of memory that a run can have."""
         return int(USABLE_SHARE * self.memory)
 
 
@@ -69,26 +67,17 @@ TPUS = {
         name="TPU v6e chip", peak=918e12, memory=32 * GIB, bandwidth=1640e9, matrix_unit=256
     ),
 }
-_TILE = 16  # of tensor cores
-
-
-def _gpu(name: str, peak: float, peak_float32: float, memory: int, bandwidth: float) -> Device:
-    return Device(
-        name=name,
-        peak=peak,
-        peak_float32=peak_float32,
-        memory=memory,
-        bandwidth=bandwidth,
-        matrix_unit=_TILE,
-    )
-
-
-GPUS = {
-    "a100": _gpu("A100 (80 GB)", 312e12, 156e12, 80 * GIB, 2039e9),
-    "h100": _gpu("H100 (SXM)", 989e12, 494.5e12, 80 * GIB, 3350e9),
-    "h200": _gpu("H200 (SXM)", 989e12, 494.5e12, 141 * GIB, 4800e9),
-    "l4": _gpu("L4", 121e12, 60e12, 24 * GIB, 300e9),
-    "l40s": _gpu("L40S", 362e12, 181e12, 48 * GIB, 864e9),
+# Name, rates in bfloat16 and float32, memory, bandwidth.
+_GPU_FIGURES = {
+    "a100": ("A100 (80 GB)", 312e12, 156e12, 80 * GIB, 2039e9),
+    "h100": ("H100 (SXM)", 989e12, 494.5e12, 80 * GIB, 3350e9),
+    "h200": ("H200 (SXM)", 989e12, 494.5e12, 141 * GIB, 4800e9),
+    "l4": ("L4", 121e12, 60e12, 24 * GIB, 300e9),
+    "l40s": ("L40S", 362e12, 181e12, 48 * GIB, 864e9),
+}
+GPUS = {  # tensor cores multiply tiles of 16 x 16
+    key: Device(name=n, peak=p, peak_float32=q, memory=m, bandwidth=b, matrix_unit=16)
+    for key, (n, p, q, m, b) in _GPU_FIGURES.items()
 }
 HERE = "here"
 
@@ -97,11 +86,8 @@ HERE = "here"
 class Topology:
     """Devices that sum their gradients.
 
-    Attributes:
-        name: as the compiler wants it, such as `v3:16x16`; of others the device's key.
-        device: of which kind.
-        num_devices: all of them.
-        is_tpu: whether it can be compiled for.
+    `name` is the compiler's for TPUs, such as `v3:16x16`, else the device's key. Only TPUs can be
+    compiled for.
     """
 
     name: str
@@ -144,7 +130,11 @@ def machine(text: str, num_devices: int, dtype: str) -> Topology:
     """
     if text != HERE and text not in GPUS:
         raise UserError(f"--device: {text!r} is not one of {HERE}, {', '.join(GPUS)}.")
-    device = _here(dtype) if text == HERE else GPUS[text]
+    if text == HERE:
+        rate = _measure_rate(tf.bfloat16 if dtype == "mixed_bfloat16" else tf.float32)
+        device = Device(name="this machine", peak=rate, memory=_measure_memory(), matrix_unit=1)
+    else:
+        device = GPUS[text]
     if dtype == "float32" and device.peak_float32:
         device = dataclasses.replace(device, peak=device.peak_float32)
     return Topology(name=text, device=device, num_devices=num_devices, is_tpu=False)
@@ -156,13 +146,9 @@ def with_peak(topology: Topology, teraflops: float) -> Topology:
     return dataclasses.replace(topology, device=device)
 
 
-def _here(dtype: str) -> Device:
-    kind = tf.bfloat16 if dtype == "mixed_bfloat16" else tf.float32
-    return Device(name="this machine", peak=_measured_rate(kind), memory=_memory(), matrix_unit=1)
-
-
-def _measured_rate(dtype: tf.DType, size: int = 1024) -> float:
-    """FLOP/s of the processor: the best of some products of the size that a model has."""
+def _measure_rate(dtype: tf.DType) -> float:
+    """Returns FLOP/s of the processor: the best of some products of the size that a model has."""
+    size = 1024
     with tf.device("CPU:0"):  # whose memory is meant, even where there is a GPU
         x, kernel = tf.ones([2 * size, size], dtype), tf.ones([size, 4 * size], dtype)
         product = tf.function(lambda: tf.reduce_sum(tf.matmul(x, kernel)))
@@ -175,8 +161,8 @@ def _measured_rate(dtype: tf.DType, size: int = 1024) -> float:
     return 2.0 * 2 * size * size * 4 * size / min(times)
 
 
-def _memory() -> int:
-    """Of the machine, or less where a container may not have all."""
+def _measure_memory() -> int:
+    """Returns the bytes of the machine, or less where a container may not have all."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:

@@ -23,8 +23,6 @@ class Product:
     """[rows, inner] x [inner, columns], and the products of its gradients.
 
     Attributes:
-        part: of the model.
-        rows, inner, columns: its sides.
         times: how often in an update of one replica.
         gradients: how many products the backward pass has for it, of as many operations each.
         in_block: whether it is computed again where blocks are recomputed.
@@ -44,7 +42,7 @@ class Product:
 
     @property
     def elements(self) -> int:
-        """Of what is read and written."""
+        """The number that are read and written."""
         sides = self.rows * self.inner + self.inner * self.columns + self.rows * self.columns
         return self.times * sides
 
@@ -59,16 +57,15 @@ class Flops:
 
     @property
     def model(self) -> float:
-        """What must be computed, however it is."""
         return self.forward + self.backward
 
     @property
     def total(self) -> float:
-        return self.forward + self.backward + self.recomputed
+        return self.model + self.recomputed
 
 
 def count_parameters(albert: AlbertConfig) -> dict[str, int]:
-    """Parameters by part, of the model that is pre-trained."""
+    """Returns {part: parameters} of the model that is pre-trained."""
     size, hidden, inner = albert.embedding_size, albert.hidden_size, albert.intermediate_size
     rows = albert.vocab_size + albert.type_vocab_size + albert.max_position_embeddings
     mapping = (size + 1) * hidden if size != hidden else 0
@@ -83,49 +80,47 @@ def count_parameters(albert: AlbertConfig) -> dict[str, int]:
 
 
 def num_weight_sets(albert: AlbertConfig) -> tuple[int, int]:
-    """How many attentions and feed-forward parts have weights of their own."""
+    """Returns how many attentions and feed-forward parts have weights of their own."""
     inner = albert.inner_group_num
     return inner * albert.num_groups("attention"), inner * albert.num_groups("ffn")
 
 
 def count_trained_parameters(config: PretrainConfig) -> int:
-    """Those that have a gradient: without a sentence task its head and the pooler have none."""
+    """Counts those with a gradient: without a sentence task its head and the pooler have none."""
     parts = count_parameters(config.albert)
     return sum(parts.values()) - (parts[SENTENCE] if config.sentence_task == "none" else 0)
 
 
 def list_products(config: PretrainConfig, batch: int) -> list[Product]:
-    """All products of the forward pass of `batch` sequences."""
+    """Returns all products of the forward pass of `batch` sequences."""
     albert, length = config.albert, config.max_seq_length
     size, hidden = albert.embedding_size, albert.hidden_size
     tokens, chosen = batch * length, batch * config.max_predictions_per_seq
-    outside = [
-        Product(
-            part=EMBEDDINGS, rows=tokens, inner=albert.type_vocab_size, columns=size, gradients=1
-        ),
-        Product(part=MASKED_LM, rows=chosen, inner=hidden, columns=size),
-        Product(part=MASKED_LM, rows=chosen, inner=size, columns=albert.vocab_size),
+    sides = [
+        (EMBEDDINGS, tokens, albert.type_vocab_size, size),
+        (MASKED_LM, chosen, hidden, size),
+        (MASKED_LM, chosen, size, albert.vocab_size),
     ]
     if size != hidden:
-        outside.append(Product(part=EMBEDDINGS, rows=tokens, inner=size, columns=hidden))
+        sides.append((EMBEDDINGS, tokens, size, hidden))
     if config.sentence_task != "none":
-        outside += [
-            Product(part=SENTENCE, rows=batch, inner=hidden, columns=hidden),
-            Product(part=SENTENCE, rows=batch, inner=hidden, columns=2),
-        ]
-    outside = [dataclasses.replace(product, in_block=False) for product in outside]
-    rows = config.max_predictions_per_seq + 1
+        sides += [(SENTENCE, batch, hidden, hidden), (SENTENCE, batch, hidden, 2)]
+    outside = [
+        Product(part=part, rows=rows, inner=inner, columns=columns, in_block=False)
+        for part, rows, inner, columns in sides
+    ]
+    outside[0] = dataclasses.replace(outside[0], gradients=1)  # one-hot rows need none
     return [
         *outside,
         *_list_block_products(config, batch, length, albert.num_blocks - 1),
-        *_list_block_products(config, batch, rows, 1),
+        *_list_block_products(config, batch, config.max_predictions_per_seq + 1, 1),
     ]
 
 
 def _list_block_products(
     config: PretrainConfig, batch: int, rows: int, times: int
 ) -> list[Product]:
-    """The products of a block that computes `rows` of each sequence, `times` over."""
+    """Returns the products of a block that computes `rows` of each sequence, `times` over."""
     albert, length = config.albert, config.max_seq_length
     hidden, heads = albert.hidden_size, albert.num_attention_heads
     inner, head = albert.intermediate_size, hidden // heads
@@ -146,25 +141,24 @@ def _list_block_products(
 
 
 def count_flops(config: PretrainConfig, batch: int) -> Flops:
-    """Of an update of one replica with `batch` sequences, cut into micro-batches or not."""
-    return Flops(**_sum_flops(list_products(config, batch), recomputes(config)))
+    """Counts those of an update of one replica with `batch` sequences, in micro-batches or not."""
+    return _sum_flops(list_products(config, batch), recomputes(config))
 
 
 def count_flops_by_part(config: PretrainConfig, batch: int) -> dict[str, Flops]:
-    """The same by part."""
+    """Counts the same by part."""
     by_part = collections.defaultdict(list)
     for product in list_products(config, batch):
         by_part[product.part].append(product)
-    again = recomputes(config)
-    return {part: Flops(**_sum_flops(parts, again)) for part, parts in by_part.items()}
+    return {part: _sum_flops(parts, recomputes(config)) for part, parts in by_part.items()}
 
 
-def _sum_flops(parts: Sequence[Product], again: bool) -> dict[str, float]:
-    return {
-        "forward": sum(x.flops for x in parts),
-        "backward": sum(x.flops * x.gradients for x in parts),
-        "recomputed": sum(x.flops for x in parts if x.in_block and again),
-    }
+def _sum_flops(parts: Sequence[Product], again: bool) -> Flops:
+    return Flops(
+        forward=sum(x.flops for x in parts),
+        backward=sum(x.flops * x.gradients for x in parts),
+        recomputed=sum(x.flops for x in parts if x.in_block and again),
+    )
 
 
 def recomputes(config: PretrainConfig) -> bool:
@@ -173,18 +167,18 @@ def recomputes(config: PretrainConfig) -> bool:
 
 
 def bytes_per_number(config: PretrainConfig) -> int:
-    """Bytes of a number in the type that products are computed in."""
+    """Returns the bytes of a number in the type that products are computed in."""
     return 2 if config.dtype == "mixed_bfloat16" else 4
 
 
 def compute_intensity(config: PretrainConfig, batch: int) -> float:
-    """Operations for each byte that products read and write, forward, in the type of the config."""
+    """Returns the operations of the forward pass for each byte that products read and write."""
     parts = list_products(config, batch)
     return sum(x.flops for x in parts) / (bytes_per_number(config) * sum(x.elements for x in parts))
 
 
 def compute_fill(config: PretrainConfig, batch: int, unit: int) -> float:
-    """The share of a matrix unit of `unit` x `unit` that the products of an update can keep busy.
+    """Returns the share of a matrix unit of `unit` x `unit` that an update can keep busy.
 
     The side that is added up over, and one other, are filled up to multiples of `unit`; we take it
     that the compiler chooses the better one. An upper bound: waiting for memory is not counted.
@@ -211,5 +205,5 @@ def _round_up(size: int, unit: int) -> int:
 
 
 def count_all_reduce_bytes(config: PretrainConfig) -> int:
-    """The gradients, float32, that each replica sums with the others in an update."""
+    """Counts the bytes of the float32 gradients that replicas sum in an update."""
     return 4 * count_trained_parameters(config)

@@ -15,15 +15,9 @@ class Plan:
     """The costs of a run: of one device, except parameters, `global_batch` and `seconds`.
 
     Attributes:
-        config: the run.
-        topology: the devices.
-        batch: sequences of one device in an update.
-        global_batch: sequences of all devices in an update.
+        batch, global_batch: sequences of one device and of all devices in an update.
         utilization: share of the peak rate that is reached; rematerialization counts as work.
-        parameters: {part: number}.
-        flops_by_part: {part: operations of an update}.
-        flops: their sum.
-        memory: peak memory, by part.
+        parameters, flops_by_part: by part of the model; operations are those of an update.
         all_reduce_bytes: bytes of the gradients in an update.
         intensity: operations for each byte that products read and write.
         fill: share of the matrix unit that products can keep busy; None without such a unit.
@@ -54,7 +48,6 @@ class Plan:
         return self.config.num_train_steps * self.seconds / 86400
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all numbers as JSON values."""
         fields = dataclasses.asdict(self)
         memory = {"memory_total": self.memory.total, "memory_usable": self.topology.device.usable}
         # "settings" is the name in the file.
@@ -64,12 +57,19 @@ class Plan:
 def make_plan(
     config: PretrainConfig, topology: Topology, *, global_batch: int, utilization: float
 ) -> Plan:
-    """The plan of a run.
+    """Returns the plan of a run.
 
     Raises:
         UserError: the batch cannot be shared out, or the utilization is not a share.
     """
-    batch = share_batch(config, topology, global_batch)
+    parts = topology.num_devices * config.num_micro_batches
+    if global_batch < 1 or global_batch % parts:
+        raise UserError(
+            f"--global_batch: {global_batch} is not a multiple of {parts}, which is "
+            f"{topology.num_devices} devices x {config.num_micro_batches} micro-batches. "
+            "Change one of them."
+        )
+    batch = global_batch // topology.num_devices
     if not 0 < utilization <= 1:
         raise UserError(f"--utilization: {utilization} is not above 0 and at most 1.")
     flops = costs.count_flops(config, batch)
@@ -89,19 +89,3 @@ def make_plan(
         fill=costs.compute_fill(config, batch, unit) if unit > 1 else None,
         seconds=flops.total / (utilization * topology.device.peak),
     )
-
-
-def share_batch(config: PretrainConfig, topology: Topology, global_batch: int) -> int:
-    """Sequences of one device.
-
-    Raises:
-        UserError: the devices, or a device's micro-batches, cannot have equal shares.
-    """
-    parts = topology.num_devices * config.num_micro_batches
-    if global_batch < 1 or global_batch % parts:
-        raise UserError(
-            f"--global_batch: {global_batch} is not a multiple of {parts}, which is "
-            f"{topology.num_devices} devices x {config.num_micro_batches} micro-batches. "
-            "Change one of them."
-        )
-    return global_batch // topology.num_devices

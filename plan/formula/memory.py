@@ -11,10 +11,9 @@ and of each element that dropout has seen, in a byte, whether it was dropped. Th
 weight that layers share are kept layer by layer, and added up at the end. Not counted: the program,
 the embeddings' dropout, and what sides below 128, such as short sequences, are filled up to.
 
-Compared with the compiler in a table (bench/plan_table.py) were ALBERT's own models alone: all
-weights shared, no dropout, bfloat16, one micro-batch. For float32, micro-batches and dropout it was
-asked of other models, and agrees (docs/results.md). Weights that layers do not share follow from
-the same picture, unchecked.
+Compared with the compiler (docs/results.md): ALBERT's own models with all weights shared, bfloat16,
+no dropout, one micro-batch; other models with float32, micro-batches or dropout. Not compared:
+weights that layers do not share.
 """
 
 import dataclasses
@@ -55,37 +54,39 @@ class Memory:
 
 
 def estimate_memory(config: PretrainConfig, batch: int) -> Memory:
-    """Of one device for `batch` sequences, program and runtime aside."""
-    accumulated = config.num_micro_batches > 1
-    state: dict[str, Any] = {
-        "weights": 4 * sum(costs.count_parameters(config.albert).values()),
-        "optimizer": 8 * costs.count_trained_parameters(config),
-        "batch": 4 * batch * (3 * config.max_seq_length + 3 * config.max_predictions_per_seq),
-    }
-    rows = batch // config.num_micro_batches
-    sums = 4 * costs.count_trained_parameters(config) if accumulated else 0
-    peak = max([*_list_backward_moments(config, rows), _measure_all_reduce(config)], key=_sum_parts)
-    peak["gradients"] += sums
-    return Memory(**state, **peak)
+    """Estimates that of one device for `batch` sequences, program and runtime aside."""
+    gradients = costs.count_all_reduce_bytes(config)
+    # When gradients are summed over the replicas, nothing else is left.
+    all_reduce = {"copies": 0, "gradients": gradients, "activations": {}, "working": 0}
+    moments = _list_backward_moments(config, batch // config.num_micro_batches)
+    peak = max([*moments, all_reduce], key=_sum_parts)
+    peak["gradients"] += gradients if config.num_micro_batches > 1 else 0
+    return Memory(
+        weights=4 * sum(costs.count_parameters(config.albert).values()),
+        optimizer=8 * costs.count_trained_parameters(config),
+        batch=4 * batch * (3 * config.max_seq_length + 3 * config.max_predictions_per_seq),
+        **peak,
+    )
 
 
 def _sum_parts(parts: Mapping[str, Any]) -> int:
-    """Of numbers, and of tables of numbers."""
+    """Sums numbers and tables of numbers."""
     return sum(sum(x.values()) if isinstance(x, dict) else x for x in parts.values())
 
 
 def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str, Any]]:
-    """What is in use besides the state when the backward pass has come to each block."""
+    """Lists what is in use besides the state when the backward pass has come to each block."""
     width = costs.bytes_per_number(config)
     albert, size = config.albert, config.albert.embedding_size
     full = albert.num_blocks - 1
     block = _measure_kept(config, batch, config.max_seq_length)
     again = costs.recomputes(config)
-    last_block = (
-        {} if again else {LAST: _sum_parts(_measure_kept(config, batch, _count_last_rows(config)))}
-    )
-    matrices = _count_matrix(config)
-    copies = width * _count_matrices(config) if width == 2 else 0
+    last_rows = config.max_predictions_per_seq + 1
+    last_block = {} if again else {LAST: _sum_parts(_measure_kept(config, batch, last_rows))}
+    attention = 4 * albert.hidden_size**2  # elements of the matrices of a block
+    ffn = 2 * albert.hidden_size * albert.intermediate_size
+    attentions, ffns = costs.num_weight_sets(albert)
+    copies = width * (attentions * attention + ffns * ffn) if width == 2 else 0
     head_gradients = 4 * albert.vocab_size * size  # of the word embeddings
     logits = width * batch * config.max_predictions_per_seq * albert.vocab_size
 
@@ -102,33 +103,24 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     # The heads: all blocks are kept.
     turns = albert.num_hidden_layers - 1
     moments = [moment(0, {**kept(turns if config.layer_loop else full), **last_block}, logits)]
-    working = _measure_working(config, batch) + (
-        _measure_random_numbers(config, batch) if again else 0
-    )
+    working = _measure_working(config, batch)
+    if again:  # 32 random bits each of the largest mask; without it they are gone by then
+        working += 4 * max(_count_masks(config, batch * config.max_seq_length).values())
     if config.layer_loop:  # all inputs in one array, each gradient added to one sum
         turn = albert.inner_group_num  # blocks that are computed again together
-        gradients = 4 * turn * matrices + width * albert.hidden_size * albert.intermediate_size
+        gradients = (
+            4 * turn * (attention + ffn) + width * albert.hidden_size * albert.intermediate_size
+        )
         return [*moments, moment(gradients, kept(turns), working + turn * _sum_parts(block))]
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
-        gradients = (full - j) * matrices * width
-        moments.append(
-            moment(gradients, kept(j + 1), working + (_sum_parts(block) if again else 0))
-        )
+        gradients = (full - j) * (attention + ffn) * width
+        block_again = _sum_parts(block) if again else 0
+        moments.append(moment(gradients, kept(j + 1), working + block_again))
     return moments
 
 
-def _measure_all_reduce(config: PretrainConfig) -> dict[str, Any]:
-    """When all gradients are summed over the replicas, and nothing else is left."""
-    gradients = costs.count_all_reduce_bytes(config)
-    return {"copies": 0, "gradients": gradients, "activations": {}, "working": 0}
-
-
-def _count_last_rows(config: PretrainConfig) -> int:
-    return config.max_predictions_per_seq + 1
-
-
 def _measure_kept(config: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
-    """Bytes that a block which computes `rows` of each sequence keeps, by part."""
+    """Returns the bytes, by part, that a block which computes `rows` of each sequence keeps."""
     albert, length = config.albert, config.max_seq_length
     hidden, tokens, some = albert.hidden_size, batch * length, batch * rows
     masks = _count_masks(config, some)
@@ -142,7 +134,7 @@ def _measure_kept(config: PretrainConfig, batch: int, rows: int) -> dict[str, in
 
 
 def _measure_working(config: PretrainConfig, batch: int) -> int:
-    """Bytes of the gradients within a block: at its feed-forward part, or at its attention.
+    """Returns the bytes of gradients within a block: in its feed-forward part, or its attention.
 
     By then what the feed-forward part kept is gone. Which arrays take the place of which is the
     compiler's business: of several readings this is the one that the compiled models agree with.
@@ -156,32 +148,9 @@ def _measure_working(config: PretrainConfig, batch: int) -> int:
 
 
 def _count_masks(config: PretrainConfig, tokens: int) -> dict[str, int]:
-    """Elements of a block for `tokens` that dropout sees, by part."""
+    """Counts the elements of a block for `tokens` that dropout sees, by part."""
     albert = config.albert
     hidden = tokens * albert.hidden_size if albert.hidden_dropout_prob else 0
     probabilities = tokens * albert.num_attention_heads * config.max_seq_length
-    if not albert.attention_probs_dropout_prob:
-        probabilities = 0
+    probabilities *= bool(albert.attention_probs_dropout_prob)
     return {costs.ATTENTION: hidden, PROBABILITIES: probabilities, costs.FFN: hidden}
-
-
-def _measure_random_numbers(config: PretrainConfig, batch: int) -> int:
-    """Bytes of the random numbers, 32 bits each, of the largest mask of a block.
-
-    Where blocks are not computed again they are gone when the most is in use.
-    """
-    return 4 * max(_count_masks(config, batch * config.max_seq_length).values())
-
-
-def _count_matrix(config: PretrainConfig) -> int:
-    """Elements of the matrices of a block."""
-    albert = config.albert
-    return 4 * albert.hidden_size**2 + 2 * albert.hidden_size * albert.intermediate_size
-
-
-def _count_matrices(config: PretrainConfig) -> int:
-    """The same of all blocks; those that share their weights count once."""
-    albert = config.albert
-    attentions, ffns = costs.num_weight_sets(albert)
-    ffn = 2 * albert.hidden_size * albert.intermediate_size
-    return attentions * 4 * albert.hidden_size**2 + ffns * ffn

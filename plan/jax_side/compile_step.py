@@ -2,14 +2,15 @@
 
     .venv-plan/bin/python plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
 
-Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; that
-a step needs more memory than a device has is a result too. See `plan/aot/aot_compile.py`.
+Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; too
+little memory is a result too. See `plan/aot/aot_compile.py`.
 """
 
 import argparse
 import json
 import math
 import os
+import pathlib
 import re
 import time
 
@@ -32,7 +33,7 @@ from jax._src.lib.mlir import ir
 from jax.experimental import topologies
 from rewrites import draw_as_tpus, drop_copies
 
-MEMORY = {
+MEMORY = {  # bytes of one device; 0 where this libtpu does not say
     "arguments": "argument_size_in_bytes",
     "peak": "peak_memory_in_bytes",
     "code": "generated_code_size_in_bytes",
@@ -48,20 +49,16 @@ BYTES = {"f64": 8, "s64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module", help="StableHLO, text or bytecode")
+    parser.add_argument("module", type=pathlib.Path, help="StableHLO, text or bytecode")
     parser.add_argument("topology", help="such as v5e:2x2")
-    parser.add_argument("report", help="JSON file to write")
+    parser.add_argument("report", type=pathlib.Path, help="JSON file to write")
     parser.add_argument("--options", default="{}", help="JSON of further options of the topology")
-    parser.add_argument("--hlo", help="file for the text of the compiled module")
     given = parser.parse_args()
-    with open(given.module, "rb") as file:
-        module = file.read()
-    report = compile_for(module, given.topology, json.loads(given.options), given.hlo)
-    with open(given.report, "w", encoding="utf-8") as file:
-        json.dump(report, file)
+    report = compile_for(given.module.read_bytes(), given.topology, json.loads(given.options))
+    given.report.write_text(json.dumps(report))
 
 
-def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | None = None) -> dict:
+def compile_for(module: bytes, topology: str, options: dict) -> dict:
     """Compiles for all devices of a slice, one replica on each. Returns the report."""
     try:
         devices = topologies.get_topology_desc(
@@ -76,17 +73,15 @@ def compile_for(module: bytes, topology: str, options: dict, hlo_file: str | Non
     except jax.errors.JaxRuntimeError as error:
         return _failure(error, time.time() - start)
     seconds = time.time() - start
-    text = compiled.hlo_modules()[0].to_string()
-    if hlo_file:
-        with open(hlo_file, "w", encoding="utf-8") as file:
-            file.write(text)
-    sizes = all_reduces(text)
+    sizes = all_reduces(compiled.hlo_modules()[0].to_string())
+    stats = compiled.get_compiled_memory_stats()
+    analysis = compiled.cost_analysis()  # of one device; what is within a loop is counted once
     return {
         "error": None,
         "device_kind": devices[0].device_kind,
         "seconds": round(seconds, 1),
-        "memory": _memory(compiled),
-        "flops": _flops(compiled),
+        "memory": {name: getattr(stats, field, 0) for name, field in MEMORY.items()},
+        "flops": (analysis[0] if isinstance(analysis, list) else analysis).get("flops", 0.0),
         "all_reduces": len(sizes),
         "all_reduce_bytes": sum(sizes),
     }
@@ -135,21 +130,8 @@ def _failure(error: Exception, seconds: float) -> dict:
 
 def _bytes(text: str) -> int:
     """15.75G -> as a number."""
-    unit = text.strip("B")[-1]
-    power = "KMGT".find(unit) + 1
+    power = "KMGT".find(text.strip("B")[-1]) + 1
     return int(float(text.strip("BKMGT")) * 1024**power)
-
-
-def _memory(compiled) -> dict[str, int]:
-    """Bytes of one device; 0 for what this libtpu does not say."""
-    stats = compiled.get_compiled_memory_stats()
-    return {name: getattr(stats, field, 0) for name, field in MEMORY.items()}
-
-
-def _flops(compiled) -> float:
-    """Of one device. What is within a loop is counted once."""
-    analysis = compiled.cost_analysis()
-    return (analysis[0] if isinstance(analysis, list) else analysis).get("flops", 0.0)
 
 
 def all_reduces(text: str) -> list[int]:

@@ -11,6 +11,18 @@ CHOSEN = "StatelessRandomUniformV2"
 KEY_WORDS = 4
 
 
+def _list_operations(module: ir.Module, name: str) -> list[ir.Operation]:
+    operations = []
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == name:
+            operations.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    return operations
+
+
 def draw_as_tpus(module: ir.Module) -> None:
     """Uses the TPU's own generator where TensorFlow may choose one.
 
@@ -20,18 +32,11 @@ def draw_as_tpus(module: ir.Module) -> None:
     Raises:
         ValueError: something else than keys would still be drawn by Philox.
     """
-    draws = []
-
-    def note(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name == "stablehlo.rng_bit_generator":
-            if CHOSEN in str(operation.location):
-                draws.append(operation)
-            elif math.prod(ir.RankedTensorType(operation.results[1].type).shape) > KEY_WORDS:
+    for operation in _list_operations(module, "stablehlo.rng_bit_generator"):
+        if CHOSEN not in str(operation.location):
+            if math.prod(ir.RankedTensorType(operation.results[1].type).shape) > KEY_WORDS:
                 raise ValueError(f"not drawn by {CHOSEN}: {operation}")
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(note)
-    for operation in draws:
+            continue
         old_state, bits = operation.results
         with ir.InsertionPoint(operation), operation.location:
             state = hlo.slice(operation.operands[0], *_ends(0, 2))
@@ -52,14 +57,6 @@ def _ends(start: int, limit: int) -> tuple[ir.Attribute, ...]:
 
 def drop_copies(module: ir.Module) -> None:
     """Removes the operation by which TensorFlow copies new state: StableHLO does not know it."""
-    copies = []
-
-    def note(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name == "mhlo.copy":
-            copies.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(note)
-    for copy in copies:
+    for copy in _list_operations(module, "mhlo.copy"):
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()

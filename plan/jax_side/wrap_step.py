@@ -2,13 +2,14 @@
 
     .venv-plan/bin/python plan/jax_side/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
-Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. The artifact can be loaded by newer
-versions of jax (its module is of the oldest version that jax writes).
+Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. Newer versions of jax load it, too:
+its module is of the oldest version that jax writes.
 """
 
 import argparse
 import json
 import os
+import pathlib
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
 
@@ -27,17 +28,16 @@ CALLING_CONVENTION = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module", help="StableHLO, text or bytecode")
-    parser.add_argument("description", help="JSON file with the inputs and outputs")
+    parser.add_argument("module", type=pathlib.Path, help="StableHLO, text or bytecode")
+    parser.add_argument("description", type=pathlib.Path, help="JSON with the inputs and outputs")
     parser.add_argument("platform", help="cpu or cuda")
-    parser.add_argument("artifact", help="file to write")
+    parser.add_argument("artifact", type=pathlib.Path, help="file to write")
     given = parser.parse_args()
-    with open(given.module, "rb") as file:
-        module = portable(file.read())
-    with open(given.description, encoding="utf-8") as file:
-        description = json.load(file)
-    with jax.enable_x64(True), open(given.artifact, "wb") as file:
-        file.write(bytes(wrap(module, description, given.platform).serialize()))
+    module = portable(given.module.read_bytes())
+    description = json.loads(given.description.read_text())
+    with jax.enable_x64(True):
+        artifact = wrap(module, description, given.platform).serialize()
+    given.artifact.write_bytes(bytes(artifact))
 
 
 def portable(module: bytes) -> bytes:
@@ -54,21 +54,17 @@ def portable(module: bytes) -> bytes:
                 del attributes[name]
         one = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1)
         attributes["mhlo.num_partitions"] = attributes["mhlo.num_replicas"] = one
-        _strip_main(parsed)
+        _strip_donations(parsed)
         requirement = hlo.StablehloCompatibilityRequirement.WEEK_4
         version = hlo.get_version_from_compatibility_requirement(requirement)
         return _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(parsed), version)
 
 
-def _strip_main(module: ir.Module) -> None:
-    """Who donates which argument is for the caller to say."""
-    [main] = [
-        operation
-        for operation in module.body.operations
-        if operation.operation.name == "func.func"
-        and ir.StringAttr(operation.operation.attributes["sym_name"]).value == "main"
-    ]
-    attributes = main.operation.attributes
+def _strip_donations(module: ir.Module) -> None:
+    """Lets the caller of `main` say which arguments it donates."""
+    functions = [x.operation for x in module.body.operations if x.operation.name == "func.func"]
+    names = [ir.StringAttr(x.attributes["sym_name"]).value for x in functions]
+    attributes = functions[names.index("main")].attributes
     for name in ("arg_attrs", "res_attrs"):
         if name in attributes:
             del attributes[name]

@@ -97,19 +97,13 @@ def stub(monkeypatch):
 
 
 def run(config, text="v5e:2x2", **changes):
-    options = {
-        "global_batch": 12,
-        "utilization": 0.4,
-        "compiles": False,
-        "searches": False,
-        "json_file": None,
-    }
-    planning.run(config, chips.topology(text), **options | changes)
+    arguments = {"topology": text, "global_batch": 12, **changes}
+    planning.run(config, planning.Arguments(**arguments))
 
 
 def test_the_compiler_s_figures_are_printed_and_written(stub, tmp_path, capsys):
     path = str(tmp_path / "plan.json")
-    run(tiny_run.settings(dtype="mixed_bfloat16"), compiles=True, json_file=path)
+    run(tiny_run.settings(dtype="mixed_bfloat16"), compile=True, json=path)
     printed, logged = capsys.readouterr()
     assert "compiled, not run" in printed
     assert "3.000 GB" in printed
@@ -122,7 +116,7 @@ def test_the_compiler_s_figures_are_printed_and_written(stub, tmp_path, capsys):
 
 def test_the_search_ends_at_the_largest_that_compiles(stub, capsys):
     config = tiny_run.settings(dtype="mixed_bfloat16")
-    run(config, "v5e:1x1", global_batch=1, searches=True)
+    run(config, "v5e:1x1", global_batch=1, search=True)
     expected = "largest batch that fits, compiled, not run: 5 sequences a device, 5 together"
     assert expected in capsys.readouterr().out
 
@@ -130,8 +124,8 @@ def test_the_search_ends_at_the_largest_that_compiles(stub, capsys):
 def test_a_search_alone_does_not_say_that_the_run_itself_fits(stub):
     config = paper("xxlarge")
     with pytest.raises(UserError, match="it does not fit: each TPU v5e chip would need"):
-        run(config, "v5e:1x1", global_batch=16, searches=True)
-    run(config, "v5e:1x1", global_batch=5, searches=True)
+        run(config, "v5e:1x1", global_batch=16, search=True)
+    run(config, "v5e:1x1", global_batch=5, search=True)
 
 
 def test_a_search_that_finds_nothing_is_one_line(monkeypatch):
@@ -139,7 +133,7 @@ def test_a_search_that_finds_nothing_is_one_line(monkeypatch):
         planning, "_compile_and_print", lambda *_: aot_compile.Compiled(fits=False, available=GB)
     )
     with pytest.raises(UserError, match=r"would need more than its 16\.3 GB\. "):
-        run(tiny_run.settings(), searches=True)
+        run(tiny_run.settings(), search=True)
 
 
 def test_the_formulas_are_written_before_what_may_fail(stub, monkeypatch, tmp_path):
@@ -150,10 +144,10 @@ def test_the_formulas_are_written_before_what_may_fail(stub, monkeypatch, tmp_pa
     monkeypatch.setattr(aot_compile, "compile_step", fail)
     config = tiny_run.settings()
     with pytest.raises(UserError, match="the compiler failed"):
-        run(config, compiles=True, json_file=str(tmp_path / "plan.json"))
+        run(config, compile=True, json=str(tmp_path / "plan.json"))
     monkeypatch.setattr(aot_compile, "compile_step", lambda *_: pytest.fail("compiled"))
     with pytest.raises(tf.errors.OpError):
-        run(config, compiles=True, json_file=str(tmp_path / "none" / "plan.json"))
+        run(config, compile=True, json=str(tmp_path / "none" / "plan.json"))
 
 
 def test_a_run_may_have_95_percent_of_the_memory(monkeypatch):
@@ -184,7 +178,7 @@ def test_at_most_three_remedies_are_named():
 def test_too_big_for_the_compiler_names_what_to_change(stub):
     config = tiny_run.settings(dtype="mixed_bfloat16")
     with pytest.raises(UserError, match=r"would need 20.0 GB of 16.0 GB\. .*rematerialize=true"):
-        run(config, global_batch=24, compiles=True)
+        run(config, global_batch=24, compile=True)
 
 
 def test_too_big_by_formula_names_what_would_fit():
@@ -203,7 +197,7 @@ def test_a_broken_step_is_refused_before_it_is_compiled(stub, monkeypatch):
     broken = lint.Finding("float type", "stablehlo.add", "encoder/add", "cast to float32")
     monkeypatch.setattr(lint, "lint", lambda module: [broken, broken])
     with pytest.raises(UserError, match=r"float type: stablehlo\.add 'encoder/add'.*1 more above"):
-        run(tiny_run.settings(), compiles=True)
+        run(tiny_run.settings(), compile=True)
 
 
 @pytest.mark.parametrize(
