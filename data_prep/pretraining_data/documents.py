@@ -212,7 +212,7 @@ def _read_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[
     for chunk in _read_chunks(path, on_progress):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            for part in _split_long_line(line):
+            for part in _split_long_line(line) if len(line) > MAX_LINE_BYTES else [line]:
                 yield number, part
             number += 1
         *parts, rest = _split_long_line(rest)
