@@ -22,7 +22,7 @@ ROWS = pathlib.Path(__file__).parents[1] / "goldens" / "plan_rows.jsonl"
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def parameter_counts_are_those_of_the_presets(name):
+def test_parameters_are_those_of_the_presets(name):
     expected = parameter_counts.COUNTS[re.sub(r"_v\d$", "", name)][2]
     assert sum(costs.count_parameters(PRESETS[name]).values()) == expected
 
@@ -36,7 +36,7 @@ def parameter_counts_are_those_of_the_presets(name):
         {"num_hidden_layers": 3, "cross_layer_sharing": "none", "embedding_size": 8},
     ],
 )
-def parameter_counts_are_those_of_the_real_model(options):
+def test_parameters_are_those_of_the_real_model(options):
     config = tiny_run.albert(**options)
     network = albert_model.AlbertForPretraining(config)
     parameters = costs.count_parameters(config)
