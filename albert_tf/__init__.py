@@ -7,8 +7,7 @@ import sys
 def _import_tensorflow_quietly() -> None:
     """Imports TensorFlow without its C++ start-up notices; they would bury what a user has to read.
 
-    `TF_CPP_MIN_LOG_LEVEL` silences only what comes after logging is set up; the notices come
-    before, and with the first look for a GPU. A failing import raises as ever.
+    They come before, and with the first look for a GPU: `TF_CPP_MIN_LOG_LEVEL` is read after them.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()

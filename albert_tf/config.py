@@ -10,10 +10,15 @@ from albert_tf.errors import UserError, require, require_choice
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
-# Keys of published files that no program ever read.
-DEAD_KEYS = frozenset(
-    {"down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks", "layers_to_keep"}
-)
+# Keys of published files that no program ever read, with their values; the published
+# `run_pretraining` requires the first.
+DEAD_KEYS: dict[str, Any] = {
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "down_scale_factor": 1,
+    "layers_to_keep": [],
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +81,6 @@ class AlbertConfig:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks that a sequence passes through."""
         return self.num_hidden_layers * self.inner_group_num
 
     def group_of_step(self, kind: str) -> tuple[int, ...]:
@@ -127,11 +131,7 @@ PRESETS: dict[str, AlbertConfig] = {
 
 
 def preset(name: str) -> AlbertConfig:
-    """A preset by its name.
-
-    Raises:
-        UserError: there is none of that name; lists them.
-    """
+    """A preset by its name; `UserError`, which lists them, if there is none."""
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
     return PRESETS[name]

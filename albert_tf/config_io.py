@@ -17,12 +17,12 @@ T = TypeVar("T")
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
     """Builds a config from JSON values; a nested one may be an object or the name of a preset.
 
-    Raises:
-        UserError: an unknown key (lists the known ones), or a value of a wrong type or size.
+    Raises `UserError` for an unknown key (lists the known ones), or a value of a wrong type or
+    size.
     """
     require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
     hints = typing.get_type_hints(cls)
-    dead = DEAD_KEYS if cls is AlbertConfig else frozenset()
+    dead = set(DEAD_KEYS) if cls is AlbertConfig else set()
     if unknown := sorted(set(values) - set(hints) - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
     converted = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
@@ -62,7 +62,6 @@ def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults
 
 
 def _merged(one: Any, other: Any) -> Any:
-    """Of two objects, key by key; of other values the second."""
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         return other
     return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 class UserError(ValueError):
     """A mistake of the user's: one sentence that names the thing and the remedy.
 
-    Programs print it as a single line and exit with status 1 (see `albert_tf.program`). Every other
-    exception is our own mistake and keeps its traceback.
+    Programs print it as one line and exit with status 1; other exceptions keep their traceback.
     """
 
 
@@ -23,10 +22,7 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What an error of TensorFlow's comes down to, in one line.
-
-    Errors of graphs begin with where in the graph, and end with it once more.
-    """
+    """The first line of TensorFlow's error that says more than where in the graph it happened."""
     lines = [line.strip() for line in str(error).splitlines()]
     places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
     said = [line for line in lines if line and not line.startswith(places)]

@@ -15,14 +15,9 @@ from albert_tf.errors import UserError
 
 
 def expand(patterns: Sequence[str], name: str) -> list[str]:
-    """Returns the files that match glob `patterns`: sorted within a pattern, each once.
+    """Returns the files that match globs: sorted within a pattern, each once.
 
-    Args:
-        patterns: paths or globs.
-        name: the flag's name, for the error message.
-
-    Raises:
-        UserError: a pattern matches nothing.
+    Raises `UserError`, with the flag's `name`, if a pattern matches nothing.
     """
     expanded: dict[str, None] = {}
     for pattern in patterns:
@@ -57,10 +52,8 @@ def replacing(path: str) -> Iterator[str]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    It lies in the nearest folder that is there, so that a failure leaves no parents either.
-
-    Raises:
-        tf.errors.OpError: `path` is there already.
+    It lies in the nearest folder that is there, so that a failure leaves no parents either. Raises
+    `tf.errors.OpError` if `path` is there already.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)

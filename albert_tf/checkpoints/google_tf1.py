@@ -19,14 +19,6 @@ _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
 }
-# `run_pretraining` of the published code requires the first of these.
-_DEAD_VALUES = {
-    "net_structure_type": 0,
-    "gap_size": 0,
-    "num_memory_blocks": 0,
-    "down_scale_factor": 1,
-    "layers_to_keep": [],
-}
 _RENAMED_NORM = re.compile(r"(.*/)layer_norm(?:alization)?(?:_(\d+))?(/(?:gamma|beta))")
 
 
@@ -98,5 +90,5 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     )
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]
-    files.write_json(os.path.join(folder, ALBERT_CONFIG), values | _DEAD_VALUES)
+    files.write_json(os.path.join(folder, ALBERT_CONFIG), values | DEAD_KEYS)
     model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)

@@ -23,7 +23,6 @@ class Guess(NamedTuple):
 def load(
     workdir: str, checkpoint: str | None
 ) -> tuple[albert_model.AlbertForPretraining, tokenization.Tokenizer]:
-    """The model and the tokenizer in the folder of a pre-training run."""
     _, network, _ = pretraining_evaluation.load(workdir, checkpoint)
     return network, tokenization.load(run_dir.vocabulary_path(workdir))
 

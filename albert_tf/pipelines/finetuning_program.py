@@ -82,9 +82,7 @@ class Arguments:
                 )
 
     def split_file(self, split: str) -> str | None:
-        """The file that is named for a split."""
-        named = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
-        return named.get(split)
+        return getattr(self, f"{split}_file", None)
 
     def splits(self, task: Task, mode: str) -> tuple[str, ...]:
         """The splits that a mode reads: a file that is named is all of it."""
@@ -93,8 +91,7 @@ class Arguments:
 
     @property
     def cache_folder(self) -> str:
-        beside = os.path.join(os.path.dirname(self.workdir.rstrip("/")), "cache")
-        return self.cache_dir or beside
+        return self.cache_dir or os.path.join(os.path.dirname(self.workdir.rstrip("/")), "cache")
 
 
 def run(arguments: Arguments) -> None:

@@ -1,7 +1,6 @@
 """Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
 
 import os
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -16,13 +15,6 @@ from albert_tf.tasks import inference, predictions
 from albert_tf.train import devices, multi_worker
 
 
-class Evaluation(NamedTuple):
-    """The scores, {metric: value}, none if the dataset was not scored; and the predictions file."""
-
-    scores: dict[str, float]
-    predictions_file: str
-
-
 def evaluate(
     model: FinetunedModel,
     strategy: tf.distribute.Strategy,
@@ -30,7 +22,7 @@ def evaluate(
     output_dir: str,
     *,
     scored: bool,
-) -> Evaluation:
+) -> tuple[dict[str, float], str]:
     """Predicts a task dataset, and scores the predictions if `scored`: the dataset has labels.
 
     Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
@@ -39,7 +31,8 @@ def evaluate(
 
         {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
 
-    Raises `UserError` if model and dataset do not agree, or there are no labels to score with.
+    Returns the scores, none if not `scored`, and the path of the predictions file. Raises
+    `UserError` if model and dataset do not agree, or there are no labels to score with.
     """
     config, checkpoint = model.config, model.checkpoint
     task_dataset.check_task(dataset, model.task)
@@ -71,4 +64,4 @@ def evaluate(
             counts = {"num_examples": len(dataset.examples), "metrics": scores}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
             files.write_json(metrics_file, {**header, **counts})
-    return Evaluation(scores, path)
+    return scores, path

@@ -50,7 +50,6 @@ def number(name: str, value: float) -> str:
 
 
 def line(record: Mapping[str, float], num_steps: int) -> str:
-    """One line for the terminal."""
     parts = [f"step {int(record['step'])}/{num_steps}"]
     parts += [
         number(name, value)

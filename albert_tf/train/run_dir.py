@@ -66,17 +66,13 @@ def check(
     workers differ, or the folder belongs to a run with another config, vocabulary or data.
     """
     devices.check_batches(identity.config, strategy, evaluates=evaluates)
-    multi_worker.check_same(strategy, {**_describe(identity), **options})
-    _check_folder(identity)
-
-
-def _describe(identity: RunIdentity) -> dict[str, Any]:
-    """The identity as {name: JSON value}."""
     contents = {_NAMES[name]: content for name, content in identity.files.items()}
     if RECORDS in identity.files:
         contents[_NAMES[RECORDS]] = number_rows(identity.files[RECORDS])
     config = config_io.to_dict(identity.config)
-    return flatten({**config, **contents, "vocabulary": identity.tokenizer.sha256})
+    description = flatten({**config, **contents, "vocabulary": identity.tokenizer.sha256})
+    multi_worker.check_same(strategy, {**description, **options})
+    _check_folder(identity)
 
 
 def number_rows(rows: list[Any]) -> dict[str, Any]:

@@ -58,7 +58,11 @@ class _Loop(NamedTuple):
     is_chief: bool
     any_worker: Callable[[bool], bool]
     signals: Sequence[int]
-    write: Callable[[Mapping[str, float]], None]
+    writer: tf.summary.SummaryWriter
+
+    def write(self, record: Mapping[str, float]) -> None:
+        if self.is_chief:
+            reports.write(self.run.workdir, self.writer, record)
 
     def is_interrupted(self) -> bool:
         """Whether any worker has received a signal: all end at the same step."""
@@ -77,15 +81,19 @@ def run_to_end(state: TrainState, run: Run) -> bool:
             f"the workers are at different steps. All must see the same --workdir {run.workdir}."
         )
     rollbacks, keep = state.config.max_rollbacks, state.config.keep_checkpoint_max
-    with _caught_signals() as signals, _metrics_writer(state, run.workdir) as write:
+    is_chief = devices.is_chief(state.strategy)
+    writer = tf.summary.create_noop_writer()
+    if is_chief:
+        writer = tf.summary.create_file_writer(run.workdir)
+    with _caught_signals() as signals, contextlib.closing(writer):
         loop = _Loop(
             state=state,
             run=run,
             manager=training_checkpoint.make_manager(run.checkpoint, run.workdir, keep),
-            is_chief=devices.is_chief(state.strategy),
+            is_chief=is_chief,
             any_worker=lambda flag: total(int(flag)) > 0,
             signals=signals,
-            write=write,
+            writer=writer,
         )
         while not _run_while_finite(loop):
             _roll_back(loop, rollbacks)
@@ -120,21 +128,6 @@ def _caught_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _metrics_writer(
-    state: TrainState, workdir: str
-) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """Yields a function that appends a record to the metrics; it does nothing but on the chief."""
-    if not devices.is_chief(state.strategy):
-        yield lambda record: None
-        return
-    writer = tf.summary.create_file_writer(workdir)
-    try:
-        yield lambda record: reports.write(workdir, writer, record)
-    finally:
-        writer.close()
 
 
 def _roll_back(loop: _Loop, rollbacks: int) -> None:

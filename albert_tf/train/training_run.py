@@ -38,10 +38,8 @@ def train(
     """Trains to the last step, or resumes; see `training_loop.run_to_end` and `training_loop.Run`.
 
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
-    `run_dir.check` has accepted the identity.
-
-    Raises:     UserError: the weights do not fit, or the loss is not finite any more.
-    tf.errors.DataLossError: a record file is damaged.
+    `run_dir.check` has accepted the identity. Raises `UserError` if the weights do not fit, or the
+    loss is not finite any more; `tf.errors.DataLossError` if a record file is damaged.
     """
     workdir = identity.workdir
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
@@ -49,7 +47,11 @@ def train(
     start = f"resumed from {resumed}" if resumed else "new weights"
     imported = None if resumed else initial
     if imported is not None:
-        start = _import_weights(imported, identity)
+        weights = imported.read()
+        model_checkpoint.log_summary(weights)
+        run_dir.check_initial(identity, weights)
+        imported.assign(weights)
+        start = weights.source
     if devices.is_chief(state.strategy):
         run_dir.write(identity)
     logging.info(
@@ -69,15 +71,6 @@ def train(
         evaluates_first=imported is not None and imported.evaluates,
     )
     return training_loop.run_to_end(state, run)
-
-
-def _import_weights(initial: InitialWeights, identity: RunIdentity) -> str:
-    """Sets the model's weights to those of a checkpoint of any format; returns its path."""
-    checkpoint = initial.read()
-    model_checkpoint.log_summary(checkpoint)
-    run_dir.check_initial(identity, checkpoint)
-    initial.assign(checkpoint)
-    return checkpoint.source
 
 
 def _distribute_batches(state: TrainState, paths: Sequence[str], position: int):
