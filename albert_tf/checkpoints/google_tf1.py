@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
+from albert_tf.config import DEAD_KEYS
 
 PREFIX = "model.ckpt-best"
 _SKIPPED = {
