@@ -20,11 +20,11 @@ from data_prep.task_data.task_source import Example
 def classify(
     workdir: str, texts: Sequence[str], second_texts: Sequence[str] = ()
 ) -> list[tuple[tuple[str, ...], Prediction]]:
-    """Returns each text, or pair of texts, with its prediction (see `predictions`) by a run's best
-    model.
+    """Returns each text, or pair of texts, with its prediction by a run's best model.
 
     `workdir` is of classification or regression; `second_texts` are the second of each pair, if
-    any. Raises `UserError` if there is no such run, or its model wants other texts.
+    any. For predictions see `predictions`. Raises `UserError` if there is no such run, or its model
+    wants other texts.
     """
     model = finetuned_model.read_finetuned(workdir, None, ConfigOverrides())
     task, checkpoint = model.task, model.checkpoint

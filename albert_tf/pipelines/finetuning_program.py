@@ -68,10 +68,8 @@ class Arguments:
     tpu_name: str = "local"
 
     def __post_init__(self) -> None:
-        known = ", ".join(MODES)
-        require(bool(self.mode), f"--mode: 'nothing' is not one of {known}.")
-        for mode in sorted(self.mode):
-            require(mode in MODES, f"--mode: {mode!r} is not one of {known}.")
+        for mode in sorted(self.mode) or ["nothing"]:
+            require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
             raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
         for mode in self.mode:
@@ -114,11 +112,8 @@ def run(arguments: Arguments) -> None:
         names = ("mode", "num_seeds", "checkpoint")
         values = {f"--{name}": getattr(arguments, name) for name in names}
         multi_worker.check_same(strategy, {"--task": arguments.data.task, **values})
-        if task is not None and config is not None:
-            is_done = _train(arguments, task, strategy, config, initial)
-            if not is_done:
-                return
-        if arguments.mode == ("train",):
+        is_done = not (task and config) or _train(arguments, task, strategy, config, initial)
+        if not is_done or arguments.mode == ("train",):
             return
         results = [_evaluate(arguments, task, strategy, workdir) for workdir in workdirs]
         if len(results) > 1 and "eval" in arguments.mode:

@@ -83,8 +83,7 @@ def read_initial_checkpoint(path: str) -> ModelCheckpoint:
 
 
 def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> FinetunedModel:
-    """Reads a fine-tuned checkpoint of any format, or the best of a run: that has its config and
-    task.
+    """Reads a fine-tuned checkpoint of any format, or the best of a run, with config and task.
 
     A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
     the task. Raises `UserError` if there is none, or something is wrong with it.

@@ -60,9 +60,7 @@ METRICS = {metric.__name__: metric for metric in _FUNCTIONS}
 
 
 def get(name: str) -> Metric:
-    """The metric of a name, of (targets, predictions, labels in the order of their ids); or
-    `UserError`.
-    """
+    """The metric of a name, (targets, predictions, labels by id) -> number; else `UserError`."""
     if name not in METRICS:
         raise UserError(f"metric {name!r} is not known. Known: {', '.join(METRICS)}.")
     return METRICS[name]
@@ -80,14 +78,13 @@ def find_level_rows(ids: Sequence[str]) -> dict[str, np.ndarray]:
 def compute_interval(
     statistic: Callable[[np.ndarray], float], rows: np.ndarray, *, seed: int
 ) -> tuple[float, float]:
-    """Computes the 95 % bootstrap interval of a statistic of examples, given the numbers of some
-    rows.
+    """Computes the 95 % bootstrap interval of a statistic, which is computed from row numbers [N].
 
     Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and where
     the correction is not defined: where all examples are right, for instance. Then the interval has
     no width, as the sample says nothing about those that would be wrong.
 
-    Raises `UserError` if there are fewer than two rows.
+    `rows` are the numbers of the rows that count. Raises `UserError` if they are fewer than two.
     """
     if len(rows) < 2:
         raise UserError(f"a confidence interval needs two examples or more, not {len(rows)}.")

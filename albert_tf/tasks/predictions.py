@@ -66,9 +66,7 @@ def write(
 
 
 def read(path: str) -> dict[str, Any]:
-    """Reads a predictions file; `UserError` if it is not one, or does not fit the kind that it
-    names.
-    """
+    """Reads a predictions file; `UserError` if it is not one, or does not fit its kind."""
     content = files.read_json(path, "predictions")
     for field, type_ in _FIELDS.items():
         if not isinstance(content, dict) or not isinstance(content.get(field), type_):
@@ -88,8 +86,7 @@ def list_checkpoints(content: Mapping[str, Any]) -> list[str]:
 
 
 def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Reads the examples of a task dataset, with their labels, to score a predictions file's
-    content.
+    """Reads the labelled examples that the content of a predictions file is scored with.
 
     Raises `UserError` if the examples are of another task or split, or damaged.
     """
@@ -138,9 +135,7 @@ def score(
 
 
 def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
-    """Raises `UserError`, which names the `source`, unless each example has a prediction, and no
-    other.
-    """
+    """Raises `UserError`, which names `source`, unless each example alone has a prediction."""
     if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
             f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "

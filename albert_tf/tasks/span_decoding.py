@@ -54,7 +54,7 @@ def predict(
     examples: Sequence[Mapping[str, Any]],
     options: AnswerOptions,
 ) -> dict[str, dict[str, Any]]:
-    """Finds the best answers to each question. Those with the same text count once, with the best
+    """Finds the best answers to each question; those of the same text count once, with the best
     score.
 
     Args:
