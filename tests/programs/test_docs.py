@@ -24,7 +24,9 @@ def test_the_life_of_one_sentence():
 @pytest.mark.parametrize(("functions", "path"), sorted(set(ROWS)))
 def test_walks_name_functions_that_exist(functions, path):
     tree = ast.parse((ROOT / path).read_text())
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
     names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     for function in re.findall(r"`(.*?)`", functions):
         assert names.issuperset(function.split("."))
