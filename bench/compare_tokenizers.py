@@ -32,12 +32,11 @@ def read_lines(path: str, count: int) -> list[str]:
 
 
 def compare(lines: list[str], vocabulary: str) -> tuple[Counter, list[str]]:
-    """How many lines each set of rules explains, and the lines that none does."""
+    """Returns how many lines each set of rules explains, and the lines that none explains."""
     tokenizer = tokenization.load(vocabulary)
     is_wordpiece = isinstance(tokenizer.config, WordPieceConfig)
     kind = transformers.BertTokenizer if is_wordpiece else transformers.AlbertTokenizer
-    cleaning = {"do_lower_case": tokenizer.config.lower_case}
-    theirs = kind.from_pretrained(vocabulary, **cleaning)
+    theirs = kind.from_pretrained(vocabulary, do_lower_case=tokenizer.config.lower_case)
     like_theirs = tokenization.load(vocabulary, compat="hf" if is_wordpiece else "hf_fast")
     known = tokenizer_rules.rules(tokenizer, like_theirs)
     tie = operator.eq if is_wordpiece else tokenizer_rules.ties(vocabulary)

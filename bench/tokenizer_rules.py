@@ -1,7 +1,7 @@
-"""How the tokenizers of transformers 5 differ from ours: each rule makes ours do the same.
+"""Differences between the tokenizers of transformers 5 and ours, as rules that make ours equal.
 
-A rule takes a function from text to ids and returns another one. Ties alone are no such rule: which
-of two equal cuts a program takes, rounding decides; that they are equal is verified.
+A rule takes a function from text to ids and returns another one. Ties are no such rule: rounding
+decides which of two tokenizations with equal scores a program takes; their equality is verified.
 """
 
 import itertools
@@ -24,7 +24,7 @@ Same = Callable[[list[int], list[int]], bool]
 
 SPECIAL = "special pieces that are typed in a text are special"
 SYMBOLS = (
-    "a symbol such as ( . - cuts the text before it is cleaned: it takes no ▁, what follows does"
+    "a symbol such as ( . - splits the text before normalization: it has no ▁, the next piece has"
 )
 QUOTES = "`` and '' become a quotation mark"
 MARKS = "marks of combining class 0, such as vowel signs, are dropped too"
@@ -32,11 +32,11 @@ SIGMA = "no letter sigma is a final one"
 SPACES = "U+001C to U+001F are no white space"
 DIGITS = "a number with a comma stays whole"
 LONG_WORDS = "a word of over 100 characters is unknown, not of over 200"
-TIES = "of two cuts into pieces with the same total score, the other one"
+TIES = "of two tokenizations with the same total score, the other one"
 
 
 def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
-    """The rules, innermost first.
+    """Returns the rules, innermost first.
 
     Args:
         tokenizer: ours.
@@ -45,21 +45,21 @@ def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
     if isinstance(tokenizer.config, WordPieceConfig):
         return {
             LONG_WORDS: lambda _: like_theirs.encode,
-            SPECIAL: _cutting_at(wordpiece_tokenizer.SPECIAL_PIECES, tokenizer),
+            SPECIAL: _split_at(wordpiece_tokenizer.SPECIAL_PIECES, tokenizer),
         }
     return {
         DIGITS: lambda _: like_theirs.encode,
-        MARKS: _of_text(_without_marks),
-        SPACES: _of_text(lambda text: re.sub(r"[\x1c-\x1f]", "\ufdd1", text)),
-        SIGMA: _of_text(lambda text: text.replace("Σ", "σ")),
-        QUOTES: _of_text(lambda text: text.replace("``", '"').replace("''", '"')),
-        SYMBOLS: _cutting_at(USER_SYMBOLS, tokenizer),
-        SPECIAL: _cutting_at(sentencepiece_tokenizer.SPECIAL_PIECES, tokenizer),
+        MARKS: _change_text(_without_marks),
+        SPACES: _change_text(lambda text: re.sub(r"[\x1c-\x1f]", "\ufdd1", text)),
+        SIGMA: _change_text(lambda text: text.replace("Σ", "σ")),
+        QUOTES: _change_text(lambda text: text.replace("``", '"').replace("''", '"')),
+        SYMBOLS: _split_at(USER_SYMBOLS, tokenizer),
+        SPECIAL: _split_at(sentencepiece_tokenizer.SPECIAL_PIECES, tokenizer),
     }
 
 
 def ties(vocabulary: str) -> Same:
-    """Whether two lists of ids spell the same and have the same total score, but for rounding."""
+    """Returns whether two lists of ids have the same spelling and score, except for rounding."""
     path = os.path.join(vocabulary, tokenization.MODEL)
     model = sentencepiece.SentencePieceProcessor(model_file=path)
 
@@ -75,9 +75,9 @@ def ties(vocabulary: str) -> Same:
 def explain(
     text: str, theirs: list[int], encode: Encode, known: dict[str, Rule], tie: Same = operator.eq
 ) -> list[str] | None:
-    """The fewest rules with which ours gives the ids of `theirs`; None: nothing explains them.
+    """Returns the fewest rules with which ours gives the ids `theirs`, or None.
 
-    With `tie` (see `ties`), if no rules do, those with which ours gives as good ones, and `TIES`.
+    If no rules do, `tie` (see `ties`) accepts equally good ids, and `TIES` joins the rules.
     """
     subsets = [s for n in range(len(known) + 1) for s in itertools.combinations(known, n)]
     for same, more in ((operator.eq, ()), (tie, (TIES,))):
@@ -90,11 +90,11 @@ def explain(
     return None
 
 
-def _of_text(change: Callable[[str], str]) -> Rule:
+def _change_text(change: Callable[[str], str]) -> Rule:
     return lambda encode: lambda text: encode(change(text))
 
 
-def _cutting_at(pieces: Sequence[str], tokenizer: Tokenizer) -> Rule:
+def _split_at(pieces: Sequence[str], tokenizer: Tokenizer) -> Rule:
     pattern = re.compile("|".join(re.escape(piece) for piece in pieces) or r"(?!)")
 
     def rule(encode: Encode) -> Encode:
