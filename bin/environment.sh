@@ -17,7 +17,7 @@ sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
 }
 
 # make_environment FOLDER FILE...: a virtual environment with the requirements of FILEs and this
-# package. Costs nothing when FOLDER has them already; one that was killed half-way is completed.
+# package. Does nothing if FOLDER has them already; completes an environment that was interrupted.
 make_environment() {
   (
     # Two programs may want the same environment at once. macOS has no flock.
