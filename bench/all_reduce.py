@@ -4,16 +4,9 @@
         --set max_seq_length=128 --set train_batch_size=1
 
 Starts `--workers` processes on this machine and trains on random data; `train_batch_size` is of one
-worker. With `--reduce_only` they sum gradients and do nothing else: that needs a third of the
-memory, and the seconds are of the sum. The bytes are those of the workers' TCP connections, as
-Linux counts them: gradients, and the little else that is said. Prints a line of JSON a model:
-
-    parameters             that are trained
-    sent, received         megabytes (1e6 bytes) of one worker in one update
-    formula                2 (n - 1) / n * 4 bytes * parameters: n workers reduce float32 in a ring
-    seconds, cpu_seconds   of an update; CPU seconds of one worker
-    sequences_per_second   of all workers
-    resident_gigabytes     of one worker
+worker. With `--reduce_only` they only sum gradients, in a third of the memory. Prints one line of
+JSON a model: `sent` and `received` are megabytes (1e6 bytes) of one worker's TCP connections in one
+update; `formula` is 2 (n - 1) / n * 4 bytes * parameters, as n workers reduce float32 in a ring.
 """
 
 import json
@@ -24,10 +17,8 @@ import statistics
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import keras
 import pretraining_update
 import tensorflow as tf
 from absl import app, flags, logging
@@ -60,28 +51,25 @@ def transferred() -> tuple[int, int]:
     return sent, received
 
 
-def measure(settings: PretrainConfig) -> dict[str, float]:
-    """What is printed of one model, seen from this worker."""
+def measure(config: PretrainConfig) -> dict[str, float]:
+    """Returns the numbers of one model, seen from this worker."""
     strategy = devices.choose_strategy()
     number = strategy.num_replicas_in_sync
-    state = pretraining.make_train_state(settings, strategy)
+    state = pretraining.make_train_state(config, strategy)
     parameters = sum(weight.shape.num_elements() for weight in state.weights)
     if REDUCE_ONLY.value:
-        update = make_reduce(strategy, state.weights)
+        update = make_reduce(strategy, [weight.value for weight in state.weights])
     else:
-        update = pretraining_update.make_update(settings, state=state)
+        update = pretraining_update.make_update(config, state=state)
     update()  # the first makes connections
-    seconds, cpu_seconds, before = [], [], transferred()
-    for _ in range(pretraining_update.STEPS.value):
-        start, cpu_start = time.perf_counter(), time.process_time()
-        update()
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
+    before = transferred()
+    times = [pretraining_update.time_call(update) for _ in range(pretraining_update.STEPS.value)]
+    seconds, cpu_seconds = zip(*times, strict=True)
     sent, received = (
         (now - then) / len(seconds) / 1e6 for now, then in zip(transferred(), before, strict=True)
     )
     median = statistics.median(seconds)
-    sequences = 0 if REDUCE_ONLY.value else number * settings.train_batch_size
+    sequences = 0 if REDUCE_ONLY.value else number * config.train_batch_size
     return {
         "parameters": parameters,
         "sent": round(sent, 2),
@@ -94,25 +82,23 @@ def measure(settings: PretrainConfig) -> dict[str, float]:
     }
 
 
-def make_reduce(
-    strategy: tf.distribute.Strategy, weights: Sequence[keras.Variable]
-) -> Callable[[], object]:
-    """Returns what sums gradients of these weights over all workers."""
+def make_reduce(strategy: tf.distribute.Strategy, weights: list[tf.Variable]) -> Callable:
+    """Returns a function that sums gradients of these weights over all workers."""
 
-    def of_replica() -> tf.Tensor:
+    def reduce_ones() -> tf.Tensor:
         context = tf.distribute.get_replica_context()
-        gradients = [tf.ones_like(weight.value) for weight in weights]
+        gradients = [tf.ones_like(weight) for weight in weights]
         return tf.linalg.global_norm(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
 
     @tf.function
     def reduce() -> tf.Tensor:
-        return strategy.run(of_replica)
+        return strategy.run(reduce_ones)
 
     return lambda: reduce().numpy()
 
 
 def start(preset: str) -> list[dict[str, float]]:
-    """Runs all workers of one model; returns what each found."""
+    """Runs all workers of one model; returns the numbers of each."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(WORKERS.value)]
     cluster = {"worker": [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]}
     for s in sockets:
@@ -132,8 +118,7 @@ def start(preset: str) -> list[dict[str, float]]:
 def main(_):
     logging.set_verbosity(logging.WARNING)
     if os.environ.get("TF_CONFIG"):
-        settings = pretraining_update.read_config()
-        print(json.dumps(measure(settings)))
+        print(json.dumps(measure(pretraining_update.read_config())))
         return
     for preset in MODEL.value:
         print(json.dumps({"model": preset, **start(preset)[0]}), flush=True)

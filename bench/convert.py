@@ -26,12 +26,9 @@ ROUND = ("albert_tf", "google", "hugging_face", "albert_tf", "hugging_face", "go
 
 
 def make_checkpoint() -> model_checkpoint.ModelCheckpoint:
-    rng = np.random.default_rng(0)
-    preset = config.PRESETS[PRESET.value]
-    weights = {
-        name: rng.standard_normal(shape, np.float32)
-        for name, shape in weight_names.shapes(preset).items()
-    }
+    rng, preset = np.random.default_rng(0), config.PRESETS[PRESET.value]
+    shapes = weight_names.shapes(preset)
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     return model_checkpoint.ModelCheckpoint(source=PRESET.value, config=preset, weights=weights)
 
 

@@ -28,15 +28,16 @@ def main(arguments):
     commands = arguments[1:]
     if len(commands) != 2:
         sys.exit("in_turn.py: give two commands, each in quotes.")
-    found: list[list[dict[str, float]]] = [[], []]
+    rounds: list[list[dict[str, float]]] = []
     for _ in range(ROUNDS.value):
+        rounds.append([])
         for number, command in enumerate(commands):
-            found[number].append(measure(command))
-            print(number + 1, json.dumps(found[number][-1]), flush=True)
-    for what in ("seconds", "cpu_seconds"):
-        ratios = sorted(second[what] / first[what] for first, second in zip(*found, strict=True))
+            rounds[-1].append(measure(command))
+            print(number + 1, json.dumps(rounds[-1][-1]), flush=True)
+    for unit in ("seconds", "cpu_seconds"):
+        ratios = sorted(second[unit] / first[unit] for first, second in rounds)
         print(
-            f"the second takes {statistics.median(ratios):.2f} times the {what} of the first "
+            f"the second takes {statistics.median(ratios):.2f} times the {unit} of the first "
             f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
         )
 

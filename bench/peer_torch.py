@@ -67,16 +67,15 @@ def main():
     ids = torch.randint(5, VOCABULARY, (sequences, LENGTH))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     step = make_forward(batch) if arguments.forward else make_update(batch)
-    seconds, cpu_seconds = [], []
+    times = []
     for _ in range(2 + STEPS):
         start, cpu_start = time.perf_counter(), time.process_time()
         step()
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
-    median = statistics.median(seconds[2:])
+        times.append((time.perf_counter() - start, time.process_time() - cpu_start))
+    median, cpu_median = (statistics.median(column[2:]) for column in zip(*times, strict=True))
     numbers = {
         "seconds": round(median, 4),
-        "cpu_seconds": round(statistics.median(cpu_seconds[2:]), 4),
+        "cpu_seconds": round(cpu_median, 4),
         "sequences_per_second": round(sequences / median, 2),
         "resident_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
     }

@@ -21,39 +21,35 @@ from plan.aot import aot_compile, lint, lowering
 from plan.formula import chips, costs, memory
 
 MODELS = ("base", "large", "xlarge", "xxlarge")
-WAYS = {
-    "plain": {},
-    "rematerialize": {"rematerialize": True},
-    "layer_loop": {"layer_loop": True},
-}
+WAYS = ("plain", "rematerialize", "layer_loop")
 SLICES = ("v3:16x16", "v5e:16x16")
 BATCH = 4096
 GB = 1e9
 
 
-def settings_of(model: str, way: str) -> PretrainConfig:
-    values = {"albert": f"albert_{model}_v2", "max_predictions_per_seq": 77, **WAYS[way]}
-    return config_io.from_dict(PretrainConfig, values)
+def make_config(model: str, way: str) -> PretrainConfig:
+    values = {"albert": f"albert_{model}_v2", "max_predictions_per_seq": 77}
+    options = {} if way == "plain" else {way: True}
+    return config_io.from_dict(PretrainConfig, values | options)
 
 
-def compiled_row(model: str, way: str, slice_name: str) -> dict:
+def compile_row(model: str, way: str, slice_name: str) -> dict:
     topology = chips.topology(slice_name)
-    batch = BATCH // topology.num_devices
-    lowered = lowering.lower(
-        settings_of(model, way), per_replica_batch=batch, num_replicas=topology.num_devices
-    )
+    num_devices = topology.num_devices
+    batch = BATCH // num_devices
+    config = make_config(model, way)
+    lowered = lowering.lower(config, per_replica_batch=batch, num_replicas=num_devices)
     findings = [str(one) for one in lint.lint(lowered.module)]
-    found = aot_compile.compile_step(lowered, topology)
+    compiled = aot_compile.compile_step(lowered, topology)
     row = {"model": model, "way": way, "slice": slice_name, "batch": batch, "lint": findings}
-    return {**row, **dataclasses.asdict(found)}
+    return {**row, **dataclasses.asdict(compiled)}
 
 
-def shown(row: dict) -> str:
-    """One line of the table: compiled / by formula = ratio, of memory and of FLOPs."""
-    settings = settings_of(row["model"], row["way"])
-    batch = row["batch"]
-    by_formula = memory.estimate_memory(settings, batch).total
-    flops = costs.count_flops(settings, batch).total
+def format_row(row: dict) -> str:
+    """Returns a line of the table: compiled, by formula, ratio, of memory and of FLOPs."""
+    config, batch = make_config(row["model"], row["way"]), row["batch"]
+    by_formula = memory.estimate_memory(config, batch).total
+    flops = costs.count_flops(config, batch).total
     needed = row["peak"] if row["fits"] else row["needed"]
     is_loop = row["way"] == "layer_loop"
     cells = [
@@ -71,7 +67,7 @@ def shown(row: dict) -> str:
 
 
 def read(path: pathlib.Path) -> list[dict]:
-    """The rows of a file; takes out of it what a run that was killed has half written."""
+    """Reads the rows of a file; removes the half of one that a killed run has written."""
     text = path.read_text() if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
@@ -88,14 +84,14 @@ def main() -> None:
     path = pathlib.Path(given.rows)
     rows = read(path)
     if given.show:
-        print("\n".join(shown(row) for row in rows))
+        print("\n".join(map(format_row, rows)))
         return
     done = {(row["model"], row["way"], row["slice"]) for row in rows}
     for which in itertools.product(MODELS, WAYS, SLICES):
         wanted = not given.only or ":".join(which).startswith(tuple(given.only))
         if wanted and which not in done:
             try:
-                row = compiled_row(*which)
+                row = compile_row(*which)
             except UserError as error:  # not written, so the next run tries it again
                 print(f"{':'.join(which)}: {error}", file=sys.stderr, flush=True)
                 continue

@@ -36,34 +36,24 @@ def draw(axes, records: list[dict[str, float]], name: str, first: float, label: 
         axes.plot(*zip(*points, strict=True), label=part, **style)
 
 
-def draw_level(axes, level: float, first: float, last: float, label: str) -> None:
-    axes.hlines(level, first, last, linestyle=":", color="gray", label=label)
-
-
-def draw_legend(axes) -> None:
-    """Names once what is drawn in the same style for each run."""
-    handles, labels = axes.get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
-    axes.legend(once.values(), once.keys())
-
-
 def main(_):
     figure, panels = plt.subplots(1, len(PANELS), figsize=(10, 4))
-    first = 0.0
+    first, dotted = 0.0, {"linestyle": ":", "color": "gray"}
     for i, workdir in enumerate(WORKDIRS.value):
         records = read(workdir)
         last = first + records[-1]["step"]
         for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
             draw(axes, records, name, first, os.path.basename(os.path.normpath(workdir)))
             axes.set(xlabel="updates", title=title)
-        draw_level(panels[1], 0.5, first, last, "chance")
+        panels[1].hlines(0.5, first, last, label="chance", **dotted)
         if UNIGRAM_ENTROPIES.value:
-            draw_level(
-                panels[0], float(UNIGRAM_ENTROPIES.value[i]), first, last, "by frequency alone"
-            )
+            level = float(UNIGRAM_ENTROPIES.value[i])
+            panels[0].hlines(level, first, last, label="by frequency alone", **dotted)
         first = last
     for axes in panels:
-        draw_legend(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))  # runs share their styles
+        axes.legend(unique.values(), unique.keys())
     figure.tight_layout()
     figure.savefig(OUTPUT.value)
 

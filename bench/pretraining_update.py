@@ -66,7 +66,7 @@ def random_batch(config: PretrainConfig) -> dict[str, np.ndarray]:
 def make_update(
     config: PretrainConfig, *, state: TrainState | None = None, warm_up: int = 2
 ) -> Callable[[], train_step.Totals]:
-    """Returns a function that runs one update; `warm_up` updates run before."""
+    """Returns a function that runs one update, after `warm_up` updates."""
     state = state or pretraining.make_train_state(config, tf.distribute.get_strategy())
     run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensors(random_batch(config)).repeat())

@@ -30,11 +30,8 @@ def main(_):
         return tf.cast(tf.random.stateless_normal([rows, columns], [rows, columns]), DTYPE.value)
 
     for size_in, size_out in SHAPES:
-        x, kernel, y = (
-            draw(TOKENS.value, size_in),
-            draw(size_in, size_out),
-            draw(TOKENS.value, size_out),
-        )
+        x, y = draw(TOKENS.value, size_in), draw(TOKENS.value, size_out)
+        kernel = draw(size_in, size_out)
         times = {
             "forward": seconds(x, kernel),
             "of the input": seconds(y, kernel, transpose_b=True),

@@ -36,12 +36,7 @@ TIES = "of two tokenizations with the same total score, the other one"
 
 
 def rules(tokenizer: Tokenizer, like_theirs: Tokenizer) -> dict[str, Rule]:
-    """Returns the rules, innermost first.
-
-    Args:
-        tokenizer: ours.
-        like_theirs: the same with `compat` as theirs is: hf_fast, or hf for WordPiece.
-    """
+    """Lists the rules, innermost first; `like_theirs` has `compat` hf_fast, or hf for WordPiece."""
     if isinstance(tokenizer.config, WordPieceConfig):
         return {
             LONG_WORDS: lambda _: like_theirs.encode,

@@ -20,14 +20,13 @@ EVAL_FILES = flags.DEFINE_list("eval_files", None, "patterns of held-out records
 
 
 def label_counts(patterns: list[str]) -> np.ndarray:
-    """How often each piece is to be predicted: [V]."""
+    """Counts how often each piece is to be predicted: [V]."""
     paths = files.expand(patterns, "files")
-    found = manifest.read(os.path.dirname(paths[0]))
-    settings = found["settings"]
-    spec = features.pretraining(settings["max_seq_length"], settings["max_predictions_per_seq"])
-    counts = np.zeros(found["vocabulary"]["size"])
-    batches = input_pipeline.eval_batches(paths, batch_size=256, max_examples=0)
-    for raw, is_real in batches:
+    dataset = manifest.read(os.path.dirname(paths[0]))
+    sizes = (dataset["settings"][key] for key in ("max_seq_length", "max_predictions_per_seq"))
+    spec = features.pretraining(*sizes)
+    counts = np.zeros(dataset["vocabulary"]["size"])
+    for raw, is_real in input_pipeline.eval_batches(paths, batch_size=256, max_examples=0):
         batch = features.parse(tf.boolean_mask(raw, is_real > 0), spec)
         labels = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
         counts += np.bincount(labels, minlength=len(counts))

@@ -34,8 +34,8 @@ def read(path: str, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 def main(_):
     shares, labels = read(DEV_FILE.value, "dev")
-    found = LogisticRegression().fit(*read(TRAIN_FILE.value, "train"))
-    print(f"accuracy on dev: {found.score(shares, labels):.4f}")
+    model = LogisticRegression().fit(*read(TRAIN_FILE.value, "train"))
+    print(f"accuracy on dev: {model.score(shares, labels):.4f}")
 
 
 if __name__ == "__main__":
