@@ -32,7 +32,6 @@ class Albert(keras.Model):
     With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
 
     Args:
-        config: the model.
         seed: of the initial weights.
         rematerialize: keep only the input of each block, and compute the rest again for gradients.
         layer_loop: the same in one loop over the layers, which must share all their weights; in
@@ -71,7 +70,14 @@ class Albert(keras.Model):
         self, batch: Batch, training=False, seed=None, positions=None, pooled=True
     ) -> dict[str, Any]:
         ids = batch[features.INPUT_IDS]
-        self._check(ids, training, seed)
+        longest = self.config.max_position_embeddings
+        if ids.shape[1] is not None and ids.shape[1] > longest:
+            raise ValueError(
+                f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
+            )
+        dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
+        if training and dropout and seed is None:
+            raise ValueError("training with dropout needs seed=, another one every step.")
         mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
         segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
         seed = seed if training else None
@@ -93,16 +99,6 @@ class Albert(keras.Model):
         }
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
 
-    def _check(self, ids, training, seed) -> None:
-        longest = self.config.max_position_embeddings
-        if ids.shape[1] is not None and ids.shape[1] > longest:
-            raise ValueError(
-                f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
-            )
-        dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
-        if training and dropout and seed is None:
-            raise ValueError("training with dropout needs seed=, another one every step.")
-
 
 def no_positions(batch: Batch) -> tf.Tensor:
     """The `positions` [B, 0] with which the last block computes the first token alone."""
@@ -122,12 +118,10 @@ class AlbertForPretraining(keras.Model):
         rng = random.Random(seed + 1)
         options = {"dtype": kwargs.get("dtype")}
         with layers.scope("cls"):
-            self.masked_lm = pretraining_heads.MaskedLm(
-                config, rng, self.albert.embeddings, **options
-            )
-            self.sentence_order = pretraining_heads.SentenceOrder(
-                config, rng, 2, name="seq_relationship", **options
-            )
+            embeddings = self.albert.embeddings
+            self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, **options)
+            options["name"] = "seq_relationship"
+            self.sentence_order = pretraining_heads.SentenceOrder(config, rng, 2, **options)
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:

@@ -1,7 +1,4 @@
-"""The stack of ALBERT's layers: runs steps that share weights, one by one or in a loop.
-
-Letters of the shapes: see `layers`.
-"""
+"""Runs ALBERT's layers, which share weights, one by one or in a loop. Shapes: see `layers`."""
 
 import functools
 from collections.abc import Sequence
@@ -14,27 +11,18 @@ from albert_tf.model import layers, ops, rematerialization
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
-class BlockWeights(NamedTuple):
-    """The weights of one use of a block."""
-
-    attention: layers.AttentionWeights
-    ffn: layers.FeedForwardWeights
-
-
 class Block(NamedTuple):
-    """Attention and feed-forward, as a function of x, seed and weights."""
+    """Attention and feed-forward, as a function of x, seed and both layers' weights."""
 
     attention: SelfAttention
     ffn: FeedForward
 
-    def read(self) -> BlockWeights:
-        return BlockWeights(self.attention.read(), self.ffn.read())
-
     def run(self, x, seed, weights, *, number, attention_bias, rows=None, training):
         """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
         options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
-        x = self.attention(x, attention_bias, weights.attention, rows=rows, **options)
-        return self.ffn(x, weights.ffn, **options)
+        attention_weights, ffn_weights = weights
+        x = self.attention(x, attention_bias, attention_weights, rows=rows, **options)
+        return self.ffn(x, ffn_weights, **options)
 
 
 class SharedEncoder(AlbertLayer):
@@ -45,8 +33,6 @@ class SharedEncoder(AlbertLayer):
     other (paper, section 4.5): what is not shared has a set of weights for every step.
 
     Args:
-        config: the model.
-        rng: of the initial weights.
         rematerialize: in training keep the input of each block alone, and compute the rest again.
         layer_loop: in training do the same in a loop of the device, a far smaller program. All
             steps must have the same weights (see `TrainConfig`).
@@ -113,7 +99,7 @@ class SharedEncoder(AlbertLayer):
             )
             if self.rematerialize and options["training"]:
                 block = rematerialization.rematerialize(block)
-            x = block(x, seed, BlockWeights(a, f))
+            x = block(x, seed, (a, f))
             outputs.append(x)
         return outputs
 
@@ -130,14 +116,14 @@ class SharedEncoder(AlbertLayer):
 
         last = self.config.num_hidden_layers - 1
         run_last = functools.partial(run_step, number=last, rows=rows)
-        weights = [block.read() for block in blocks]
+        weights = [(block.attention.read(), block.ffn.read()) for block in blocks]
         if last == 0:
             return rematerialization.rematerialize(run_last)(x, seed, weights)
         return rematerialization.loop(run_step, last, run_last)(x, seed, weights)
 
 
 def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:
-    """The layers in the order of their use, each with its weights for that use."""
+    """Lists the layers in the order of their use, each with its weights for that use."""
     weights = {
         id(layer): iter(weights_for_uses(layer, group_of_step.count(number)))
         for number, group in enumerate(groups)
@@ -147,7 +133,7 @@ def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[in
 
 
 def weights_for_uses(layer, uses: int) -> list[Any]:
-    """The weights that `layer.read` returns, once for each use, matrices in the computing type."""
+    """Returns the weights of a layer once for each use, matrices in the computing type."""
     dtype = tf.as_dtype(layer.compute_dtype)
     weights = layer.read()
     copies = (

@@ -68,21 +68,12 @@ class DenseWeights(NamedTuple):
     bias: tf.Tensor
 
 
-class NormWeights(NamedTuple):
-    gamma: tf.Tensor
-    beta: tf.Tensor
+class SublayerWeights(NamedTuple):
+    """Those of an attention or a feed-forward part."""
 
-
-class AttentionWeights(NamedTuple):
-    query_key_value: DenseWeights  # side by side, for one product instead of three
+    input: DenseWeights  # queries, keys and values side by side, for one product instead of three
     output: DenseWeights
-    norm: NormWeights
-
-
-class FeedForwardWeights(NamedTuple):
-    intermediate: DenseWeights
-    output: DenseWeights
-    norm: NormWeights
+    norm: tuple[tf.Tensor, tf.Tensor]  # gamma, beta
 
 
 EMBEDDINGS_SITE = 0
@@ -136,8 +127,8 @@ class LayerNorm(AlbertLayer):
         self.gamma = self.weight("gamma", (size,), "ones")
         self.beta = self.weight("beta", (size,), "zeros")
 
-    def read(self) -> NormWeights:
-        return NormWeights(*map(tf.convert_to_tensor, (self.gamma.value, self.beta.value)))
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.gamma.value), tf.convert_to_tensor(self.beta.value)
 
     def call(self, x, training=False):  # [T, D] -> [T, D]
         return ops.layer_norm(x, *self.read(), fused=training)
@@ -150,12 +141,9 @@ class Embeddings(AlbertLayer):
         super().__init__(config, rng, name="embeddings", **kwargs)
         size = config.embedding_size
         self.word_embeddings = self.weight("word_embeddings", (config.vocab_size, size))
-        self.token_type_embeddings = self.weight(
-            "token_type_embeddings", (config.type_vocab_size, size)
-        )
-        self.position_embeddings = self.weight(
-            "position_embeddings", (config.max_position_embeddings, size)
-        )
+        types, positions = (config.type_vocab_size, size), (config.max_position_embeddings, size)
+        self.token_type_embeddings = self.weight("token_type_embeddings", types)
+        self.position_embeddings = self.weight("position_embeddings", positions)
         with scope("embeddings"):
             self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
@@ -189,23 +177,20 @@ class SelfAttention(AlbertLayer):
             self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
-    def read(self) -> AttentionWeights:
+    def read(self) -> SublayerWeights:
         kernels, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
-        return AttentionWeights(
-            DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0)),
-            self.output_dense.read(),
-            self.layer_norm.read(),
-        )
+        query_key_value = DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0))
+        return SublayerWeights(query_key_value, self.output_dense.read(), self.layer_norm.read())
 
     def call(self, x, attention_bias, weights, *, rows=None, seed, sites, training):
         """[T, D], [B, 1, 1, S], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
         shape = [tf.shape(attention_bias)[0], tf.shape(attention_bias)[3]]
         if rows is None:
-            qkv = self.split_heads(affine(x, weights.query_key_value), shape, 3)
+            qkv = self.split_heads(affine(x, weights.input), shape, 3)
         else:
             sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
-            kernels = tf.split(weights.query_key_value.kernel, sizes, 1)
-            biases = tf.split(weights.query_key_value.bias, sizes)
+            kernels = tf.split(weights.input.kernel, sizes, 1)
+            biases = tf.split(weights.input.bias, sizes)
             query, key_value = map(DenseWeights, kernels, biases)
             key_value = self.split_heads(affine(x, key_value), shape, 2)
             x = ops.lookup(x, tf.reshape(rows, [-1]))
@@ -244,12 +229,12 @@ class FeedForward(AlbertLayer):
                 self.output_dense = Dense(intermediate, hidden, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(hidden, config, rng, name="LayerNorm_1", **kwargs)
 
-    def read(self) -> FeedForwardWeights:
+    def read(self) -> SublayerWeights:
         dense = self.intermediate.read(), self.output_dense.read()
-        return FeedForwardWeights(*dense, self.layer_norm.read())
+        return SublayerWeights(*dense, self.layer_norm.read())
 
     def call(self, x, weights, *, seed, sites, training):  # [T, D] -> [T, D]
-        y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.intermediate), fused=training)
+        y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.input), fused=training)
         y = affine(y, weights.output)
         y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.ffn_output)
         return ops.layer_norm(x + y, *weights.norm, fused=training)

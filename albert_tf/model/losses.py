@@ -38,11 +38,7 @@ class Objective(NamedTuple):
 
 
 def pretraining_objective(sentence_task: str) -> Objective:
-    """Masked language modelling and a sentence task, each a mean, added with equal weights.
-
-    Args:
-        sentence_task: `sop`, `nsp` or `none`.
-    """
+    """Masked language modelling and a sentence task of `SENTENCE_NAMES`: two means, added up."""
     sentence = SENTENCE_NAMES[sentence_task]
 
     def prediction_weights(batch: Tensors) -> tf.Tensor:  # [B, P]

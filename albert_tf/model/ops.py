@@ -151,9 +151,7 @@ def softmax(scores: tf.Tensor, attention_bias: tf.Tensor, *, fused: bool) -> tf.
     return (_fused_softmax if fused else _plain_softmax)(scores, attention_bias)
 
 
-@xla.compiled
-def _log_sum_exp(logits):
-    return tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1)
+_log_sum_exp = xla.compiled(lambda logits: tf.reduce_logsumexp(tf.cast(logits, tf.float32), -1))
 
 
 @xla.compiled
@@ -169,12 +167,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
 
     No float32 array of the size of `logits` is written, and the gradient has their type.
 
-    Args:
-        logits: [T, C].
-        labels: [T], integers below C. Others raise, or in a compiled step give NaN.
-
-    Returns:
-        [T] float32, nats.
+    [T, C], integers [T] below C -> [T], nats. Other labels raise, or in a compiled step give NaN.
     """
     log_sum_exp = _log_sum_exp(logits)
     scores = tf.cast(tf.gather(logits, labels, batch_dims=1), tf.float32)
@@ -227,11 +220,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     The same `seed` and `site` give the same mask on the same machine. So masks differ between
     steps, places and replicas, and are the same when rematerialized or resumed.
 
-    Args:
-        x: any shape.
-        rate: in [0, 1).
-        seed: [2] int32, or None for no dropout.
-        site: number of the place in the model (see `layers.block_sites`).
+    `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout; `site` is
+    the number of the place in the model (see `layers.block_sites`).
     """
     if seed is None or rate == 0.0:
         return x

@@ -34,10 +34,7 @@ def loop(step: Callable[..., tf.Tensor], num_steps: int, last: Layer) -> Layer:
     again: a program of a few steps, however many there are. Matrices are cast to the type of x
     once; gradients are added up in float32.
 
-    Args:
-        step: a layer that also takes `number`, that of the step, an int32 scalar.
-        num_steps: how many.
-        last: the last layer.
+    `step` is a layer that also takes its `number`, an int32 scalar.
     """
 
     def forward(x, seed, weights):
@@ -69,7 +66,7 @@ def _with_gradient(forward: Callable[..., Any]) -> Layer:
 
 
 def _run_forward(step, num_steps, x, seed, weights):
-    """The output of the loop and the inputs of its steps."""
+    """Returns the output of the loop and the inputs of its steps."""
     inputs = tf.TensorArray(x.dtype, num_steps, element_shape=x.shape, clear_after_read=False)
 
     def body(number, x, inputs):

@@ -18,17 +18,11 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class HeadSizes(NamedTuple):
-    """The sizes of a head that the model does not fix.
+    """The sizes of a head that the model does not fix."""
 
-    Attributes:
-        classes: C, classes or choices.
-        start_n_top: K, places where an answer may start, in the beam search.
-        end_n_top: M, ends for each of them.
-    """
-
-    classes: int = 1
-    start_n_top: int = 5
-    end_n_top: int = 5
+    classes: int = 1  # C, classes or choices
+    start_n_top: int = 5  # K, places where an answer may start, in the beam search
+    end_n_top: int = 5  # M, ends for each of them
 
 
 class Classifier(pretraining_heads.ClassWeights):

@@ -9,10 +9,7 @@ from albert_tf.model.losses import Objective, Tensors
 from albert_tf.records import features
 
 ANSWER_CLASS = "answer_class"
-_SPAN_LABELS = {
-    "start_logits": features.START_POSITIONS,
-    "end_logits": features.END_POSITIONS,
-}
+_SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features.END_POSITIONS}
 # A function (name, outputs, batch, example weights [B]) -> sums.
 Sums = Callable[[str, Tensors, Tensors, tf.Tensor], dict[str, tf.Tensor]]
 

@@ -1,7 +1,4 @@
-"""The published names of all weights and their shapes, known from a config alone.
-
-Letters of the shapes: see `layers`. The model makes variables of these names (`tests` compare).
-"""
+"""The published names of all weights and their shapes, known from a config alone."""
 
 from collections.abc import Set
 

@@ -78,11 +78,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 def depend_on(x: tf.Tensor, dependency: tf.Tensor) -> tf.Tensor:
     """x with an artificial data dependency, so that XLA can neither hoist nor share it.
 
-    The compiler must not know that it adds 0: only NaN differs from itself.
-
-    Args:
-        x: any shape, integers or a floating type.
-        dependency: any shape of a known rank, a floating type; x is known only after it.
+    Shapes are any; x is of integers or a floating type, `dependency` of a known rank and a floating
+    type. The compiler must not know that this adds 0: only NaN differs from itself.
     """
     first = dependency[(slice(1),) * dependency.shape.rank]  # no entry if there is none
     first = tf.reduce_sum(tf.cast(first, tf.float32))

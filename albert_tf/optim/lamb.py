@@ -69,12 +69,8 @@ def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
 class Lamb(keras.optimizers.Optimizer):
     """The optimizer around `lamb_update`; defaults as published.
 
-    Update number k, from 0, takes the learning rate schedule(k).
-
-    Args:
-        learning_rate: a float or a `keras.optimizers.schedules.LearningRateSchedule`.
-        beta_1, beta_2, epsilon, weight_decay_rate: see `lamb_update`.
-        bias_correction: True is the paper's algorithm, False the published code.
+    Update number k, from 0, takes the learning rate schedule(k). `bias_correction` makes it the
+    paper's algorithm; without it, it is the published code.
     """
 
     layer_adaptation = True
@@ -139,12 +135,9 @@ class Lamb(keras.optimizers.Optimizer):
                     group=False,
                 )
 
-        tf.__internal__.distribute.interim.maybe_merge_call(
-            update_all,
-            tf.distribute.get_strategy(),
-            gradients,
-            tf.convert_to_tensor(self.learning_rate),
-        )
+        merge_call = tf.__internal__.distribute.interim.maybe_merge_call
+        learning_rate = tf.convert_to_tensor(self.learning_rate)
+        merge_call(update_all, tf.distribute.get_strategy(), gradients, learning_rate)
         self.iterations.assign_add(1)
 
     def slots(self) -> dict[str, tf.Variable]:
@@ -163,11 +156,8 @@ class Lamb(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         own = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "bias_correction")
-        return {
-            "name": config["name"],
-            "learning_rate": config["learning_rate"],
-            **{field: getattr(self, field) for field in own},
-        }
+        values = {key: config[key] for key in ("name", "learning_rate")}
+        return values | {field: getattr(self, field) for field in own}
 
 
 class AdamW(Lamb):

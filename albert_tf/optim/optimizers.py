@@ -18,11 +18,8 @@ class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
     The decay runs from step 0 and the warm-up overrides its beginning. So the rate drops where the
     warm-up ends (from 0.0017594 to 0.001716 in the paper's run).
 
-    Args:
-        learning_rate: where the decay starts and the warm-up aims.
-        num_train_steps: the rate is 0 from this step on.
-        num_warmup_steps: 0 for none.
-        poly_power: 1 is linear.
+    The decay starts at `learning_rate`, reaches 0 at `num_train_steps`, and is linear if
+    `poly_power` is 1. `num_warmup_steps` may be 0.
     """
 
     def __init__(
@@ -56,12 +53,8 @@ def make_optimizer(config: TrainConfig) -> Lamb:
         UserError: unknown optimizer; lists the known ones.
     """
     require_choice("optimizer", config.optimizer, tuple(OPTIMIZERS))
-    schedule = WarmupPolynomial(
-        config.learning_rate,
-        config.num_train_steps,
-        config.num_warmup_steps,
-        config.poly_power,
-    )
+    steps = config.num_train_steps, config.num_warmup_steps
+    schedule = WarmupPolynomial(config.learning_rate, *steps, config.poly_power)
     return OPTIMIZERS[config.optimizer](
         schedule,
         weight_decay_rate=config.weight_decay_rate,

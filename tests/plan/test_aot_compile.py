@@ -20,7 +20,7 @@ PROGRAM = ROOT / "bin" / "plan_training"
 V5E = chips.topology("v5e:2x2")
 
 
-def of_module(text, num_replicas=4):
+def make_lowered(text, num_replicas=4):
     return lowering.Lowered(
         module=text.encode(), inputs=(), outputs=(), state=(), num_replicas=num_replicas
     )
@@ -42,7 +42,7 @@ def test_failures_are_one_line_with_a_remedy(report, message, monkeypatch):
 
     monkeypatch.setattr(environment, "run", run)
     with pytest.raises(UserError, match=message) as error:
-        aot_compile.compile_step(of_module(""), V5E)
+        aot_compile.compile_step(make_lowered(""), V5E)
     assert "\n" not in str(error.value)
 
 
@@ -50,8 +50,8 @@ def test_what_an_older_compiler_does_not_say_is_left_out(monkeypatch):
     memory = {"arguments": 3, "peak": 5, "code": 7, "total": 0}
     counts = {"flops": 1.0, "all_reduces": 3, "all_reduce_bytes": 4, "seconds": 2.0}
     report = {"error": None, "memory": memory, "device_kind": "TPU v5 lite", **counts}
-    found = aot_compile._read(report, V5E)
-    assert (found.needed, found.peak, found.total) == (5, 5, 0)
+    compiled = aot_compile._read(report, V5E)
+    assert (compiled.needed, compiled.peak, compiled.total) == (5, 5, 0)
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +80,14 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     )
     assert stop is None
     assert "compiled, not run" in capsys.readouterr().out
-    found = json.loads(path.read_text())["compiled"]
-    assert found["fits"]
-    assert found["device_kind"] == "TPU v5 lite"
+    compiled = json.loads(path.read_text())["compiled"]
+    assert compiled["fits"]
+    assert compiled["device_kind"] == "TPU v5 lite"
     state = 12 * sum(parameters(settings))
-    assert state < found["arguments"] < 20 * state  # small arrays are filled up to whole tiles
-    # The counts, the gradients together, and what an update tells.
-    assert found["all_reduces"] == 3
-    assert found["all_reduce_bytes"] == 4 * sum(parameters(settings)) + 4 * (2 + 9)
+    assert state < compiled["arguments"] < 20 * state  # small arrays are filled up to whole tiles
+    # The counts, the gradients together, and the totals of an update.
+    assert compiled["all_reduces"] == 3
+    assert compiled["all_reduce_bytes"] == 4 * sum(parameters(settings)) + 4 * (2 + 9)
 
 
 def parameters(settings):
@@ -149,7 +149,7 @@ DRAWS = (
 def test_what_libtpu_does_not_know_is_one_line(jax_python):
     unknown = dataclasses.replace(chips.topology("v5e:2x2"), name="v5e:3x5x7")
     with pytest.raises(UserError, match=r"--topology: no 'v5e:3x5x7' \("):
-        aot_compile.compile_step(of_module(""), unknown)
+        aot_compile.compile_step(make_lowered(""), unknown)
 
 
 @pytest.mark.slow
@@ -162,10 +162,10 @@ def test_too_little_memory_is_a_result(jax_python):
           return %0 : {shape}
         }}
       }}"""
-    found = aot_compile.compile_step(of_module(module), V5E)
-    assert not found.fits
-    assert found.needed == pytest.approx(2 * 4 * 80_000 * 65_536, rel=1e-3)
-    assert 15 * 2**30 < found.available < 16 * 2**30
+    compiled = aot_compile.compile_step(make_lowered(module), V5E)
+    assert not compiled.fits
+    assert compiled.needed == pytest.approx(2 * 4 * 80_000 * 65_536, rel=1e-3)
+    assert 15 * 2**30 < compiled.available < 16 * 2**30
 
 
 @pytest.mark.slow
@@ -189,6 +189,6 @@ def test_every_kind_of_tpu_can_be_compiled_for(jax_python):
     assert {name.partition(":")[0] for name in kinds} | {"v5e"} == set(chips.TPUS)
     for name, kind in kinds.items():
         topology = chips.topology(name)
-        found = aot_compile.compile_step(of_module(module, topology.num_devices), topology)
-        assert (found.fits, found.device_kind) == (True, kind)
-        assert found.arguments == 4 * 8 * 128
+        compiled = aot_compile.compile_step(make_lowered(module, topology.num_devices), topology)
+        assert (compiled.fits, compiled.device_kind) == (True, kind)
+        assert compiled.arguments == 4 * 8 * 128

@@ -14,16 +14,16 @@ from plan.formula import chips
     [("v2:2x2", 8, 2), ("v3:16x16", 512, 2), ("v4:4x4x4", 64, 1), ("v6e:1x1", 1, 1)],
 )
 def test_a_topology_counts_chips_and_has_devices(text, num_devices, per_chip):
-    found = chips.topology(text)
-    assert (found.num_devices, found.device.per_chip) == (num_devices, per_chip)
-    assert found.is_tpu
+    topology = chips.topology(text)
+    assert (topology.num_devices, topology.device.per_chip) == (num_devices, per_chip)
+    assert topology.is_tpu
 
 
 def test_this_machine_is_measured():
-    found = chips.machine("here", 1, "float32")
-    assert 1e8 < found.device.peak < 1e15
-    assert found.device.memory > 1e9
-    assert not found.is_tpu
+    machine = chips.machine("here", 1, "float32")
+    assert 1e8 < machine.device.peak < 1e15
+    assert machine.device.memory > 1e9
+    assert not machine.is_tpu
 
 
 def test_this_machine_is_its_processor_even_beside_a_gpu(monkeypatch):
@@ -41,10 +41,10 @@ def test_a_gpu_is_slower_in_float32():
 
 
 def test_a_better_known_rate_is_taken():
-    found = chips.topology("v5e:2x2")
-    given = chips.with_peak(found, 150)
+    topology = chips.topology("v5e:2x2")
+    given = chips.with_peak(topology, 150)
     assert given.device.peak == 150e12
-    assert dataclasses.replace(given.device, peak=found.device.peak) == found.device
+    assert dataclasses.replace(given.device, peak=topology.device.peak) == topology.device
 
 
 def test_a_run_cannot_have_all_memory():

@@ -41,15 +41,15 @@ def test_parameters_are_those_of_the_real_model(options):
     network = albert_model.AlbertForPretraining(config)
     parameters = costs.count_parameters(config)
     assert sum(parameters.values()) == network.count_params()
-    of_ffn = [w for w in network.weights if re.search(r"ffn_1|LayerNorm_1", w.path)]
-    assert parameters[costs.FFN] == sum(math.prod(w.shape) for w in of_ffn)
+    ffn_weights = [w for w in network.weights if re.search(r"ffn_1|LayerNorm_1", w.path)]
+    assert parameters[costs.FFN] == sum(math.prod(w.shape) for w in ffn_weights)
     heads = [w for w in network.weights if "pooler" in w.path or "seq_relationship" in w.path]
     settings = tiny_run.settings(albert=config, sentence_task="none")
     left_out = sum(parameters.values()) - costs.count_trained_parameters(settings)
     assert left_out == sum(math.prod(w.shape) for w in heads)
 
 
-def flops_of(module):
+def count_module_flops(module):
     """Operations of all products in a module, but those with ones that add up biases' gradients."""
     total = 0
     pattern = (
@@ -77,10 +77,10 @@ def flops_of(module):
 def test_operations_are_those_of_the_products_in_the_real_step(options):
     settings = tiny_run.settings(dtype="mixed_bfloat16", **options)
     lowered = lowering.lower(settings, per_replica_batch=BATCH, num_replicas=1)
-    found = costs.count_flops(settings, BATCH)
-    assert found.total == flops_of(lowered.module)
-    assert (found.recomputed > 0) == settings.rematerialize
-    assert found.forward < found.model < found.total or not settings.rematerialize
+    flops = costs.count_flops(settings, BATCH)
+    assert flops.total == count_module_flops(lowered.module)
+    assert (flops.recomputed > 0) == settings.rematerialize
+    assert flops.forward < flops.model < flops.total or not settings.rematerialize
 
 
 def test_parts_add_up_and_scale_with_the_batch():

@@ -147,8 +147,8 @@ def train(settings, examples):
     batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
     names = losses.pretraining_objective("sop").names
     before = {name: variable.numpy() for name, variable in variables.items()}
-    found = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
-    return before, {name: variable.numpy() for name, variable in variables.items()}, found
+    expected_losses = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
+    return before, {name: variable.numpy() for name, variable in variables.items()}, expected_losses
 
 
 def run_step(python, folder, **flags):
@@ -177,8 +177,8 @@ def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
     flags = {"arrays": tmp_path / "arrays.npz", "steps": STEPS, "every": 7, "save": "end.npz"}
     done = run_step(python_with_jax, tmp_path, **flags)
     assert done.returncode == 0, done.stderr
-    *told, rate = done.stdout.splitlines()
-    np.testing.assert_allclose([json.loads(line)["loss"] for line in told], expected, rtol=1e-5)
+    *lines, rate = done.stdout.splitlines()
+    np.testing.assert_allclose([json.loads(line)["loss"] for line in lines], expected, rtol=1e-5)
     assert "model FLOP/s" in rate
     assert float(rate.split()[0]) > 10  # some hundreds; a second compilation takes seconds
     end = np.load(tmp_path / "end.npz")

@@ -79,16 +79,16 @@ BROKEN = {
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_step_is_caught_by_the_name_of_its_operation(rule):
     function, operation, name = BROKEN[rule]
-    found = [one for one in lint.lint(lowered(function)) if one.rule == rule]
-    assert any(one.operation == operation and name in one.name for one in found), found
-    assert rule in str(found[0])
+    findings = [one for one in lint.lint(lowered(function)) if one.rule == rule]
+    assert any(one.operation == operation and name in one.name for one in findings), findings
+    assert rule in str(findings[0])
 
 
 def test_half_precision_and_sums_over_replicas_are_caught():
-    found = lint.lint(lowered(lambda x: tf.exp(tf.cast(x, tf.float16), name="half")))
-    assert {(one.rule, "bfloat16" in one.detail) for one in found} == {("float type", True)}
-    found = lint.lint(lowered(summed_over_replicas))
-    assert [(one.rule, one.operation) for one in found] == [
+    findings = lint.lint(lowered(lambda x: tf.exp(tf.cast(x, tf.float16), name="half")))
+    assert {(one.rule, "bfloat16" in one.detail) for one in findings} == {("float type", True)}
+    findings = lint.lint(lowered(summed_over_replicas))
+    assert [(one.rule, one.operation) for one in findings] == [
         ("bfloat16 sum", "stablehlo.all_reduce")
     ]
 
@@ -96,8 +96,8 @@ def test_half_precision_and_sums_over_replicas_are_caught():
 def test_what_waits_for_the_host_is_caught():
     # The stock TensorFlow lowers none of these: a line as others write it.
     module = '    %3 = "stablehlo.infeed"(%2) : (!stablehlo.token) -> tensor<4xf32> loc(#loc7)\n'
-    found = lint.lint((module + '#loc7 = loc("next_batch")\n').encode())
-    assert [(one.rule, one.name) for one in found] == [("host", "next_batch")]
+    findings = lint.lint((module + '#loc7 = loc("next_batch")\n').encode())
+    assert [(one.rule, one.name) for one in findings] == [("host", "next_batch")]
 
 
 def test_every_rule_has_a_broken_step():

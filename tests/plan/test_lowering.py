@@ -19,7 +19,7 @@ def alone():
 
 
 @pytest.fixture(scope="module")
-def of_eight():
+def eight_replicas():
     settings = tiny_run.settings(dtype="mixed_bfloat16", num_micro_batches=2, sentence_task="none")
     return lowering.lower(settings, per_replica_batch=BATCH, num_replicas=8)
 
@@ -36,7 +36,7 @@ def mlir(array):
     return "x".join([*map(str, array.shape), short])
 
 
-@pytest.mark.parametrize("name", ["alone", "of_eight"])
+@pytest.mark.parametrize("name", ["alone", "eight_replicas"])
 def test_inputs_and_outputs_are_those_of_the_module(name, request):
     lowered = request.getfixturevalue(name)
     arguments, results = signature(lowered)
@@ -44,7 +44,7 @@ def test_inputs_and_outputs_are_those_of_the_module(name, request):
     assert [mlir(x) for x in lowered.outputs] == results
 
 
-@pytest.mark.parametrize("name", ["alone", "of_eight"])
+@pytest.mark.parametrize("name", ["alone", "eight_replicas"])
 def test_new_state_is_what_the_module_says_it_is(name, request):
     lowered = request.getfixturevalue(name)
     pattern = r"parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>"
@@ -60,26 +60,26 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
         f"{name}{end}": s for name, s in shapes.items() for end in ("", "/adam_m", "/adam_v")
     }
     assert {x.name: x.shape for x in alone.inputs[7:]} == {"iterations": (), **expected}
-    told = [x.name for x, of in zip(alone.outputs, alone.state, strict=True) if of is None]
-    assert {"masked_lm_loss", "sentence_order_correct", "gradient_norm"} <= set(told)
-    assert len(told) == 9
+    total_names = [x.name for x, of in zip(alone.outputs, alone.state, strict=True) if of is None]
+    assert {"masked_lm_loss", "sentence_order_correct", "gradient_norm"} <= set(total_names)
+    assert len(total_names) == 9
 
 
-def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, of_eight):
+def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_replicas):
     settings = tiny_run.settings(sentence_task="none")
     state = pretraining.make_train_state(settings, tf.distribute.get_strategy())
-    reduced = of_eight.module.decode().count('"stablehlo.all_reduce"(')
-    # The counts, the gradients, and what an update tells.
-    told = sum(of is None for of in of_eight.state)
-    assert reduced == len(state.objective.names) + len(state.weights) + told
+    reduced = eight_replicas.module.decode().count('"stablehlo.all_reduce"(')
+    # The counts, the gradients, and the totals of an update.
+    num_totals = sum(of is None for of in eight_replicas.state)
+    assert reduced == len(state.objective.names) + len(state.weights) + num_totals
     assert "all_reduce" not in alone.module.decode()
 
 
-def test_each_replica_draws_dropout_of_its_own(alone, of_eight):
-    assert of_eight.module.count(b"stablehlo.replica_id") == 1
+def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
+    assert eight_replicas.module.count(b"stablehlo.replica_id") == 1
     assert b"replica_id" not in alone.module
 
 
-def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(of_eight):
-    assert {x.dtype for x in of_eight.inputs[7:]} == {"float32", "int64"}
-    assert "bf16" in of_eight.module.decode()
+def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_replicas):
+    assert {x.dtype for x in eight_replicas.inputs[7:]} == {"float32", "int64"}
+    assert "bf16" in eight_replicas.module.decode()

@@ -34,11 +34,11 @@ def test_matrices_of_all_sets_of_weights_are_copied(changes, attentions, ffns):
 
 
 def test_activations_are_kept_by_part():
-    found = needed().activations
-    assert set(found) == {costs.ATTENTION, memory.PROBABILITIES, costs.FFN}
-    assert found[memory.PROBABILITIES] == 23 * 2 * TOKENS * 16 * 512
-    assert found[costs.ATTENTION] == 23 * 2 * TOKENS * 5 * 1024
-    assert found[costs.FFN] == 23 * 2 * TOKENS * (4096 + 1024)
+    activations = needed().activations
+    assert set(activations) == {costs.ATTENTION, memory.PROBABILITIES, costs.FFN}
+    assert activations[memory.PROBABILITIES] == 23 * 2 * TOKENS * 16 * 512
+    assert activations[costs.ATTENTION] == 23 * 2 * TOKENS * 5 * 1024
+    assert activations[costs.FFN] == 23 * 2 * TOKENS * (4096 + 1024)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -53,8 +53,8 @@ def test_dropout_keeps_a_byte_for_each_element_it_sees(dtype):
     )
     probabilities = {memory.PROBABILITIES: 23 * TOKENS * 16 * 512}
     outputs = dict.fromkeys((costs.ATTENTION, costs.FFN), 23 * TOKENS * 1024)
-    for found, more in ((attention, probabilities), (hidden, outputs)):
-        assert found == {part: size + more.get(part, 0) for part, size in plain.items()}
+    for kept, more in ((attention, probabilities), (hidden, outputs)):
+        assert kept == {part: size + more.get(part, 0) for part, size in plain.items()}
 
 
 def test_dropout_of_the_last_block_keeps_as_many():
@@ -113,7 +113,7 @@ def test_long_sequences_need_the_most_at_attention():
 
 
 def test_the_total_is_that_of_all_parts():
-    found = needed()
-    parts = dataclasses.asdict(found)
+    estimate = needed()
+    parts = dataclasses.asdict(estimate)
     activations = parts.pop("activations")
-    assert found.total == sum(parts.values()) + sum(activations.values())
+    assert estimate.total == sum(parts.values()) + sum(activations.values())
