@@ -119,6 +119,7 @@ def start_logging() -> None:
     """
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
+    tf.get_logger().setLevel(standard_logging.WARNING)
     handler = logging.get_absl_handler()
     handler.setFormatter(_Formatter())
     handler.python_handler.stream = _Stderr()
