@@ -1,4 +1,4 @@
-"""The commands of BUILD.md from fine-tuning on, as they stand there, on data of a few rows."""
+"""Runs the commands of BUILD.md, from fine-tuning to serving, on data of a few rows."""
 
 import ast
 import json
@@ -28,10 +28,10 @@ from plan.aot import environment
 checkpoint = tiny_program.checkpoint
 ROOT = Path(__file__).parents[2]
 TEXT = "a good day was followed by a bad one"
-# Some are for training alone, and leave their flags to the config of the run.
+# For training; other modes read the config of the run.
 SETTINGS = {**tiny_program.SETTINGS, "train_batch_size": 8, "num_train_steps": 2}
 
-# What is said of each model that BUILD.md exports and asks.
+# The output for each model that BUILD.md exports and runs.
 ANSWERS = {
     "sentiment": r"(negative|positive) \(0\.\d+\)",
     "mrpc": r"[01] \(0\.\d+\)",
@@ -46,20 +46,20 @@ ANSWERS = {
 
 
 def blocks(title, language=""):
-    """The blocks of code of a chapter that are in a language, none for commands."""
+    """Returns the code of a chapter in a language; without a language, its commands."""
     chapter = (ROOT / "BUILD.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^```(\w*)\n(.*?)^```", chapter, re.MULTILINE | re.DOTALL)
-    return "".join(code for named, code in found if named == language)
+    matches = re.findall(r"^```(\w*)\n(.*?)^```", chapter, re.MULTILINE | re.DOTALL)
+    return "".join(code for name, code in matches if name == language)
 
 
 def commands(title):
-    """The commands of a chapter, in order, split into words."""
+    """Returns the commands of a chapter, in order, split into words."""
     lines = blocks(title).replace("\\\n", " ").splitlines()
     return [shlex.split(line) for line in lines if line]
 
 
 def table(path, header, row, labels=None, separator="\t"):
-    """Writes eight rows: an index where the header has one, `row`, and the two labels by turns."""
+    """Writes eight rows: an index if the header has one, `row`, and the two labels alternately."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [header]
     for k in range(8):
@@ -71,13 +71,13 @@ def table(path, header, row, labels=None, separator="\t"):
 def write_glue(folder):
     pair = ["a good day", "a bad day"]
     header = ["index", "sentence1", "sentence2"]
-    of_mrpc = ["Quality", "#1 String", "#2 String"]
+    mrpc_header = ["Quality", "#1 String", "#2 String"]
     for split in ("train", "dev"):
         table(
             folder / f"RTE/{split}.tsv", [*header, "label"], pair, ("entailment", "not_entailment")
         )
-        table(folder / f"MRPC/{split}.tsv", [*of_mrpc[1:], "Quality"], pair, ("0", "1"))
-    table(folder / "MRPC/test.tsv", ["index", *of_mrpc[1:]], pair)
+        table(folder / f"MRPC/{split}.tsv", [*mrpc_header[1:], "Quality"], pair, ("0", "1"))
+    table(folder / "MRPC/test.tsv", ["index", *mrpc_header[1:]], pair)
     for name in ("train", "dev_matched", "dev_mismatched"):
         labels = ("neutral", "contradiction")
         table(folder / f"MNLI/{name}.tsv", [*header, "gold_label"], pair, labels)
@@ -127,17 +127,17 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
     monkeypatch.setattr(submissions, "GLUE_FILES", small)
     (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
-    found = commands("Fine-tune")
-    assert len(found) > 15
-    for program, *arguments in found:
+    fine_tuning = commands("Fine-tune")
+    assert len(fine_tuning) > 15
+    for program, *arguments in fine_tuning:
         trains = program == "bin/run_finetuning" and "--mode=predict" not in arguments
         tiny = ["--config=tiny.json"] if trains else []
-        words = [_named(word, tmp_path) for word in arguments]
-        stop = run_program(ROOT / program, *words, *tiny)
-        assert not stop, (program, arguments, stop)
-    said = capsys.readouterr().out
-    assert "average of 3 tasks without" in said
-    assert "A wonderful evening" in said
+        words = [_replace_hash(word, tmp_path) for word in arguments]
+        error = run_program(ROOT / program, *words, *tiny)
+        assert not error, (program, arguments, error)
+    output = capsys.readouterr().out
+    assert "average of 3 tasks without" in output
+    assert "A wonderful evening" in output
     assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]
     assert json.loads(Path("seeds/mrpc/summary.json").read_text())["best_seed"]
     _serve(run_program, capsys)
@@ -148,7 +148,7 @@ def used_flags(arguments):
 
 
 def test_planning(run_program, tmp_path, monkeypatch, capsys):
-    """By formula; the compiler's commands, which take minutes, have the flags that there are."""
+    """Plans by formula; the commands that compile take minutes, so only their flags are checked."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     planned = [c for c in commands("Plan a run") if c[0] == "bin/plan_training"]
@@ -161,8 +161,8 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
             assert not run_program(ROOT / program, *arguments)
     assert compiled == ["--compile", "--search"]
     assert len(planned) == 5
-    said = capsys.readouterr().out
-    assert all(slice_ in said for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
+    output = capsys.readouterr().out
+    assert all(slice_ in output for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
     assert json.loads(Path("plan.json").read_text())
 
 
@@ -180,11 +180,11 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     albert = config_io.to_dict(tiny_run.albert(max_position_embeddings=128))
     assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
     capfd.readouterr()
-    # Not the paths of this process: modules of TensorFlow's environment are not jax's.
+    # Without the paths of this process: jax must not import modules of TensorFlow's environment.
     subprocess.run(train, check=True, env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"})
-    told = capfd.readouterr().out
-    assert told.count('{"loss": ') == 3
-    assert "steps/s" in told
+    output = capfd.readouterr().out
+    assert output.count('{"loss": ') == 3
+    assert "steps/s" in output
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
         *("create_finetuning_data", "plan_training"),
     ],
 )
-def test_programs_tell_a_command_that_works(name):
-    told = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))
-    lines = re.findall(r"^    .*", told, re.MULTILINE)
+def test_docstrings_of_programs_have_commands_with_known_flags(name):
+    docstring = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))
+    lines = re.findall(r"^    .*", docstring, re.MULTILINE)
     assert lines
     for line, before in zip(lines, ["", *lines], strict=False):
         start = rf"    bin/{name}" if not before.endswith("\\") else " {7}"
@@ -208,36 +208,36 @@ def test_programs_tell_a_command_that_works(name):
 
 
 def _serve(run_program, capsys):
-    """The chapter about serving, on what was fine-tuned."""
-    wanted = dict(ANSWERS)
+    """Runs the chapter about serving, on the fine-tuned models."""
+    patterns = dict(ANSWERS)
     for program, *arguments in commands("Serve"):
         if program == "curl":
-            _ask_stand_in([program, *arguments])
+            _run_curl([program, *arguments])
         elif program == "python":
             program, *arguments = arguments
             capsys.readouterr()
             assert not run_program(ROOT / program, *arguments)
             name = re.fullmatch(r"--model=models/(\w+)/1", arguments[0])[1]
-            assert re.search(f"^   {wanted.pop(name)}", capsys.readouterr().out, re.MULTILINE)
+            assert re.search(f"^   {patterns.pop(name)}", capsys.readouterr().out, re.MULTILINE)
         elif program != "docker":
             assert not run_program(ROOT / program, *arguments)
-    assert not wanted
-    found = {}
-    exec(blocks("Serve", "python"), found)
-    assert tf.reduce_mean(found["losses"]) < math.log(2)
+    assert not patterns
+    variables = {}
+    exec(blocks("Serve", "python"), variables)
+    assert tf.reduce_mean(variables["losses"]) < math.log(2)
 
 
-def _ask_stand_in(command):
-    """By the server's rules: the newest version of the model that the address names."""
+def _run_curl(command):
+    """Serves the newest version of the model that the address names, as a server does."""
     name = re.search(r"/models/(\w+):", command[-1])[1]
     folder = max(Path("models", name).iterdir(), key=lambda path: int(path.name))
     with stand_in.serving(str(folder)) as address, grpc.insecure_channel(address) as channel:
-        asked, response = rest.ask(channel, shlex.join(command))
-    assert asked == name
+        model, response = rest.ask(channel, shlex.join(command))
+    assert model == name
     assert tf.make_ndarray(response.outputs["label"]).shape == (2,)
 
 
-def _named(word, folder):
+def _replace_hash(word, folder):
     """The argument, with the existing task dataset in place of the one that only resembles it."""
     match = re.fullmatch(r"(--\w+=)(\S+/\S+-)0123456789abcdef", word)
     return match[1] + str(next(folder.glob(f"{match[2]}*"))) if match else word

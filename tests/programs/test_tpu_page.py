@@ -1,4 +1,4 @@
-"""docs/tpu.md: its commands as far as they go without a TPU, its versions, and what it quotes."""
+"""Runs the commands of docs/tpu.md without a TPU; checks its versions and quoted messages."""
 
 import ast
 import json
@@ -20,41 +20,41 @@ from plan.formula import chips
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tpu.md").read_text()
-# What the page says right before a block that no test runs.
+# The page has these words right before a block that no test runs.
 NOT_RUN = re.compile(r"not\s+run\s+here", re.IGNORECASE)
 BY_HAND = re.compile(r"no\s+test\s+runs", re.IGNORECASE)
 NEEDS_GOOGLE = re.compile(r"gcloud|tensorboard|--tpu|tpu='local'|tf\.distribute\.Server")
 
 
 def blocks():
-    """Each block of code: its commands, split into words, and the paragraph before it."""
-    found = []
+    """Returns (commands, paragraph before them) of each block of code; commands as words."""
+    result = []
     for match in re.finditer(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
-        said_before = PAGE[: match.start()].strip().split("\n\n")[-1]
+        paragraph = PAGE[: match.start()].strip().split("\n\n")[-1]
         lines = match[1].replace("\\\n", " ").splitlines()
-        found.append(([shlex.split(line) for line in lines], said_before))
-    return found
+        result.append(([shlex.split(line) for line in lines], paragraph))
+    return result
 
 
 def programs():
-    """(name, arguments) of each command of bin/ on the page."""
-    commands = [command for found, _ in blocks() for command in found]
-    of_bin = [(at, c) for c in commands for at, word in enumerate(c) if word.startswith("bin/")]
-    return [(command[at], command[at + 1 :]) for at, command in of_bin]
+    """Returns (name, arguments) of each command of bin/ on the page."""
+    words = [command for commands, _ in blocks() for command in commands]
+    starts = [(i, c) for c in words for i, word in enumerate(c) if word.startswith("bin/")]
+    return [(command[i], command[i + 1 :]) for i, command in starts]
 
 
 def values(arguments, flag):
-    """What a flag is given, each time, as --flag=value or --flag value."""
+    """Returns all values of a flag, written --flag=value or --flag value."""
     joined = re.sub(rf"--{flag}\s", f"--{flag}=", "\n".join(arguments))
     return re.findall(rf"^--{flag}=(.*)$", joined, re.MULTILINE)
 
 
 def test_the_page_says_of_each_block_whether_it_was_run():
     marks = []
-    for commands, said_before in blocks():
+    for commands, paragraph in blocks():
         needs_google = any(NEEDS_GOOGLE.search(" ".join(command)) for command in commands)
-        assert bool(NOT_RUN.search(said_before)) == needs_google, commands
-        assert not (needs_google and BY_HAND.search(said_before)), commands
+        assert bool(NOT_RUN.search(paragraph)) == needs_google, commands
+        assert not (needs_google and BY_HAND.search(paragraph)), commands
         marks.append(needs_google)
     assert marks.count(True) >= 8
     assert marks.count(False) >= 5
@@ -63,7 +63,7 @@ def test_the_page_says_of_each_block_whether_it_was_run():
 @pytest.mark.parametrize("name", sorted({name for name, _ in programs()}))
 def test_programs_have_these_flags(name):
     known = program_flags.read(ROOT / name)
-    for _, arguments in [found for found in programs() if found[0] == name]:
+    for _, arguments in [program for program in programs() if program[0] == name]:
         used = {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
         assert used <= known.keys()
         assert used >= {flag for flag, required in known.items() if required}
@@ -94,24 +94,24 @@ def test_versions_are_those_of_the_requirements():
 def test_slices_are_those_of_the_plan():
     rows = re.findall(r"^\| (v\w+) \|.*\| `(\S+)` \| (\d) (core|chip)s \|$", PAGE, re.MULTILINE)
     assert [kind for kind, *_ in rows] == list(chips.TPUS)
-    for kind, name, number, what in rows:
+    for kind, name, number, unit in rows:
         slice_ = chips.topology(name)
         assert (slice_.device, slice_.num_devices) == (chips.TPUS[kind], int(number))
-        assert slice_.device.per_chip == (2 if what == "core" else 1)
+        assert slice_.device.per_chip == (2 if unit == "core" else 1)
 
 
 def test_addresses_of_several_hosts_are_understood():
-    [name] = [found for _, words in programs() for found in values(words, "tpu_name")]
+    [name] = [value for _, words in programs() for value in values(words, "tpu_name")]
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     hosts = resolver.cluster_spec().as_dict()["worker"]
-    [server] = [c for found, _ in blocks() for c in found if "tf.distribute.Server" in str(c)]
+    [server] = [c for commands, _ in blocks() for c in commands if "tf.distribute.Server" in str(c)]
     program, code, index, *addresses = server[1:]
     assert (program, index, addresses) == ("-c", "0", hosts)
     compile(code, "server", "exec")
 
 
 def constants():
-    """All texts in our sources, the parts of f-strings apart."""
+    """Yields all strings of the sources, the parts of f-strings separately."""
     for package in ("albert_tf", "data_prep"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -119,7 +119,7 @@ def constants():
                     yield node.value
 
 
-def test_messages_are_said_by_the_code():
+def test_quoted_messages_are_in_the_code():
     table = PAGE.partition("## Trouble")[2]
     rows = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
     assert len(rows) > 8
@@ -130,9 +130,9 @@ def test_messages_are_said_by_the_code():
             assert any(part.strip() in text for text in texts), part
 
 
-def test_a_machine_without_a_tpu_says_what_is_quoted():
+def test_a_machine_without_a_tpu_prints_the_quoted_messages():
     assert "`--tpu: no TPU 'local' (...). Run on a TPU VM with requirements-tpu.txt " in PAGE
-    [check] = [c for found, _ in blocks() for c in found if "devices.describe" in str(c)]
+    [check] = [c for commands, _ in blocks() for c in commands if "devices.describe" in str(c)]
     with pytest.raises(UserError, match=r"^--tpu: no TPU 'local' \(.*\)\. Run on a TPU VM with re"):
         exec(check[2], {})
     eight = types.SimpleNamespace(num_replicas_in_sync=8)
@@ -152,7 +152,7 @@ SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
 
 @pytest.mark.slow
 def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
-    """Those of bin/ in their order; the bucket is a folder, the model and the run are tiny."""
+    """Runs the commands of bin/ in order, with a folder as the bucket and a tiny model."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").mkdir()
     rng = np.random.default_rng(0)
@@ -167,13 +167,13 @@ def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
         "bin/run_pretraining": [*TINY, *SHORT],
     }
     done = []
-    for found, said_before in blocks():
-        for name, *arguments in found if not BY_HAND.search(said_before) else ():
-            # A run with --tpu is the one of those "not run here" that can be run without.
-            if NOT_RUN.search(said_before) and name != "bin/run_pretraining":
+    for commands, paragraph in blocks():
+        for name, *arguments in commands if not BY_HAND.search(paragraph) else ():
+            # Of the commands "not run here", pre-training also runs without --tpu.
+            if NOT_RUN.search(paragraph) and name != "bin/run_pretraining":
                 continue
-            given = [word.replace("gs://my-bucket/", "") for word in arguments if word != "--tpu"]
-            assert not run_program(ROOT / name, *given, *extra[name]), name
+            words = [word.replace("gs://my-bucket/", "") for word in arguments if word != "--tpu"]
+            assert not run_program(ROOT / name, *words, *extra[name]), name
             done.append(name)
     assert done == [*extra, "bin/run_pretraining"]
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
