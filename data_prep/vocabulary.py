@@ -50,7 +50,7 @@ class VocabularyConfig:
     Attributes:
         vocab_size: number of pieces, V, with the special ones
         character_coverage: share of the text's characters that get a piece
-        max_sentences: train on at most this many lines, a sample that is always the same
+        max_sentences: train on at most this many lines, a random sample (another one in every run)
         tokenizer: normalization of text, in training and later
     """
 
