@@ -148,11 +148,7 @@ def _guess_masked(network, ids, options) -> Tensors:
     outputs = network.albert(_select_ids(ids), positions=positions, pooled=False)
     logits = _to_float32(network.masked_lm(outputs["sequence_output"]))  # [B, P, V]
     best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
-    return {
-        "masked_lm_logits": logits,
-        "top_ids": best.indices,
-        "top_probabilities": best.values,
-    }
+    return {"masked_lm_logits": logits, "top_ids": best.indices, "top_probabilities": best.values}
 
 
 def _classify(network, ids, options) -> Tensors:
