@@ -92,7 +92,7 @@ def main(_: list[str]) -> None:
         found = count_differences(graph, tokenizer, some)
         print(f"{name}: {found} of {len(some):,} differ")
         differences += found
-    ids, special = tokenizer.encode_batch, packing.get_special_ids(tokenizer)
+    ids = tokenizer.encode_batch
     thousand = tf.constant(lines[:1000])
     decoded = [line.decode() for line in lines[:1000]]
     measure("Python, ids", lambda: ids(decoded), len(decoded))
@@ -100,7 +100,7 @@ def main(_: list[str]) -> None:
     measure("graph, spans", lambda: graph.tokenize_with_offsets(thousand), len(decoded))
     long = b" ".join(line for line in lines if line.isascii())
     texts = [long[i * 700 :][:700] for i in range(BATCH)]
-    pack = tf.function(lambda texts: packing.pack(graph.tokenize(texts), None, special, LENGTH))
+    pack = tf.function(lambda texts: packing.pack(graph.tokenize(texts), None, tokenizer, LENGTH))
     for size in (BATCH, 1):
         measure(
             f"packed, {LENGTH} tokens", functools.partial(pack, tf.constant(texts[:size])), size

@@ -142,7 +142,6 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: add it, or take --text=false.")
-    special = packing.get_special_ids(model.tokenizer)
     tokenizer = make_tokenizer(model.tokenizer)
     texts = tf.TensorSpec([None], tf.string)
     tokenize = tf.function(
@@ -155,7 +154,7 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
     @tf.function(autograph=False)
     def pack(inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int = seq_length):
         first, second = [*inputs, None][:2]
-        batch = packing.pack(first, second, special, seq_length, pads=True)
+        batch = packing.pack(first, second, tokenizer.vocabulary, seq_length, pads=True)
         return {NAMES[name]: value for name, value in batch.items()}
 
     ragged = tf.RaggedTensorSpec([None, None], tf.int32, ragged_rank=1)

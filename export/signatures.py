@@ -13,22 +13,13 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
-from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
+from export import serving_api
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
 from export.model_kinds import ExportedModel
 from export.requests import answer_ops, packing, text_requests, token_ids
 from export.requests.token_ids import Tensors
-from export.serving_api import (
-    CLASSIFY,
-    DEFAULT,
-    EXAMPLES,
-    PREDICT,
-    REGRESS,
-    TOKEN_IDS,
-    Function,
-    Signature,
-)
+from export.serving_api import Function, Signature
 
 TEXT, PAIR = "text", "text_pair"
 _SENTENCE = "The museum opens at nine and closes at five."
@@ -50,8 +41,10 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     answer = tf.function(compute, input_signature=[specs], autograph=False)
     signatures = make_text_signatures(model, answer) if model.options.text else {}
     ids = _make_example_ids(model)
-    signatures[TOKEN_IDS] = Signature(specs, answer, ids)
-    name, method, convert = REPLIES.get(model.options.kind, (EXAMPLES, PREDICT, None))
+    signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
+    name, method, convert = REPLIES.get(
+        model.options.kind, (serving_api.EXAMPLES, serving_api.PREDICT, None)
+    )
     choices = len(model.options.labels) if model.kind.rank == 3 else 1
 
     def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
@@ -60,11 +53,11 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
 
     example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
     signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
-    return {DEFAULT: next(iter(signatures.values())), **signatures}
+    return {serving_api.DEFAULT: next(iter(signatures.values())), **signatures}
 
 
 def _make_signature(
-    function: Function, example: Mapping[str, list], method: str = PREDICT
+    function: Function, example: Mapping[str, list], method: str = serving_api.PREDICT
 ) -> Signature:
     """Returns a signature of strings; all its axes are open."""
     constants = {name: tf.constant(value) for name, value in example.items()}
@@ -103,26 +96,16 @@ def _to_value(outputs: Tensors, model: ExportedModel) -> Tensors:
 
 # {kind: (name of the signature of examples, method, conversion of the outputs)}
 REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, ExportedModel], Tensors]]] = {
-    "classification": ("classify", CLASSIFY, _to_classes),
-    "multiple_choice": ("classify", CLASSIFY, _to_classes),
-    "regression": ("regress", REGRESS, _to_value),
+    "classification": ("classify", serving_api.CLASSIFY, _to_classes),
+    "multiple_choice": ("classify", serving_api.CLASSIFY, _to_classes),
+    "regression": ("regress", serving_api.REGRESS, _to_value),
 }
 
 
 class _TextModel(NamedTuple):
-    """A model with its tokenizers.
-
-    Attributes:
-        model: the model.
-        vocabulary: its tokenizer in Python.
-        special: ids of its special pieces.
-        tokenizer: its tokenizer in a graph.
-        answer: token ids -> outputs.
-    """
+    """A model, its tokenizer, and its function of token ids."""
 
     model: ExportedModel
-    vocabulary: Tokenizer
-    special: packing.SpecialIds
     tokenizer: GraphTokenizer
     answer: Function
 
@@ -143,13 +126,7 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
-    text_model = _TextModel(
-        model,
-        model.tokenizer,
-        packing.get_special_ids(model.tokenizer),
-        make_tokenizer(model.tokenizer),
-        answer,
-    )
+    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer)
     entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
         # The model was trained on one of them, and would answer the other with nonsense.
@@ -164,36 +141,33 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
     return signatures
 
 
+def _pack(model: _TextModel, inputs: Tensors) -> packing.Batch:
+    """Packs a text, or a pair of texts."""
+    ids = {name: model.tokenizer.tokenize(texts) for name, texts in inputs.items()}
+    vocabulary, length = model.tokenizer.vocabulary, model.config.max_seq_length
+    return packing.pack(ids[TEXT], ids.get(PAIR), vocabulary, length)
+
+
 def _answer_text(model: _TextModel, inputs: Tensors) -> Tensors:
-    ids = model.tokenizer.tokenize(inputs["text"])
-    return model.answer(packing.pack(ids, None, model.special, model.config.max_seq_length))
-
-
-def _answer_pair(model: _TextModel, inputs: Tensors) -> Tensors:
-    first, second = (model.tokenizer.tokenize(inputs[name]) for name in ("text", "text_pair"))
-    return model.answer(packing.pack(first, second, model.special, model.config.max_seq_length))
+    return model.answer(_pack(model, inputs))
 
 
 def _answer_tokens(model: _TextModel, inputs: Tensors) -> Tensors:
     """Returns the outputs and the ids, which tell the tokens."""
-    ids = model.tokenizer.tokenize(inputs["text"])
-    batch = packing.pack(ids, None, model.special, model.config.max_seq_length)
+    batch = _pack(model, inputs)
     names = (features.INPUT_IDS, features.INPUT_MASK)
     return {**model.answer(batch), **{name: batch[name] for name in names}}
 
 
 def _answer_masks(model: _TextModel, inputs: Tensors) -> Tensors:
-    batch = text_requests.pack_masked(
-        inputs["text"], model.tokenizer, model.vocabulary, model.config.max_seq_length
-    )
+    length, vocabulary = model.config.max_seq_length, model.tokenizer.vocabulary
+    batch = text_requests.pack_masked(inputs[TEXT], model.tokenizer, length)
     positions = batch[features.MASKED_LM_POSITIONS]
-    return text_requests.decode_guesses(model.answer(batch), positions, model.vocabulary)
+    return text_requests.decode_guesses(model.answer(batch), positions, vocabulary)
 
 
 def _answer_choices(model: _TextModel, inputs: Tensors) -> Tensors:
-    return model.answer(
-        text_requests.pack_choices(inputs, model.tokenizer, model.special, model.config)
-    )
+    return model.answer(text_requests.pack_choices(inputs, model.tokenizer, model.config))
 
 
 def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
@@ -201,7 +175,6 @@ def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
     read = answer_ops.make_reader(
         lambda batch: model.answer({name: batch[name] for name in names}),
         model.tokenizer,
-        model.special,
         config,
         AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
         null_threshold=options.null_threshold,
@@ -212,17 +185,17 @@ def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
 # (function of the inputs, inputs of an example)
 _Entry = tuple[Callable[[_TextModel, Tensors], Tensors], dict[str, list]]
 _CLASSIFIER: Mapping[str, _Entry] = {
-    TEXT: (_answer_text, {"text": [_SENTENCE]}),
-    PAIR: (_answer_pair, {"text": [_QUESTION], "text_pair": [_SENTENCE]}),
+    TEXT: (_answer_text, {TEXT: [_SENTENCE]}),
+    PAIR: (_answer_text, {TEXT: [_QUESTION], PAIR: [_SENTENCE]}),
 }
 _CHOICES: dict[str, list] = {"passage": [_SENTENCE], "question": [_QUESTION], "options": [[]]}
 _READER: Mapping[str, _Entry] = {
     "question": (_answer_question, {"question": [_QUESTION], "context": [_SENTENCE]})
 }
 _TEXT_SIGNATURES: Mapping[str, Mapping[str, _Entry]] = {
-    "encoder": {TEXT: (_answer_tokens, {"text": [_SENTENCE]})},
-    "sentence_embedding": {TEXT: (_answer_text, {"text": [_SENTENCE]})},
-    "fill_mask": {TEXT: (_answer_masks, {"text": [_MASKED]})},
+    "encoder": {TEXT: (_answer_tokens, {TEXT: [_SENTENCE]})},
+    "sentence_embedding": {TEXT: (_answer_text, {TEXT: [_SENTENCE]})},
+    "fill_mask": {TEXT: (_answer_masks, {TEXT: [_MASKED]})},
     "classification": _CLASSIFIER,
     "regression": _CLASSIFIER,
     "multiple_choice": {"question": (_answer_choices, _CHOICES)},

@@ -13,8 +13,6 @@ import tensorflow as tf
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 
-ApplyCharsmap = Callable[[CodePoints], CodePoints]
-
 _NONE = -1
 # Bits of a unit of the trie.
 _HAS_LEAF, _IS_SCALED, _IS_LEAF = 1 << 8, 1 << 9, 1 << 31
@@ -34,52 +32,37 @@ class Trie(NamedTuple):
     values: tf.Tensor
 
 
-class Rules(NamedTuple):
-    """All the rules of a model.
-
-    Attributes:
-        trie: of the strings; its values are kinds of `table`.
-        table: the replacements; its kinds are those of single characters.
-        begins: 1 for a character with which a longer string may begin.
-        continues: 1 for a character that may be the second of one.
-    """
-
-    trie: Trie
-    table: Replacements
-    begins: Property
-    continues: Property
-
-
-def make_apply_charsmap(charsmap: bytes) -> ApplyCharsmap:
+def make_apply_charsmap(charsmap: bytes) -> Callable[[CodePoints], CodePoints]:
     """Returns the function that applies the rules of a model's `precompiled_charsmap`.
 
     The new characters start where the string that they replace did.
     """
     if not charsmap:
         return lambda chars: chars
-    rules = _read_rules(charsmap)
+    trie, table, begins, continues = _read_rules(charsmap)
 
     def apply(chars: CodePoints) -> CodePoints:
-        kinds = code_points.look_up(rules.table.kinds, chars.values)
-        continues = code_points.look_up(rules.continues, chars.values)
-        may = (
-            code_points.look_up(rules.begins, chars.values) * code_points.shift_left(continues, 0)
-            > 0
-        )
+        kinds = table.kinds.look_up(chars.values)
+        is_continued = code_points.shift_left(continues.look_up(chars.values) > 0, False)
+        may = (begins.look_up(chars.values) > 0) & is_continued
 
         def match() -> tuple[CodePoints, tf.Tensor]:
-            lengths, longer = _find_matches(rules.trie, chars, tf.where(may)[:, 0])
+            lengths, longer = _find_matches(trie, chars, tf.where(may)[:, 0])
             reached = mark_reached(lengths)
             new_kinds = tf.where(lengths > 1, longer, kinds)
             return code_points.boolean_mask(chars, reached), tf.boolean_mask(new_kinds, reached)
 
         matched, kinds = tf.cond(tf.reduce_any(may), match, lambda: (chars, kinds))
-        return code_points.replace_by_kind(rules.table, matched, kinds)[0]
+        return code_points.replace_each(table, matched, kinds)[0]
 
     return apply
 
 
-def _read_rules(charsmap: bytes) -> Rules:
+def _read_rules(charsmap: bytes) -> tuple[Trie, Replacements, Property, Property]:
+    """Returns the trie of the strings, and their replacements, which are the values of the trie.
+
+    Also 1 for a character with which a longer string may begin, and for one that may be its second.
+    """
     size = int(np.frombuffer(charsmap, "<u4", 1)[0])
     offsets, labels, places = _read_units(np.frombuffer(charsmap, "<u4", size // 4, 4))
     blob = charsmap[4 + size :]
@@ -89,18 +72,16 @@ def _read_rules(charsmap: bytes) -> Rules:
     with tf.init_scope():
         trie = Trie(tf.constant(offsets), tf.constant(labels), tf.constant(values))
         nodes = _find_nodes(trie)
-        children = {c: _list_children(offsets, labels, node) for c, node in nodes.items()}
-        seconds = {byte for some in children.values() for byte in some}
-        return Rules(
-            trie,
-            code_points.make_replacements(
-                {c: strings[places[i]] for c, i in nodes.items() if places[i] != _NONE}, kinds
-            ),
-            code_points.make_property({c: 1 for c, some in children.items() if some}),
-            code_points.make_property(
-                {c: 1 for c in code_points.iterate_characters() if c.encode()[0] in seconds}
-            ),
-        )
+    single = {c: strings[places[node]] for c, node in nodes.items() if places[node] != _NONE}
+    children = {c: _list_children(offsets, labels, node) for c, node in nodes.items()}
+    bytes_ = set().union(*children.values())
+    seconds = [c for c in code_points.iterate_characters() if c.encode()[0] in bytes_]
+    return (
+        trie,
+        code_points.make_replacements(single, kinds),
+        code_points.make_property({c: 1 for c, some in children.items() if some}),
+        code_points.make_property(dict.fromkeys(seconds, 1)),
+    )
 
 
 def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

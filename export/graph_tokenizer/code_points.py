@@ -8,7 +8,7 @@ import functools
 import itertools
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +46,8 @@ class Pieces(NamedTuple):
         rows: [M] int32, which text each belongs to.
         begins: [M] int32.
         ends: [M] int32.
-        text: N code points as the pieces spell them. Their offsets are indices among all the code
-            points before the model's own normalization.
+        text: N code points as the pieces spell them. Their offsets are those in the text as given;
+            of SentencePiece indices among all the code points before the model's own normalization.
     """
 
     ids: tf.Tensor
@@ -68,21 +68,22 @@ class Property(NamedTuple):
     pages: tf.Tensor
     values: tf.Tensor
 
+    def look_up(self, code_points: tf.Tensor) -> tf.Tensor:
+        """[N] code points -> [N] int32."""
+        pages = tf.gather(self.pages, code_points // _PAGE)
+        return tf.gather(self.values, pages + code_points % _PAGE)
+
 
 class Replacements(NamedTuple):
     """Strings that replace code points.
 
     Attributes:
         kinds: 0 for a code point that stays, else which of the K - 1 strings replaces it.
-        lengths: [K] of the strings; 1 for kind 0, the code point itself.
-        begins: [K] index in `flat` where a string begins.
-        flat: int32, the strings one after another.
+        strings: [K, None] int32 code points; -1 for kind 0, which stands for the code point itself.
     """
 
     kinds: Property
-    lengths: tf.Tensor
-    begins: tf.Tensor
-    flat: tf.Tensor
+    strings: tf.RaggedTensor
 
 
 def decode(texts: tf.Tensor) -> CodePoints:
@@ -177,13 +178,9 @@ def make_property(by_character: Mapping[str, int]) -> Property:
     dense[indices] = np.fromiter(by_character.values(), np.int32)
     unique: dict[bytes, int] = {}
     pages = [unique.setdefault(page.tobytes(), len(unique)) for page in dense.reshape(-1, _PAGE)]
-    values = np.frombuffer(b"".join(unique), np.int32)
-    return Property(tf.constant(pages) * _PAGE, tf.constant(values))
-
-
-def look_up(table: Property, values: tf.Tensor) -> tf.Tensor:
-    """[N] code points -> [N] int32."""
-    return tf.gather(table.values, tf.gather(table.pages, values // _PAGE) + values % _PAGE)
+    with tf.init_scope():
+        values = tf.constant(np.frombuffer(b"".join(unique), np.int32))
+        return Property(tf.constant(pages) * _PAGE, values)
 
 
 def make_replacements(
@@ -196,60 +193,42 @@ def make_replacements(
         kinds: {string: kind, from 1 on}, if there are strings that replace no single character.
     """
     kinds = kinds or {string: i for i, string in enumerate(dict.fromkeys(strings.values()), 1)}
-    lengths = np.array([1, *map(len, kinds)], np.int32)
-    # One more, so that lookups for kind 0, which are not used, stay inside.
-    flat = np.array([0, *map(ord, "".join(kinds)), 0], np.int32)
-    return Replacements(
-        make_property({c: kinds[string] for c, string in strings.items()}),
-        tf.constant(lengths),
-        tf.constant(np.cumsum(lengths, dtype=np.int32) - lengths),
-        tf.constant(flat),
-    )
+    by_character = make_property({c: kinds[string] for c, string in strings.items()})
+    with tf.init_scope():
+        flat = tf.constant([-1, *map(ord, "".join(kinds))])
+        lengths = tf.constant([1, *map(len, kinds)])
+        return Replacements(by_character, tf.RaggedTensor.from_row_lengths(flat, lengths))
 
 
-def replace_each(table: Replacements, chars: CodePoints) -> tuple[CodePoints, tf.Tensor]:
-    """Replaces the code points; also returns [M], the index that each new one came from."""
-    return replace_by_kind(table, chars, look_up(table.kinds, chars.values))
-
-
-def replace_by_kind(
-    table: Replacements, chars: CodePoints, kinds: tf.Tensor
+def replace_each(
+    table: Replacements, chars: CodePoints, kinds: tf.Tensor | None = None
 ) -> tuple[CodePoints, tf.Tensor]:
-    """Replaces each code point by the string of its kind [N], see `replace_each`."""
-    lengths = tf.gather(table.lengths, kinds)
-    sources = make_row_ids(lengths)
+    """Replaces the code points, by default by `table.kinds`, else by the string of each kind [N].
+
+    Also returns [M], the index that each new one came from.
+    """
+    strings = tf.gather(
+        table.strings, table.kinds.look_up(chars.values) if kinds is None else kinds
+    )
+    sources = make_row_ids(strings.row_lengths())
     copies = gather(chars, sources)
-    kinds = tf.gather(kinds, sources)
-    indices = tf.gather(table.begins, kinds) + make_positions(lengths, sources)
-    values = tf.where(kinds == 0, copies.values, tf.gather(table.flat, indices))
+    values = tf.where(strings.flat_values < 0, copies.values, strings.flat_values)
     return copies._replace(values=values), sources
 
 
 def replace_string(chars: CodePoints, string: str, value: int) -> CodePoints:
     """Replaces a string, which does not overlap itself, by one code point."""
-    shifted = chars
-    begins = tf.ones_like(chars.values, tf.bool)
-    for c in string:
-        begins &= (shifted.values == ord(c)) & (shifted.rows == chars.rows)
-        ends = shifted.ends
-        shifted = shifted._replace(
-            values=shift_left(shifted.values, -1),
-            rows=shift_left(shifted.rows, -1),
-            ends=shift_left(shifted.ends, 0),
-        )
-    is_rest, inside = tf.zeros_like(begins), begins
-    for _ in string[1:]:
-        inside = shift_right(inside, False)
-        is_rest |= inside
+    size, last = tf.size(chars.values), len(string) - 1
+    columns = (chars.values, chars.rows, chars.ends)
+    values, rows, ends = (tf.pad(x, [[0, last]], constant_values=-1) for x in columns)
+    begins = rows[last:] == chars.rows
+    for k, c in enumerate(string):
+        begins &= values[k : k + size] == ord(c)
     chars = chars._replace(
-        values=tf.where(begins, value, chars.values), ends=tf.where(begins, ends, chars.ends)
+        values=tf.where(begins, value, chars.values), ends=tf.where(begins, ends[last:], chars.ends)
     )
-    return boolean_mask(chars, ~is_rest)
-
-
-def list_replacements(function: Callable[[str], str]) -> dict[str, str]:
-    """Lists how a function of text changes single characters; unassigned ones stay."""
-    return {c: new for c in list_assigned() if (new := function(c)) != c}
+    after = tf.pad(begins, [[last, 0]])
+    return boolean_mask(chars, ~tf.reduce_any([after[k : k + size] for k in range(last)], axis=0))
 
 
 @functools.cache

@@ -40,6 +40,7 @@ class GraphTokenizer(NamedTuple):
     Texts are [B] strings of UTF-8; invalid bytes become U+FFFD, as in `errors="replace"`.
 
     Attributes:
+        vocabulary: the tokenizer in Python.
         tokenize: texts -> [B, None] int32 ids, those of `Tokenizer.encode_batch`.
         tokenize_with_offsets: texts -> ids, begins and ends in the text as given, in characters:
             those of `Tokenizer.encode_batch_with_offsets`.
@@ -47,6 +48,7 @@ class GraphTokenizer(NamedTuple):
             `Tokenizer.encode_with_masks`.
     """
 
+    vocabulary: Tokenizer
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor]
     tokenize_with_offsets: Callable[[tf.Tensor], Encoded]
     tokenize_with_masks: Callable[[tf.Tensor], tf.RaggedTensor]
@@ -58,44 +60,42 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     Raises:
         UserError: a SentencePiece model has a setting that a graph does not support.
     """
-    backend, config = tokenizer.backend, tokenizer.config
-    if isinstance(backend, SentencePieceTokenizer):
-        functions = _make_sentencepiece_functions(backend, tokenizer)
+    functions: tuple[Callable, ...]
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        functions = _make_sentencepiece_functions(tokenizer.backend, tokenizer)
     else:
-        assert isinstance(config, WordPieceConfig)
-        functions = _make_wordpiece_functions(backend, config)
+        assert isinstance(tokenizer.config, WordPieceConfig)
+        functions = _make_wordpiece_functions(tokenizer.backend, tokenizer.config)
     # One graph of each, however often it is used.
     signature = [tf.TensorSpec([None], tf.string)]
-    return GraphTokenizer(
-        *(tf.function(f, input_signature=signature, autograph=False) for f in functions)
-    )
+    traced = [tf.function(f, input_signature=signature, autograph=False) for f in functions]
+    return GraphTokenizer(tokenizer, *traced)
 
 
 def _make_sentencepiece_functions(
     backend: SentencePieceTokenizer, tokenizer: Tokenizer
-) -> GraphTokenizer:
+) -> tuple[Callable, ...]:
     model = sentencepiece_ops.read_model(backend.processor.serialized_model_proto())
     normalize = normalization_ops.make_normalize(backend.config)
-    normalize_as_model, find_pieces = (
-        sentencepiece_ops.make_normalize(model),
-        sentencepiece_ops.make_tokenize(model),
-    )
+    normalize_as_model = sentencepiece_ops.make_normalize(model)
+    find_pieces = sentencepiece_ops.make_tokenize(model)
     expansions = piece_offsets.make_expansions(backend.expansions, tokenizer.size)
     normalizes = bool(model.normalizer_spec.precompiled_charsmap)
 
     def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = find_pieces(normalize_as_model(normalize(code_points.decode(texts))))
-        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
-        return code_points.to_ragged(ids, tf.gather(pieces.rows, sources), tf.size(texts))
+        parts, sources = piece_offsets.expand(expansions, pieces.ids)
+        return code_points.to_ragged(parts[:, 0], tf.gather(pieces.rows, sources), tf.size(texts))
 
     def tokenize_with_offsets(texts: tf.Tensor) -> Encoded:
         normalized = normalize(code_points.decode(texts))
         pieces = find_pieces(normalize_as_model(normalized))
         spans = piece_offsets.find_spans(pieces, normalized, normalizes=normalizes)
-        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
-        spans = piece_offsets.expand_spans(expansions, pieces.ids, sources, spans)
+        parts, sources = piece_offsets.expand(expansions, pieces.ids)
         rows = tf.gather(pieces.rows, sources)
-        return _to_ragged((ids, *piece_offsets.map_to_text(spans, rows, normalized)), rows, texts)
+        spans = piece_offsets.expand_spans(parts, sources, spans)
+        spans = piece_offsets.map_to_text(spans, rows, normalized)
+        return _to_ragged((parts[:, 0], *spans), rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
         chars = code_points.replace_string(code_points.decode(texts), MASK, _STAND_IN)
@@ -105,14 +105,14 @@ def _make_sentencepiece_functions(
         is_before_mask = code_points.shift_left(num_masks, 0) > 0
         is_before_mask &= code_points.shift_left(pieces.rows, -1) == pieces.rows
         is_lost = is_before_mask & (pieces.ids == tokenizer.piece_to_id(WORD_START))
-        ids, sources = piece_offsets.expand_ids(expansions, pieces.ids)
+        parts, sources = piece_offsets.expand(expansions, pieces.ids)
         num_masks, is_lost = tf.gather(num_masks, sources), tf.gather(is_lost, sources)
         copies = code_points.make_row_ids(tf.where(is_lost, 0, tf.maximum(num_masks, 1)))
-        new = tf.gather(tf.where(num_masks > 0, tokenizer.mask_id, ids), copies)
+        new = tf.gather(tf.where(num_masks > 0, tokenizer.mask_id, parts[:, 0]), copies)
         rows = tf.gather(tf.gather(pieces.rows, sources), copies)
         return code_points.to_ragged(new, rows, tf.size(texts))
 
-    return GraphTokenizer(tokenize, tokenize_with_offsets, tokenize_with_masks)
+    return tokenize, tokenize_with_offsets, tokenize_with_masks
 
 
 def _count_value(pieces: Pieces, value: int) -> tf.Tensor:
@@ -124,7 +124,7 @@ def _count_value(pieces: Pieces, value: int) -> tf.Tensor:
 
 def _make_wordpiece_functions(
     backend: WordPieceTokenizer, config: WordPieceConfig
-) -> GraphTokenizer:
+) -> tuple[Callable, ...]:
     longest = LONGEST_WORD[config.compat]
     keeps = config.keep_accents
     # The library takes characters apart where it drops accents.
@@ -138,19 +138,17 @@ def _make_wordpiece_functions(
 
     def tokenize_with_offsets(texts: tf.Tensor) -> Encoded:
         chars = code_points.decode(texts)
-        words = pretokenize(chars)
-        pieces = find_pieces(words)
-        columns = (pieces.ids, *wordpiece_ops.find_spans(pieces, words, chars))
+        pieces = find_pieces(pretokenize(chars))
+        columns = (pieces.ids, *wordpiece_ops.find_spans(pieces, chars))
         return _to_ragged(columns, pieces.rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
         chars = code_points.decode(texts)
-        pieces = find_pieces(
-            pretokenize(code_points.replace_string(chars, MASK, wordpiece_ops.STAND_IN))
-        )
+        chars = code_points.replace_string(chars, MASK, wordpiece_ops.STAND_IN)
+        pieces = find_pieces(pretokenize(chars))
         return code_points.to_ragged(pieces.ids, pieces.rows, tf.size(texts))
 
-    return GraphTokenizer(tokenize, tokenize_with_offsets, tokenize_with_masks)
+    return tokenize, tokenize_with_offsets, tokenize_with_masks
 
 
 def _to_ragged(columns: Sequence[tf.Tensor], rows: tf.Tensor, texts: tf.Tensor) -> Encoded:

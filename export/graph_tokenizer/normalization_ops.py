@@ -29,12 +29,10 @@ def make_normalize(config: TokenizerConfig) -> Normalize:
 
     def normalize(chars: CodePoints) -> CodePoints:
         chars = _collapse_spaces(chars)
-        joins = (code_points.look_up(marks, chars.values) > 0) & ~_mark_word_starts(chars)
+        joins = (marks.look_up(chars.values) > 0) & ~_mark_word_starts(chars)
         normalized, sources = code_points.replace_each(table, chars)
         if composes:
-            normalized, sources, joined = unicode_composition.compose(
-                unicode_composition.make_pairs(), normalized, sources
-            )
+            normalized, sources, joined = unicode_composition.compose(normalized, sources)
             joins = tf.tensor_scatter_nd_update(
                 joins, joined[:, tf.newaxis], tf.ones_like(joined, tf.bool)
             )
@@ -76,8 +74,10 @@ def _get_lowering() -> Replacements:
 
 
 def _make_replacements(change: Callable[[str], str]) -> Replacements:
-    with tf.init_scope():
-        return code_points.make_replacements(code_points.list_replacements(change))
+    """Returns replacements of each character by what the function makes of it."""
+    return code_points.make_replacements(
+        {c: new for c in code_points.list_assigned() if (new := change(c)) != c}
+    )
 
 
 def _lower(text: str) -> str:
@@ -93,8 +93,7 @@ def _get_marks() -> Property:
         for c in code_points.list_assigned()
         if not c.isascii() and unicodedata.combining(unicodedata.normalize("NFKD", c)[0])
     )
-    with tf.init_scope():
-        return code_points.make_property(dict.fromkeys(marks, 1))
+    return code_points.make_property(dict.fromkeys(marks, 1))
 
 
 @functools.cache
@@ -106,13 +105,12 @@ def _get_sigma_contexts() -> Property:
             kinds[c] = _CASED
         elif ("A" + c + "Σ").lower()[-1] == "ς":
             kinds[c] = _IGNORED
-    with tf.init_scope():
-        return code_points.make_property(kinds)
+    return code_points.make_property(kinds)
 
 
 def _collapse_spaces(chars: CodePoints) -> CodePoints:
     """Collapses white space to one space between words, and none around the text."""
-    words = code_points.boolean_mask(chars, code_points.look_up(get_spaces(), chars.values) == 0)
+    words = code_points.boolean_mask(chars, get_spaces().look_up(chars.values) == 0)
     ends = code_points.shift_right(words.ends, 0)
     is_after_space = (words.starts > ends) & ~code_points.mark_row_starts(words.rows)
     counts = 1 + tf.cast(is_after_space, tf.int32)
@@ -131,8 +129,7 @@ def _collapse_spaces(chars: CodePoints) -> CodePoints:
 @functools.cache
 def get_spaces() -> Property:
     """1 for white space."""
-    with tf.init_scope():
-        return code_points.make_property({c: 1 for c in code_points.list_assigned() if c.isspace()})
+    return code_points.make_property({c: 1 for c in code_points.list_assigned() if c.isspace()})
 
 
 def _mark_word_starts(chars: CodePoints) -> tf.Tensor:
@@ -153,7 +150,7 @@ def _choose_sigma_forms(neighbours: Property, chars: CodePoints) -> CodePoints:
     """Lowers sigmas: a final one stands after a letter and not before one, `_IGNORED` aside."""
 
     def settle() -> tf.Tensor:
-        kinds = code_points.look_up(neighbours, chars.values)
+        kinds = neighbours.look_up(chars.values)
         indices = tf.where(kinds != _IGNORED)
         seen = code_points.gather(chars, indices[:, 0])
         is_cased = tf.gather(kinds, indices[:, 0]) == _CASED

@@ -3,10 +3,10 @@
 Spans are half-open. Until `map_to_text` they are indices among all normalized code points.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, Expansion
@@ -21,26 +21,6 @@ class Spans(NamedTuple):
 
     begins: tf.Tensor
     ends: tf.Tensor
-
-
-class Expansions(NamedTuple):
-    """Replacements of pieces of digits and a comma by several pieces.
-
-    Attributes:
-        counts: [V] number of new pieces, 1 for a piece that stays.
-        firsts: [V] index of the first in the next three, 0 for a piece that stays.
-        ids: of the new pieces.
-        offsets: characters of the old piece before each new one.
-        widths: characters of each new piece.
-        totals: [V] characters of all new pieces.
-    """
-
-    counts: tf.Tensor
-    firsts: tf.Tensor
-    ids: tf.Tensor
-    offsets: tf.Tensor
-    widths: tf.Tensor
-    totals: tf.Tensor
 
 
 def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> Spans:
@@ -102,51 +82,38 @@ def _trace_through_normalizer(pieces: Pieces, skips_start: tf.Tensor) -> Spans:
     return Spans(tf.gather(text.starts, firsts), tf.gather(ends, pieces.ends - 1))
 
 
-def make_expansions(expansions: Mapping[int, Expansion], size: int) -> Expansions:
-    """Returns the table of a vocabulary of V = `size` pieces."""
-    counts, totals = np.ones(size, np.int32), np.zeros(size, np.int32)
-    firsts = np.zeros(size, np.int32)
-    ids, offsets, widths = [0], [0], [0]
-    for index, (new, sizes) in expansions.items():
-        counts[index], totals[index], firsts[index] = len(new), sum(sizes), len(ids)
-        ids += new
-        widths += sizes
-        offsets += np.cumsum([0, *sizes[:-1]]).tolist()
-    arrays = (counts, firsts, *(np.array(column, np.int32) for column in (ids, offsets, widths)))
-    return Expansions(*map(tf.constant, (*arrays, totals)))
+def make_expansions(expansions: Mapping[int, Expansion], size: int) -> tf.RaggedTensor:
+    """Returns what replaces each piece of a vocabulary of V = `size`: [V, None, 4] int32.
+
+    A piece of digits and a comma becomes several. Of each: its id, where it begins and ends in the
+    old piece, and the length of all, in characters; -1 for a piece that stays.
+    """
+    rows = [[(index, 0, 0, -1)] for index in range(size)]
+    for index, (ids, sizes) in expansions.items():
+        ends = list(itertools.accumulate(sizes))
+        begins = [0, *ends[:-1]]
+        rows[index] = [(*part, ends[-1]) for part in zip(ids, begins, ends, strict=True)]
+    return tf.ragged.constant(rows, tf.int32, inner_shape=(4,), row_splits_dtype=tf.int32)
 
 
-class Expanded(NamedTuple):
-    """[L] int32: ids, and the index of the piece that each came from."""
-
-    ids: tf.Tensor
-    sources: tf.Tensor
-
-
-def expand_ids(expansions: Expansions, ids: tf.Tensor) -> Expanded:
-    sources = code_points.make_row_ids(tf.gather(expansions.counts, ids))
-    old = tf.gather(ids, sources)
-    new = tf.gather(expansions.ids, _find_expansions(expansions, ids, sources))
-    return Expanded(tf.where(tf.gather(expansions.counts, old) == 1, old, new), sources)
+def expand(expansions: tf.RaggedTensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[M] ids -> [L, 4] the parts of `make_expansions`, and [L] the piece that each came from."""
+    parts = tf.gather(expansions, ids)
+    return parts.flat_values, code_points.make_row_ids(parts.row_lengths())
 
 
-def expand_spans(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
-    """Returns the spans of `expand_ids(expansions, ids)`: parts of a piece's span.
+def expand_spans(parts: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
+    """Returns the spans of the parts of `expand`: parts of a piece's span.
 
     Each has all of it where the model's own rules changed the length: the parts are unknown.
     """
-    places = _find_expansions(expansions, ids, sources)
     begins, ends = (tf.gather(column, sources) for column in spans)
-    is_known = tf.gather(expansions.totals, tf.gather(ids, sources)) == ends - begins
-    is_parted = is_known & (tf.gather(expansions.counts, tf.gather(ids, sources)) > 1)
-    parts = begins + tf.gather(expansions.offsets, places)
-    part_ends = parts + tf.gather(expansions.widths, places)
-    return Spans(tf.where(is_parted, parts, begins), tf.where(is_parted, part_ends, ends))
-
-
-def _find_expansions(expansions: Expansions, ids: tf.Tensor, sources: tf.Tensor) -> tf.Tensor:
-    numbers = code_points.make_positions(tf.gather(expansions.counts, ids), sources)
-    return tf.gather(expansions.firsts, tf.gather(ids, sources)) + numbers
+    _, part_begins, part_ends, totals = tf.unstack(parts, axis=1)
+    is_parted = totals == ends - begins
+    return Spans(
+        tf.where(is_parted, begins + part_begins, begins),
+        tf.where(is_parted, begins + part_ends, ends),
+    )
 
 
 def map_to_text(spans: Spans, rows: tf.Tensor, normalized: CodePoints) -> Spans:

@@ -132,7 +132,7 @@ def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
     size, unk = len(model.pieces), model.trainer_spec.unk_id
 
     def tokenize(text: CodePoints) -> Pieces:
-        is_known = code_points.look_up(known, text.values) > 0
+        is_known = known.look_up(text.values) > 0
         spelled = text._replace(values=tf.where(is_known, text.values, ord(stranger)))
         ids = _tokenize_in_batches(op.tokenize, spelled)
         begins = tf.cumsum(tf.gather(num_characters, ids), exclusive=True)

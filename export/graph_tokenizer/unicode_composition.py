@@ -8,14 +8,11 @@ import functools
 import unicodedata
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.code_points import CodePoints, Property
 
-_BASE, _L, _V, _T = 0xAC00, 0x1100, 0x1161, 0x11A7
-_NUM_V, _NUM_T, _NUM_SYLLABLES = 21, 28, 11172
 # How often a letter grows: by other letters (the three of a Korean syllable), and by marks.
 _BY_LETTERS, _BY_MARKS = 2, 3
 
@@ -40,39 +37,30 @@ def list_pairs() -> dict[tuple[str, str], str]:
     """Lists the pairs that compose, in this Python's Unicode."""
     pairs = {}
     for c in code_points.list_assigned():
-        parts = unicodedata.decomposition(c).split()
-        if len(parts) == 2 and parts[0][0] != "<" and unicodedata.normalize("NFC", c) == c:
-            pairs[chr(int(parts[0], 16)), chr(int(parts[1], 16))] = c
-    for i in range(_NUM_SYLLABLES):
-        block, t = divmod(i, _NUM_T)
-        first, second = _L + block // _NUM_V, _V + block % _NUM_V
-        if t:
-            first, second = _BASE + block * _NUM_T, _T + t
-        pairs[chr(first), chr(second)] = chr(_BASE + i)
+        *first, second = list(unicodedata.normalize("NFD", c))
+        if first and unicodedata.normalize("NFC", c) == c:
+            pairs[unicodedata.normalize("NFC", "".join(first)), second] = c
     return pairs
 
 
 @functools.cache
 def make_pairs() -> Pairs:
+    pairs = sorted(list_pairs().items())
+    keys = [(ord(first) << 32) + ord(second) for (first, second), _ in pairs]
+    classes = {c: n for c in code_points.list_assigned() if (n := unicodedata.combining(c))}
     with tf.init_scope():
-        pairs = sorted(list_pairs().items())
-        keys = [(ord(first) << 32) + ord(second) for (first, second), _ in pairs]
-        classes = {c: n for c in code_points.list_assigned() if (n := unicodedata.combining(c))}
         return Pairs(
-            tf.constant(np.array(keys, np.int64)),
-            tf.constant(np.array([ord(c) for _, c in pairs], np.int32)),
+            tf.constant(keys, tf.int64),
+            tf.constant([ord(c) for _, c in pairs]),
             code_points.make_property(dict.fromkeys((second for (_, second), _ in pairs), 1)),
             code_points.make_property(classes),
         )
 
 
-def compose(
-    pairs: Pairs, chars: CodePoints, sources: tf.Tensor
-) -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
+def compose(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
     """Composes decomposed text.
 
     Args:
-        pairs: of `make_pairs`.
         chars: N decomposed characters.
         sources: [N] the index that each came from, of `code_points.replace_each`.
 
@@ -80,21 +68,18 @@ def compose(
         M composed characters; the index that each came from; and [J] the indices that became one
         character with one before them.
     """
-    nothing = tf.zeros([0], tf.int32)
-
-    def compose_all() -> tuple[CodePoints, tf.Tensor, tf.Tensor]:
-        return _compose(pairs, *sort_marks(pairs, chars, sources))
-
-    is_needed = tf.reduce_any(
-        (code_points.look_up(pairs.is_second, chars.values) > 0)
-        | (code_points.look_up(pairs.classes, chars.values) > 0)
+    pairs = make_pairs()
+    may_change = pairs.is_second.look_up(chars.values) + pairs.classes.look_up(chars.values) > 0
+    return tf.cond(
+        tf.reduce_any(may_change),
+        lambda: _compose(pairs, *sort_marks(chars, sources)),
+        lambda: (chars, sources, tf.zeros([0], tf.int32)),
     )
-    return tf.cond(is_needed, compose_all, lambda: (chars, sources, nothing))
 
 
-def sort_marks(pairs: Pairs, chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
+def sort_marks(chars: CodePoints, sources: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
     """Sorts marks that follow each other by their classes."""
-    classes = code_points.look_up(pairs.classes, chars.values)
+    classes = make_pairs().classes.look_up(chars.values)
     keys = tf.cast(_number_segments(chars, classes), tf.int64) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(keys, stable=True)
     return code_points.gather(chars, order), tf.gather(sources, order)
@@ -102,9 +87,8 @@ def sort_marks(pairs: Pairs, chars: CodePoints, sources: tf.Tensor) -> tuple[Cod
 
 def _number_segments(chars: CodePoints, classes: tf.Tensor) -> tf.Tensor:
     """[N]: the number of the letter with its marks that each belongs to."""
-    return (
-        tf.cumsum(tf.cast((classes == 0) | code_points.mark_row_starts(chars.rows), tf.int32)) - 1
-    )
+    is_first = (classes == 0) | code_points.mark_row_starts(chars.rows)
+    return tf.cumsum(tf.cast(is_first, tf.int32)) - 1
 
 
 def _compose(
@@ -129,7 +113,7 @@ def _join_letters(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor
 
     No character is the second of a pair of letters and the first of another: none overlap.
     """
-    classes = code_points.look_up(pairs.classes, chars.values)
+    classes = pairs.classes.look_up(chars.values)
     are_letters = (classes == 0) & (code_points.shift_right(classes, 1) == 0)
     indices = tf.where(are_letters & ~code_points.mark_row_starts(chars.rows))[:, 0]
     return _find_composable(pairs, chars, indices, indices - 1)
@@ -140,7 +124,7 @@ def _join_marks(pairs: Pairs, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor, 
 
     A mark does not pass over one of its own class.
     """
-    classes = code_points.look_up(pairs.classes, chars.values)
+    classes = pairs.classes.look_up(chars.values)
     segments = _number_segments(chars, classes)
     is_first = segments != code_points.shift_right(segments, -1)
     is_blocked = code_points.shift_right(classes, 0) >= classes
@@ -155,7 +139,7 @@ def _find_composable(
     pairs: Pairs, chars: CodePoints, seconds: tf.Tensor, firsts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the pairs of indices that compose, and the results."""
-    may = code_points.look_up(pairs.is_second, tf.gather(chars.values, seconds)) > 0
+    may = pairs.is_second.look_up(tf.gather(chars.values, seconds)) > 0
     seconds, firsts = tf.boolean_mask(seconds, may), tf.boolean_mask(firsts, may)
     first, second = (tf.cast(tf.gather(chars.values, i), tf.int64) for i in (firsts, seconds))
     keys = first * 2**32 + second

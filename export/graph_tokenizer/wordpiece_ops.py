@@ -21,7 +21,7 @@ from albert_tf.tokenizers.wordpiece_tokenizer import (
     WordPieceTokenizer,
 )
 from export.graph_tokenizer import code_points, unicode_composition
-from export.graph_tokenizer.code_points import CodePoints, Property
+from export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 
 # Stands for [MASK]: no code point has this number.
 STAND_IN = sys.maxunicode + 1
@@ -48,22 +48,6 @@ class Words(NamedTuple):
     text: CodePoints
 
 
-class Pieces(NamedTuple):
-    """M pieces, side by side.
-
-    Attributes:
-        ids: [M] int32.
-        rows: [M] which text each belongs to.
-        begins: [M] index of its first code point in the text of the words.
-        ends: [M] index after its last.
-    """
-
-    ids: tf.Tensor
-    rows: tf.Tensor
-    begins: tf.Tensor
-    ends: tf.Tensor
-
-
 def make_pretokenize(
     tokenizer: WordPieceTokenizer, longest: int, *, reorders: bool
 ) -> Callable[[CodePoints], Words]:
@@ -74,17 +58,14 @@ def make_pretokenize(
         longest: a word of more characters is unknown.
         reorders: marks are put into canonical order.
     """
-    with tf.init_scope():
-        table = code_points.make_replacements(_list_replacements(tokenizer))
-        kinds = code_points.make_property(_classify_characters(tokenizer))
+    table = code_points.make_replacements(_list_replacements(tokenizer))
+    kinds = code_points.make_property(_classify_characters(tokenizer))
 
     def pretokenize(chars: CodePoints) -> Words:
         text, sources = code_points.replace_each(table, chars)
         if reorders:
-            text, _ = unicode_composition.sort_marks(
-                unicode_composition.make_pairs(), text, sources
-            )
-        kind = code_points.look_up(kinds, text.values)
+            text, _ = unicode_composition.sort_marks(text, sources)
+        kind = kinds.look_up(text.values)
         kind = tf.where(text.values == STAND_IN, _ALONE, kind)
         before = code_points.shift_right(kind, _SPACE)
         begins = code_points.mark_row_starts(text.rows) | (before != 0) | (kind == _ALONE)
@@ -128,22 +109,22 @@ def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Piec
         whole = tf.gather(words.lengths, owners)
         lengths = tf.where(is_word, whole, tf.gather(num_characters, ids))
         ends = tf.cumsum(lengths)
-        return Pieces(ids, tf.gather(words.rows, owners), ends - lengths, ends)
+        return Pieces(ids, tf.gather(words.rows, owners), ends - lengths, ends, words.text)
 
     return tokenize
 
 
-def find_spans(pieces: Pieces, words: Words, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
+def find_spans(pieces: Pieces, chars: CodePoints) -> tuple[tf.Tensor, tf.Tensor]:
     """[M], [M]: the offsets of pieces in the texts as given, `chars`.
 
     Marks that follow a piece in the text belong to it, though normalization drops them.
     """
-    begins = tf.gather(words.text.starts, pieces.begins)
-    ends = tf.gather(words.text.ends, pieces.ends - 1)
+    begins = tf.gather(pieces.text.starts, pieces.begins)
+    ends = tf.gather(pieces.text.ends, pieces.ends - 1)
     firsts, lasts = (tf.gather(bound, pieces.rows) for bound in code_points.get_row_limits(chars))
     is_last = code_points.shift_left(pieces.rows, -1) != pieces.rows
     limits = tf.where(is_last, lasts - firsts, code_points.shift_left(begins, 0))
-    is_other = code_points.look_up(_get_marks(), chars.values) == 0
+    is_other = _get_marks().look_up(chars.values) == 0
     after = tf.gather(code_points.find_next(is_other), firsts + ends) - firsts
     return begins, tf.maximum(ends, tf.minimum(limits, after))
 
@@ -152,8 +133,7 @@ def find_spans(pieces: Pieces, words: Words, chars: CodePoints) -> tuple[tf.Tens
 def _get_marks() -> Property:
     """1 for an accent, which normalization may drop."""
     marks = (c for c in code_points.list_assigned() if unicodedata.category(c) == "Mn")
-    with tf.init_scope():
-        return code_points.make_property(dict.fromkeys(marks, 1))
+    return code_points.make_property(dict.fromkeys(marks, 1))
 
 
 def _list_replacements(tokenizer: WordPieceTokenizer) -> dict[str, str]:

@@ -16,7 +16,7 @@ from export.graph_tokenizer import code_points, normalization_ops
 from export.graph_tokenizer.code_points import CodePoints
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import window_ops
-from export.requests.packing import Batch, SpecialIds
+from export.requests.packing import Batch
 
 # Windows that the model reads at once.
 _BATCH = 32
@@ -25,7 +25,6 @@ _BATCH = 32
 def make_reader(
     run: Callable[[Batch], Outputs],
     tokenizer: GraphTokenizer,
-    ids: SpecialIds,
     lengths: Lengths,
     options: AnswerOptions,
     *,
@@ -38,7 +37,6 @@ def make_reader(
             end_logits [W, S], or the beams of SQuAD 2.0's head: start_top_log_probs and
             start_top_index [W, K], end_top_log_probs and end_top_index [W, K * M], cls_logits [W].
         tokenizer: of the model.
-        ids: of its special pieces.
         lengths: of the windows.
         options: which spans are answers.
         null_threshold: null odds above it mean that there is no answer.
@@ -51,7 +49,7 @@ def make_reader(
     """
 
     def read(questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
-        windows, batch = window_ops.pack(questions, contexts, tokenizer, ids, lengths)
+        windows, batch = window_ops.pack(questions, contexts, tokenizer, lengths)
         outputs = _run_in_batches(run, batch)
         chars = code_points.decode(contexts)
         spans = _strip(span_decoding.rank_spans(outputs, windows, options), chars)
@@ -103,7 +101,7 @@ def _run_in_batches(run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
 def _strip(spans: Spans, chars: CodePoints) -> Spans:
     """The spans without white space around; what is white space alone is no span."""
     offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions)
-    is_text = code_points.look_up(normalization_ops.get_spaces(), chars.values) == 0
+    is_text = normalization_ops.get_spaces().look_up(chars.values) == 0
     starts = tf.gather(code_points.find_next(is_text), offsets + spans.starts)
     ends = tf.gather(code_points.find_previous(is_text), offsets + spans.ends) + 1
     stripped = spans._replace(starts=starts - offsets, ends=ends - offsets)

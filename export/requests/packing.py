@@ -14,14 +14,6 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 Batch = dict[str, tf.Tensor]
 
 
-class SpecialIds(NamedTuple):
-    """Ids of special pieces."""
-
-    pad_id: int
-    cls_id: int
-    sep_id: int
-
-
 class Parts(NamedTuple):
     """A part of each of B rows: a slice of the ids in `flat`.
 
@@ -36,14 +28,10 @@ class Parts(NamedTuple):
     lengths: tf.Tensor
 
 
-def get_special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    return SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-
-
 def pack(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None,
-    ids: SpecialIds,
+    vocabulary: Tokenizer,
     max_seq_length: int,
     *,
     pads: bool = False,
@@ -53,7 +41,7 @@ def pack(
     Args:
         first: [B, None] int32 ids.
         second: the same, None for one text alone.
-        ids: of the special pieces.
+        vocabulary: for the ids of its special pieces.
         max_seq_length: tokens in all.
         pads: whether to pad to that length, not to the longest of the batch.
 
@@ -64,14 +52,14 @@ def pack(
     length = max_seq_length if pads else None
     parts = make_parts(first)
     if second is None:
-        return assemble([shorten(parts, max_seq_length - 2)], ids, length)
+        return assemble([shorten(parts, max_seq_length - 2)], vocabulary, length)
     others = make_parts(second)
     with tf.control_dependencies([check_same_size(parts.lengths, others.lengths)]):
         room = max_seq_length - 3
         half = (room + 1) // 2
         num_first = tf.minimum(parts.lengths, tf.maximum(room - others.lengths, half))
     pair = (parts._replace(lengths=num_first), shorten(others, room - num_first))
-    return assemble(pair, ids, length)
+    return assemble(pair, vocabulary, length)
 
 
 def check_same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
@@ -91,12 +79,12 @@ def shorten(parts: Parts, lengths: tf.Tensor | int) -> Parts:
     return parts._replace(lengths=tf.minimum(parts.lengths, lengths))
 
 
-def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None) -> Batch:
+def assemble(parts: Sequence[Parts], vocabulary: Tokenizer, length: int | None = None) -> Batch:
     """Puts one or two parts of each row between special pieces.
 
     Args:
         parts: of the first segment, and of the second.
-        ids: of the special pieces.
+        vocabulary: for the ids of its special pieces.
         length: S; None for that of the longest row.
 
     Returns:
@@ -104,16 +92,16 @@ def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None)
     """
     total = 1 + len(parts) + tf.add_n([part.lengths for part in parts])
     place = tf.range(tf.maximum(tf.reduce_max(total), 2) if length is None else length)
-    input_ids = tf.where(place == 0, ids.cls_id, ids.pad_id)[tf.newaxis]  # [1, S]
+    input_ids = tf.where(place == 0, vocabulary.cls_id, vocabulary.pad_id)[tf.newaxis]  # [1, S]
     begin = tf.ones_like(total)[:, tf.newaxis]  # [B, 1]
     begins = []
     for part in parts:
         begins.append(begin)
         end = begin + part.lengths[:, tf.newaxis]
-        input_ids = tf.where(
-            (place >= begin) & (place < end), _gather_part(part, place - begin), input_ids
-        )
-        input_ids = tf.where(place == end, ids.sep_id, input_ids)
+        flat = tf.concat([part.flat, [0]], axis=0)  # not empty
+        index = tf.clip_by_value(part.begins[:, tf.newaxis] + place - begin, 0, tf.size(part.flat))
+        input_ids = tf.where((place >= begin) & (place < end), tf.gather(flat, index), input_ids)
+        input_ids = tf.where(place == end, vocabulary.sep_id, input_ids)
         begin = end + 1
     mask = place < begin
     return {
@@ -121,10 +109,3 @@ def assemble(parts: Sequence[Parts], ids: SpecialIds, length: int | None = None)
         features.INPUT_MASK: tf.cast(mask, tf.int32),
         features.SEGMENT_IDS: tf.cast(mask & (place >= begins[-1]) & (len(parts) > 1), tf.int32),
     }
-
-
-def _gather_part(part: Parts, offsets: tf.Tensor) -> tf.Tensor:
-    """[B, S]: the ids at offsets from each part's first; arbitrary outside the part."""
-    flat = tf.concat([part.flat, [0]], axis=0)
-    index = part.begins[:, tf.newaxis] + offsets
-    return tf.gather(flat, tf.clip_by_value(index, 0, tf.size(part.flat)))

@@ -10,22 +10,19 @@ from albert_tf.train_config import Lengths
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
-from export.requests.packing import Batch, Parts, SpecialIds
+from export.requests.packing import Batch, Parts
 
 _BLANK = "_"
 # Bytes of all the endings of a question: a long option in many blanks would fill the memory.
 MAX_ENDING_BYTES = 2**21
 
 
-def pack_masked(
-    texts: tf.Tensor, tokenizer: GraphTokenizer, vocabulary: Tokenizer, max_seq_length: int
-) -> Batch:
+def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int) -> Batch:
     """Packs texts in which [MASK] stands for a piece, as `pipelines.fill_mask` reads them.
 
     Args:
         texts: [B].
-        tokenizer: of that vocabulary.
-        vocabulary: for the ids of its special pieces.
+        tokenizer: for the ids.
         max_seq_length: tokens; a longer text loses its end, and the masks that are there.
 
     Returns:
@@ -33,8 +30,8 @@ def pack_masked(
         those of each text's masks, then 0.
     """
     ids = tokenizer.tokenize_with_masks(texts)
-    batch = packing.pack(ids, None, packing.get_special_ids(vocabulary), max_seq_length)
-    is_mask = batch[features.INPUT_IDS] == vocabulary.mask_id
+    batch = packing.pack(ids, None, tokenizer.vocabulary, max_seq_length)
+    is_mask = batch[features.INPUT_IDS] == tokenizer.vocabulary.mask_id
     rows, columns = tf.unstack(tf.cast(tf.where(is_mask), tf.int32), axis=1)
     positions = code_points.to_ragged(columns, rows, tf.size(texts)).to_tensor()
     return {**batch, features.MASKED_LM_POSITIONS: positions}
@@ -62,7 +59,7 @@ def decode_guesses(
 
 
 def pack_choices(
-    texts: Mapping[str, tf.Tensor], tokenizer: GraphTokenizer, special: SpecialIds, lengths: Lengths
+    texts: Mapping[str, tf.Tensor], tokenizer: GraphTokenizer, lengths: Lengths
 ) -> Batch:
     """Packs passages with each ending, as RACE's records hold them.
 
@@ -72,7 +69,6 @@ def pack_choices(
         texts: passage and question, [B], and options, [B, C]; a question has blanks of
             underscores, or none.
         tokenizer: for the ids.
-        special: ids of the pieces around them.
         lengths: tokens in all, `max_seq_length`, and of an ending, `max_qa_length`.
 
     Returns:
@@ -94,7 +90,7 @@ def pack_choices(
     first = packing.make_parts(tokenizer.tokenize(passages))
     first = Parts(first.flat, tf.gather(first.begins, rows), tf.gather(first.lengths, rows))
     room = lengths.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
-    batch = packing.assemble([packing.shorten(first, room - kept), ending], special)
+    batch = packing.assemble([packing.shorten(first, room - kept), ending], tokenizer.vocabulary)
     return {
         name: tf.reshape(rows, tf.concat([shape, tf.shape(rows)[1:]], axis=0))
         for name, rows in batch.items()

@@ -14,18 +14,14 @@ from albert_tf.train_config import Lengths
 from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
-from export.requests.packing import Batch, Parts, SpecialIds
+from export.requests.packing import Batch, Parts
 
 # Of one question: tens of thousands of characters. More would take minutes.
 MAX_WINDOWS = 128
 
 
 def pack(
-    questions: tf.Tensor,
-    contexts: tf.Tensor,
-    tokenizer: GraphTokenizer,
-    ids: SpecialIds,
-    lengths: Lengths,
+    questions: tf.Tensor, contexts: tf.Tensor, tokenizer: GraphTokenizer, lengths: Lengths
 ) -> tuple[Windows, Batch]:
     """Splits contexts into windows, as `data_prep.task_data.span_features` does.
 
@@ -36,7 +32,6 @@ def pack(
         questions: [Q] texts.
         contexts: [Q] texts.
         tokenizer: of the model.
-        ids: of its special pieces.
         lengths: of the windows.
 
     Returns:
@@ -74,7 +69,7 @@ def pack(
         token_starts=starts.flat_values,
         token_ends=ends.flat_values,
     )
-    batch = packing.assemble([query, part], ids)
+    batch = packing.assemble([query, part], tokenizer.vocabulary)
     place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
     begins = firsts[:, tf.newaxis]
     in_context = (place >= begins) & (place < begins + part.lengths[:, tf.newaxis])

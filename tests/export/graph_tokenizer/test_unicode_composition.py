@@ -10,7 +10,7 @@ from export.graph_tokenizer import code_points, unicode_composition
 def compose(lines):
     chars = code_points.decode(tf.constant(lines))
     places = tf.range(tf.size(chars.values))
-    found, _, _ = unicode_composition.compose(unicode_composition.make_pairs(), chars, places)
+    found, _, _ = unicode_composition.compose(chars, places)
     return [line.decode() for line in code_points.encode(found).numpy()]
 
 

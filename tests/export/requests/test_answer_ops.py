@@ -12,7 +12,7 @@ from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
 from data_prep.task_data import span_features
 from data_prep.task_data.span_features import Question
-from export.requests import answer_ops, packing, window_ops
+from export.requests import answer_ops, window_ops
 
 
 def logits(batch):
@@ -48,7 +48,6 @@ def make_reader(tokenizer, run, options, null_threshold=0.0):
     read = answer_ops.make_reader(
         run,
         tiny_texts.graph(tokenizer),
-        packing.get_special_ids(tokenizer),
         LENGTHS,
         options,
         null_threshold=null_threshold,
@@ -110,7 +109,6 @@ def test_windows_hold_what_the_records_hold():
         tf.constant([q.question for q in questions]),
         tf.constant([q.context for q in questions]),
         tiny_texts.graph(tokenizer),
-        packing.get_special_ids(tokenizer),
         LENGTHS,
     )
     for name in ("questions", "firsts", "lengths"):
@@ -159,7 +157,6 @@ def test_of_long_contexts_the_first_windows_are_read_and_others_answered():
         tf.constant(["the"]),
         tf.constant(long[:1]),
         tiny_texts.graph(tokenizer),
-        packing.get_special_ids(tokenizer),
         LENGTHS,
     )
     assert len(batch["input_ids"]) == window_ops.MAX_WINDOWS

@@ -10,7 +10,7 @@ import tiny_texts
 
 from albert_tf.train_config import Lengths
 from data_prep.task_data import race
-from export.requests import packing, text_requests
+from export.requests import text_requests
 
 MASKED = ["the [MASK] sold [MASK][MASK], offices", "no mask", "", "[MASK]", "the " * 9 + "[MASK]"]
 PASSAGES = ["The cafe sold 2011, offices. " * 3, "한국어 문장을 읽고", "", "a"]
@@ -25,9 +25,7 @@ OPTIONS = [
 
 def test_positions_of_masks_follow_truncation():
     vocabulary = tiny_texts.sentencepieces()
-    batch = text_requests.pack_masked(
-        tf.constant(MASKED), tiny_texts.graph(vocabulary), vocabulary, 13
-    )
+    batch = text_requests.pack_masked(tf.constant(MASKED), tiny_texts.graph(vocabulary), 13)
     positions = batch["masked_lm_positions"].numpy().tolist()
     for i, line in enumerate(MASKED):
         ids = [vocabulary.cls_id, *vocabulary.encode_with_masks(line)[:11], vocabulary.sep_id]
@@ -44,7 +42,7 @@ def test_no_mask_at_all():
     vocabulary = tiny_texts.wordpieces()
     for lines in (["the"], []):
         batch = text_requests.pack_masked(
-            tf.constant(lines, tf.string), tiny_texts.graph(vocabulary), vocabulary, 5
+            tf.constant(lines, tf.string), tiny_texts.graph(vocabulary), 5
         )
         assert batch["masked_lm_positions"].shape == (len(lines), 0)
 
@@ -93,7 +91,6 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
             "options": tf.constant(OPTIONS),
         },
         tiny_texts.graph(vocabulary),
-        packing.get_special_ids(vocabulary),
         Lengths(max_seq_length=length, max_qa_length=most),
     )
     assert batch["input_ids"].shape == (4, 4, length)
@@ -116,12 +113,12 @@ def test_endings_lose_their_beginnings_and_passages_their_ends():
 def packed(passages, questions, options):
     """In a graph, where nothing is computed in the order of the lines."""
     vocabulary = tiny_texts.sentencepieces()
-    made, ids = tiny_texts.graph(vocabulary), packing.get_special_ids(vocabulary)
+    made = tiny_texts.graph(vocabulary)
     lengths = Lengths(max_seq_length=9, max_qa_length=3)
     texts = tf.TensorSpec([None], tf.string)
     pack = tf.function(
         lambda *texts: text_requests.pack_choices(
-            dict(zip(("passage", "question", "options"), texts, strict=True)), made, ids, lengths
+            dict(zip(("passage", "question", "options"), texts, strict=True)), made, lengths
         ),
         input_signature=[texts, texts, tf.TensorSpec([None, None], tf.string)],
         autograph=False,
