@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from albert_tf import config_io, files, run_files
@@ -15,6 +14,7 @@ from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import FinetuneConfig
+from export import model_kinds
 from export.model_kinds import DTYPES, KINDS, POOLINGS, ExportedModel, Options
 
 _CLASSES = "output_bias"
@@ -90,13 +90,9 @@ def read(config: ExportConfig) -> ExportedModel:
         kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE
     )
     _check_choices(config, kind, may_be_none=may_be_none)
-    choices: dict[str, Any] = {
-        "pooling": config.source.pooling,
-        "top_k": config.source.top_k,
-        "null_threshold": config.null_threshold,
-    }
-    if may_be_none and config.null_threshold is None:
-        choices["null_threshold"] = _read_best_threshold(prefix)
+    threshold = config.null_threshold
+    if may_be_none and threshold is None:
+        threshold = _read_best_threshold(prefix)
     if config.text:
         token_lengths.check(run_config, kind)
     options = Options(
@@ -105,9 +101,11 @@ def read(config: ExportConfig) -> ExportedModel:
         labels=config.source.labels or (task.labels if task else ()),
         has_pairs=task.has_pairs if task else None,
         dtype=config.dtype,
+        pooling=config.source.pooling or Options.pooling,
+        top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
+        null_threshold=threshold or 0.0,
         text=config.text,
-        **{name: value for name, value in choices.items() if value is not None},
     )
     return load(checkpoint, options)
 
@@ -146,7 +144,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
             "--kind."
         )
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = kind.make_network(checkpoint.config, options)
+    network = model_kinds.make_network(checkpoint.config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
@@ -201,19 +199,14 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
 
 def _read_best_threshold(prefix: str) -> float:
     """Returns the threshold of a run's best F1 on dev; 0 if the run was not evaluated."""
-    folder = finetuned_model.find_run_folder(prefix, _METRICS)
-    if folder is None:
+    if (folder := finetuned_model.find_run_folder(prefix, _METRICS)) is None:
         return 0.0
     metrics = files.read_json(os.path.join(folder, _METRICS), _METRICS)["metrics"]
     return metrics.get("best_f1_thresh", 0.0)
 
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
-    """Returns the labels of the kind; classes without labels are numbered.
-
-    Raises:
-        UserError: there are more or fewer labels than classes, or choices without labels.
-    """
+    """Returns the checked labels of the kind; classes without labels are numbered."""
     if options.kind not in _NUM_OUTPUTS:
         return ()
     labels, size = options.labels, len(checkpoint.weights[_CLASSES])
@@ -222,24 +215,18 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
             f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
         )
-    _check_labels(labels)
-    if options.kind == task_table.REGRESSION:
-        return ()
-    if options.kind == task_table.MULTIPLE_CHOICE and not labels:
-        raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
-    return labels or tuple(map(str, range(size)))
-
-
-def _check_labels(labels: Sequence[str]) -> None:
-    """Raises `UserError` unless each label tells a class, and a file can list them."""
-    for index, label in enumerate(labels):
+    for index, label in enumerate(labels):  # each tells a class, and a file can list them
         problems = {
             "is empty": not label.strip(),
             "has more than one line": len(label.splitlines()) > 1,
             "is there twice": label in labels[:index],
         }
-        for problem, is_so in problems.items():
-            if is_so:
-                raise UserError(
-                    f"--labels: {label!r} {problem}: give each label a name of its own."
-                )
+        if mistakes := [problem for problem, is_so in problems.items() if is_so]:
+            raise UserError(
+                f"--labels: {label!r} {mistakes[0]}: give each label a name of its own."
+            )
+    if options.kind == task_table.REGRESSION:
+        return ()
+    if options.kind == task_table.MULTIPLE_CHOICE and not labels:
+        raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
+    return labels or tuple(map(str, range(size)))

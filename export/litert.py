@@ -32,10 +32,7 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
     Its signature `token_ids` has the inputs of the SavedModel's, int32 [1, S] (of C choices
     [1, C, S]; `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its
     outputs but those of strings: of `label` or `choice` there are the probabilities.
-
-    Args:
-        model: the model.
-        quantize: a key of `QUANTIZATIONS`.
+    `quantize` is a key of `QUANTIZATIONS`.
     """
     shape = model.shape_ids(1, model.options.run_config.max_seq_length)
     shapes = {features.MASKED_LM_POSITIONS: [1, PREDICTIONS]}

@@ -145,14 +145,9 @@ def write(
     target: str,
     folder: str,
 ) -> None:
-    """Writes the card of a model.
+    """Writes the card into `folder`, where the SavedModel is now; `target` is its final place.
 
-    Args:
-        model: the model.
-        signatures: by name.
-        functions: the signatures, traced.
-        target: the final place of the SavedModel.
-        folder: where it is now.
+    `functions` are the signatures, traced.
     """
     versions = os.path.dirname(target if "://" in target else os.path.abspath(target))
     title = make_name(versions)

@@ -54,7 +54,6 @@ class Kind(NamedTuple):
     Attributes:
         description: completes the sentence "An ALBERT that ...".
         parts: of `weight_names.parts`, which a checkpoint must have.
-        make_network: config, options -> a network with the weights of `parts`, or more.
         compute_outputs: network, checked ids, options -> outputs.
         more_inputs: inputs beside the ids, int32 [B, ...].
         rank: of the ids: 2 for [B, S], 3 for [B, C, S].
@@ -62,7 +61,6 @@ class Kind(NamedTuple):
 
     description: str
     parts: Set[str]
-    make_network: Callable[[AlbertConfig, Options], keras.Model]
     compute_outputs: Callable[[Any, Mapping[str, tf.Tensor], Options], Tensors]
     more_inputs: tuple[str, ...] = ()
     rank: int = 2
@@ -113,15 +111,13 @@ class ExportedModel(NamedTuple):
         return self.kind.compute_outputs(self.network, ids, self.options)
 
 
-def _make_encoder(config: AlbertConfig, options: Options) -> keras.Model:
-    return albert_model.Albert(config, dtype=options.dtype)
-
-
-def _make_pretraining_model(config: AlbertConfig, options: Options) -> keras.Model:
-    return albert_model.AlbertForPretraining(config, dtype=options.dtype)
-
-
-def _make_task_model(config: AlbertConfig, options: Options) -> keras.Model:
+def make_network(config: AlbertConfig, options: Options) -> keras.Model:
+    """Returns a new network with the weights that the kind needs, or more."""
+    parts = KINDS[options.kind].parts
+    if parts == _POOLED:
+        return albert_model.Albert(config, dtype=options.dtype)
+    if MASKED_LM in parts:
+        return albert_model.AlbertForPretraining(config, dtype=options.dtype)
     run = options.run_config
     sizes = task_heads.HeadSizes(len(options.labels), run.start_n_top, run.end_n_top)
     return task_model.AlbertForTask(config, options.kind, sizes, dtype=options.dtype)
@@ -162,9 +158,12 @@ def _regress(network, ids, options) -> Tensors:
 
 def _choose_option(network, ids, options) -> Tensors:
     number = len(options.labels)
-    is_complete = tf.equal(tf.shape(ids[features.INPUT_IDS])[1], number)
+    shape = tf.shape(ids[features.INPUT_IDS])
+    is_complete = tf.equal(shape[1], number)
     with require_all((is_complete, f"every question must have {number} choices.")):
-        rows = {name: _flatten_choices(ids[name]) for name in NAMES}
+        # [B, C, S] -> [B * C, S], of empty batches, too
+        flat = [shape[0] * shape[1], shape[2]]
+        rows = {name: tf.reshape(ids[name], flat) for name in NAMES}
     logits = _apply_head(network, rows, options)["logits"]  # [B, C]
     return {**_choose_label("choice", logits, options.labels), "logits": logits}
 
@@ -187,55 +186,30 @@ def _select_ids(batch: Mapping[str, tf.Tensor]) -> Tensors:
     return {name: batch[name] for name in NAMES}
 
 
-def _flatten_choices(x: tf.Tensor) -> tf.Tensor:  # [B, C, S] -> [B * C, S], of empty batches too
-    shape = tf.shape(x)
-    return tf.reshape(x, [shape[0] * shape[1], shape[2]])
-
-
 _POOLED = frozenset({ENCODER, POOLER})
+_CLASSIFIED = _POOLED | {CLASSIFIER}
 KINDS: dict[str, Kind] = {
-    "encoder": Kind(
-        "gives a vector for each token of a text", _POOLED, _make_encoder, _compute_vectors
-    ),
-    "sentence_embedding": Kind(
-        "gives one vector for a text", _POOLED, _make_encoder, _compute_embedding
-    ),
+    "encoder": Kind("gives a vector for each token of a text", _POOLED, _compute_vectors),
+    "sentence_embedding": Kind("gives one vector for a text", _POOLED, _compute_embedding),
     "fill_mask": Kind(
         "guesses the words behind [MASK]",
         frozenset({ENCODER, MASKED_LM}),
-        _make_pretraining_model,
         _guess_masked,
         (features.MASKED_LM_POSITIONS,),
     ),
     "classification": Kind(
-        "tells the class of a text, or of a pair of texts",
-        _POOLED | {CLASSIFIER},
-        _make_task_model,
-        _classify,
+        "tells the class of a text, or of a pair of texts", _CLASSIFIED, _classify
     ),
-    "regression": Kind(
-        "gives a number for a text, or for a pair of texts",
-        _POOLED | {CLASSIFIER},
-        _make_task_model,
-        _regress,
-    ),
+    "regression": Kind("gives a number for a text, or for a pair of texts", _CLASSIFIED, _regress),
     "multiple_choice": Kind(
-        "chooses among the answers to a question about a text",
-        _POOLED | {CLASSIFIER},
-        _make_task_model,
-        _choose_option,
-        rank=3,
+        "chooses among the answers to a question about a text", _CLASSIFIED, _choose_option, rank=3
     ),
     "span": Kind(
-        "finds the answer to a question in a text",
-        frozenset({ENCODER, SQUAD1}),
-        _make_task_model,
-        _apply_head,
+        "finds the answer to a question in a text", frozenset({ENCODER, SQUAD1}), _apply_head
     ),
     "span_or_none": Kind(
         "finds the answer to a question in a text, or that there is none",
         frozenset({ENCODER, SQUAD2}),
-        _make_task_model,
         _apply_head,
         (features.P_MASK,),
     ),

@@ -117,9 +117,7 @@ class _TextModel(NamedTuple):
 def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
     """Returns the signatures of raw text by name, the most usual first.
 
-    Args:
-        model: the model.
-        answer: token ids -> outputs.
+    `answer` is the model's function of token ids.
 
     Raises:
         UserError: the model has no vocabulary, or one that a graph cannot follow.

@@ -36,9 +36,6 @@ def make_reader(
         run: input_ids, input_mask, segment_ids and p_mask, [W, S] int32 -> start_logits and
             end_logits [W, S], or the beams of SQuAD 2.0's head: start_top_log_probs and
             start_top_index [W, K], end_top_log_probs and end_top_index [W, K * M], cls_logits [W].
-        tokenizer: of the model.
-        lengths: of the windows.
-        options: which spans are answers.
         null_threshold: null odds above it mean that there is no answer.
 
     Returns:

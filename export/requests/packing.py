@@ -4,12 +4,14 @@ Plain TensorFlow: the trimmers of tensorflow-text are not on every server.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
+from export.requests.token_ids import require_all
 
 Batch = dict[str, tf.Tensor]
 
@@ -41,9 +43,7 @@ def pack(
     Args:
         first: [B, None] int32 ids.
         second: the same, None for one text alone.
-        vocabulary: for the ids of its special pieces.
-        max_seq_length: tokens in all.
-        pads: whether to pad to that length, not to the longest of the batch.
+        pads: whether to pad to `max_seq_length`, not to the longest of the batch.
 
     Returns:
         input_ids, input_mask and segment_ids: [B, S] int32. INVALID_ARGUMENT when it runs if there
@@ -54,7 +54,7 @@ def pack(
     if second is None:
         return assemble([shorten(parts, max_seq_length - 2)], vocabulary, length)
     others = make_parts(second)
-    with tf.control_dependencies([check_same_size(parts.lengths, others.lengths)]):
+    with require_same_size(parts.lengths, others.lengths):
         room = max_seq_length - 3
         half = (room + 1) // 2
         num_first = tf.minimum(parts.lengths, tf.maximum(room - others.lengths, half))
@@ -62,10 +62,11 @@ def pack(
     return assemble(pair, vocabulary, length)
 
 
-def check_same_size(first: tf.Tensor, second: tf.Tensor) -> tf.Operation:
-    """Returns an op that checks that two batches have the same size."""
+def require_same_size(*batches: tf.Tensor) -> AbstractContextManager[None]:
+    """Makes the ops inside `with` wait for a check that all batches have the same size."""
+    is_same = [tf.shape(batch)[0] == tf.shape(batches[0])[0] for batch in batches[1:]]
     sentence = "the inputs of a request must have the same number of rows."
-    return tf.debugging.Assert(tf.shape(first)[0] == tf.shape(second)[0], [sentence])
+    return require_all((tf.reduce_all(is_same), sentence))
 
 
 def make_parts(ids: tf.RaggedTensor) -> Parts:
@@ -84,7 +85,6 @@ def assemble(parts: Sequence[Parts], vocabulary: Tokenizer, length: int | None =
 
     Args:
         parts: of the first segment, and of the second.
-        vocabulary: for the ids of its special pieces.
         length: S; None for that of the longest row.
 
     Returns:

@@ -11,6 +11,7 @@ from export.graph_tokenizer import code_points
 from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from export.requests import packing
 from export.requests.packing import Batch, Parts
+from export.requests.token_ids import require_all
 
 _BLANK = "_"
 # Bytes of all the endings of a question: a long option in many blanks would fill the memory.
@@ -22,7 +23,6 @@ def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int
 
     Args:
         texts: [B].
-        tokenizer: for the ids.
         max_seq_length: tokens; a longer text loses its end, and the masks that are there.
 
     Returns:
@@ -45,7 +45,6 @@ def decode_guesses(
     Args:
         outputs: top_ids [B, P, K] int32, best first, and top_probabilities [B, P, K].
         positions: [B, P] of `pack_masked`.
-        vocabulary: the pieces.
 
     Returns:
         tokens, [B, P, K] strings, and probabilities, [B, P, K]; "" and 0 beyond a text's masks.
@@ -68,7 +67,6 @@ def pack_choices(
     Args:
         texts: passage and question, [B], and options, [B, C]; a question has blanks of
             underscores, or none.
-        tokenizer: for the ids.
         lengths: tokens in all, `max_seq_length`, and of an ending, `max_qa_length`.
 
     Returns:
@@ -76,10 +74,9 @@ def pack_choices(
         INVALID_ARGUMENT when it runs if the sizes of the batches differ, or if the endings of a
         question have more than `MAX_ENDING_BYTES`.
     """
-    names = ("passage", "question", "options")
-    checks = [packing.check_same_size(texts["passage"], texts[name]) for name in names[1:]]
-    with tf.control_dependencies(checks):
-        passages, questions, options = (tf.identity(texts[name]) for name in names)
+    inputs = [texts[name] for name in ("passage", "question", "options")]
+    with packing.require_same_size(*inputs):
+        passages, questions, options = map(tf.identity, inputs)
     shape = tf.shape(options)
     endings = tf.reshape(fill_blanks(questions, options), [-1])
     ending = packing.make_parts(tokenizer.tokenize(endings))
@@ -110,7 +107,7 @@ def fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     sizes = copies * _count_bytes(options) + _count_bytes(questions)[:, tf.newaxis]
     is_small = tf.reduce_all(tf.reduce_sum(sizes, 1) <= MAX_ENDING_BYTES)
     message = f"the options in the blanks of a question make more than {MAX_ENDING_BYTES} bytes."
-    with tf.control_dependencies([tf.debugging.Assert(is_small, [message])]):
+    with require_all((is_small, message)):
         parts = tf.gather(parts, rows)  # [B * C, None]
     owners = tf.cast(parts.value_rowids(), tf.int32)
     before = tf.where(code_points.mark_row_starts(owners), "", tf.gather(option, owners))

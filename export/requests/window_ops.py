@@ -31,15 +31,13 @@ def pack(
     Args:
         questions: [Q] texts.
         contexts: [Q] texts.
-        tokenizer: of the model.
-        lengths: of the windows.
 
     Returns:
         The windows and what the model reads: input_ids, input_mask, segment_ids and p_mask (1
         where no answer can be), [W, S] int32. INVALID_ARGUMENT when it runs if the sizes of the
         batches differ.
     """
-    with tf.control_dependencies([packing.check_same_size(questions, contexts)]):
+    with packing.require_same_size(questions, contexts):
         query = packing.make_parts(tokenizer.tokenize(questions))
     query = packing.shorten(query, lengths.max_query_length)
     encoded, starts, ends = tokenizer.tokenize_with_offsets(contexts)

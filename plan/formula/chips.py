@@ -22,7 +22,7 @@ GIB = 2**30
 USABLE_SHARE = 0.95
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Device:
     """One device, as a replica sees it: a core of v2 and v3, else a chip or a GPU.
 
@@ -50,34 +50,23 @@ class Device:
         return int(USABLE_SHARE * self.memory)
 
 
-# Figures are of a chip; v2 and v3 are two devices each, v4 as all jobs use it is one.
+# v4 as all jobs use it is one device a chip.
+_MEGACORE = (("chip_config_name", "megacore"),)
+# Figures are of a chip; v2 and v3 are two devices each.
 TPUS = {
-    "v2": Device(name="TPU v2 core", peak=23e12, memory=8 * GIB, bandwidth=350e9, per_chip=2),
-    "v3": Device(name="TPU v3 core", peak=61.5e12, memory=16 * GIB, bandwidth=450e9, per_chip=2),
-    "v4": Device(
-        name="TPU v4 chip",
-        peak=275e12,
-        memory=32 * GIB,
-        bandwidth=1228e9,
-        options=(("chip_config_name", "megacore"),),
-    ),
-    "v5e": Device(name="TPU v5e chip", peak=197e12, memory=16 * GIB, bandwidth=819e9),
-    "v5p": Device(name="TPU v5p chip", peak=459e12, memory=95 * GIB, bandwidth=2765e9),
-    "v6e": Device(
-        name="TPU v6e chip", peak=918e12, memory=32 * GIB, bandwidth=1640e9, matrix_unit=256
-    ),
-}
-# Name, rates in bfloat16 and float32, memory, bandwidth.
-_GPU_FIGURES = {
-    "a100": ("A100 (80 GB)", 312e12, 156e12, 80 * GIB, 2039e9),
-    "h100": ("H100 (SXM)", 989e12, 494.5e12, 80 * GIB, 3350e9),
-    "h200": ("H200 (SXM)", 989e12, 494.5e12, 141 * GIB, 4800e9),
-    "l4": ("L4", 121e12, 60e12, 24 * GIB, 300e9),
-    "l40s": ("L40S", 362e12, 181e12, 48 * GIB, 864e9),
+    "v2": Device("TPU v2 core", 23e12, 8 * GIB, bandwidth=350e9, per_chip=2),
+    "v3": Device("TPU v3 core", 61.5e12, 16 * GIB, bandwidth=450e9, per_chip=2),
+    "v4": Device("TPU v4 chip", 275e12, 32 * GIB, bandwidth=1228e9, options=_MEGACORE),
+    "v5e": Device("TPU v5e chip", 197e12, 16 * GIB, bandwidth=819e9),
+    "v5p": Device("TPU v5p chip", 459e12, 95 * GIB, bandwidth=2765e9),
+    "v6e": Device("TPU v6e chip", 918e12, 32 * GIB, bandwidth=1640e9, matrix_unit=256),
 }
 GPUS = {  # tensor cores multiply tiles of 16 x 16
-    key: Device(name=n, peak=p, peak_float32=q, memory=m, bandwidth=b, matrix_unit=16)
-    for key, (n, p, q, m, b) in _GPU_FIGURES.items()
+    "a100": Device("A100 (80 GB)", 312e12, 80 * GIB, 156e12, 2039e9, matrix_unit=16),
+    "h100": Device("H100 (SXM)", 989e12, 80 * GIB, 494.5e12, 3350e9, matrix_unit=16),
+    "h200": Device("H200 (SXM)", 989e12, 141 * GIB, 494.5e12, 4800e9, matrix_unit=16),
+    "l4": Device("L4", 121e12, 24 * GIB, 60e12, 300e9, matrix_unit=16),
+    "l40s": Device("L40S", 362e12, 48 * GIB, 181e12, 864e9, matrix_unit=16),
 }
 HERE = "here"
 

@@ -18,7 +18,7 @@ MASKED_LM, SENTENCE = "masked LM head", "pooler and sentence head"
 ROWS_OF_A_TILE = 8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Product:
     """[rows, inner] x [inner, columns], and the products of its gradients.
 
@@ -105,10 +105,7 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
         sides.append((EMBEDDINGS, tokens, size, hidden))
     if config.sentence_task != "none":
         sides += [(SENTENCE, batch, hidden, hidden), (SENTENCE, batch, hidden, 2)]
-    outside = [
-        Product(part=part, rows=rows, inner=inner, columns=columns, in_block=False)
-        for part, rows, inner, columns in sides
-    ]
+    outside = [Product(*row, in_block=False) for row in sides]
     outside[0] = dataclasses.replace(outside[0], gradients=1)  # one-hot rows need none
     return [
         *outside,
@@ -124,19 +121,15 @@ def _list_block_products(
     albert, length = config.albert, config.max_seq_length
     hidden, heads = albert.hidden_size, albert.num_attention_heads
     inner, head = albert.intermediate_size, hidden // heads
-    tokens, some = batch * length, batch * rows
-
-    def product(part: str, rows: int, inner: int, columns: int, each: int = 1) -> Product:
-        return Product(part=part, rows=rows, inner=inner, columns=columns, times=times * each)
-
+    tokens, some, maps = batch * length, batch * rows, times * batch * heads
     return [
-        product(ATTENTION, some, hidden, hidden),  # queries
-        product(ATTENTION, tokens, hidden, 2 * hidden),  # keys and values
-        product(SCORES, rows, head, length, batch * heads),
-        product(SCORES, rows, length, head, batch * heads),
-        product(ATTENTION, some, hidden, hidden),
-        product(FFN, some, hidden, inner),
-        product(FFN, some, inner, hidden),
+        Product(ATTENTION, some, hidden, hidden, times),  # queries
+        Product(ATTENTION, tokens, hidden, 2 * hidden, times),  # keys and values
+        Product(SCORES, rows, head, length, maps),
+        Product(SCORES, rows, length, head, maps),
+        Product(ATTENTION, some, hidden, hidden, times),
+        Product(FFN, some, hidden, inner, times),
+        Product(FFN, some, inner, hidden, times),
     ]
 
 
