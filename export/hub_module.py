@@ -94,8 +94,8 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
 
     root = _make_module(encode, shared)
     if network is not albert:
-        positions = {_POSITIONS: tf.TensorSpec([None, None], tf.int32, _POSITIONS)}
-        root.mlm = _make_module(predict_masked, shared + parts[weight_names.MASKED_LM], positions)
+        variables = shared + parts[weight_names.MASKED_LM]
+        root.mlm = _make_module(predict_masked, variables, [_POSITIONS])
         if model.has_part(weight_names.SENTENCE_ORDER):
             root.sop = _make_module(predict_order, shared + parts[weight_names.SENTENCE_ORDER])
     _save(root, model, folder)
@@ -104,10 +104,9 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
 def _make_module(
     encode: Encode,
     variables: Sequence[tf.Variable],
-    more_inputs: Mapping[str, tf.TensorSpec] | None = None,
+    more_inputs: Sequence[str] = (),
 ) -> tf.train.Checkpoint:
     """Returns an object that can be called, trained, and put into another model."""
-    more_inputs = more_inputs or {}
 
     @tf.function(autograph=False)
     def call(inputs: Tensors, training: bool = False) -> dict[str, Any]:
@@ -116,9 +115,10 @@ def _make_module(
         seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if training else None
         return encode({**batch, **{name: inputs[name] for name in more_inputs}}, training, seed)
 
-    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in NAMES.values()}
+    names = [*NAMES.values(), *more_inputs]
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     for training in (False, True):
-        call.get_concrete_function({**specs, **more_inputs}, training=training)
+        call.get_concrete_function(specs, training=training)
     module = tf.train.Checkpoint()
     module.__call__ = call
     module.variables = module.trainable_variables = list(variables)
@@ -165,7 +165,16 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
         tokenize=tf.train.Checkpoint(), bert_pack_inputs=tf.train.Checkpoint()
     )
     root.tokenize.__call__ = tokenize
-    root.tokenize.get_special_tokens_dict = _make_special_tokens_dict(model.tokenizer)
+    special = {
+        "vocab_size": tokenizer.vocabulary.size,
+        "padding_id": tokenizer.vocabulary.pad_id,
+        "start_of_sequence_id": tokenizer.vocabulary.cls_id,
+        "end_of_segment_id": tokenizer.vocabulary.sep_id,
+        "mask_id": tokenizer.vocabulary.mask_id,
+    }
+    root.tokenize.get_special_tokens_dict = tf.function(
+        lambda: {name: tf.constant(value) for name, value in special.items()}, input_signature=[]
+    )
     root.bert_pack_inputs.__call__ = pack
     root.__call__ = tf.function(
         lambda inputs: pack([tokenize(inputs)]), input_signature=[texts], autograph=False
@@ -173,25 +182,10 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
     _save(root, model, folder)
 
 
-def _make_special_tokens_dict(tokenizer: tokenization.Tokenizer) -> Callable[[], Tensors]:
-    special = {
-        "vocab_size": tokenizer.size,
-        "padding_id": tokenizer.pad_id,
-        "start_of_sequence_id": tokenizer.cls_id,
-        "end_of_segment_id": tokenizer.sep_id,
-        "mask_id": tokenizer.mask_id,
-    }
-    return tf.function(
-        lambda: {name: tf.constant(value, tf.int32) for name, value in special.items()},
-        input_signature=[],
-    )
-
-
 def _save(root: tf.train.Checkpoint, model: ExportedModel, folder: str) -> None:
     # Without a vocabulary nobody knows.
     if model.tokenizer is not None:
-        lower_case = model.tokenizer.config.lower_case
-        root.do_lower_case = tf.Variable(lower_case, trainable=False)
+        root.do_lower_case = tf.Variable(model.tokenizer.config.lower_case, trainable=False)
     with saved_model.write_assets(model) as root.assets:
         for asset in root.assets:
             name = os.path.basename(asset.asset_path.numpy().decode())

@@ -135,11 +135,6 @@ def make_row_ids(lengths: tf.Tensor) -> tf.Tensor:
     return tf.cumsum(steps[:-1]) - 1
 
 
-def make_positions(lengths: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Returns the position of each value in its row, for `rows = make_row_ids(lengths)`."""
-    return tf.range(tf.size(rows)) - tf.gather(tf.cumsum(lengths, exclusive=True), rows)
-
-
 def shift_right(values: tf.Tensor, first: int | tf.Tensor) -> tf.Tensor:
     """[N] -> [N]: the value before each; `first` for the first."""
     return tf.concat([tf.fill([1], tf.cast(first, values.dtype)), values], axis=0)[:-1]
@@ -207,9 +202,8 @@ def replace_each(
 
     Also returns [M], the index that each new one came from.
     """
-    strings = tf.gather(
-        table.strings, table.kinds.look_up(chars.values) if kinds is None else kinds
-    )
+    kinds = table.kinds.look_up(chars.values) if kinds is None else kinds
+    strings = tf.gather(table.strings, kinds)
     sources = make_row_ids(strings.row_lengths())
     copies = gather(chars, sources)
     values = tf.where(strings.flat_values < 0, copies.values, strings.flat_values)

@@ -5,17 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.tokenizers.sentencepiece_tokenizer import (
-    SPECIAL_PIECES,
-    WORD_START,
-    SentencePieceTokenizer,
-)
-from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.tokenizers.wordpiece_tokenizer import (
-    LONGEST_WORD,
-    WordPieceConfig,
-    WordPieceTokenizer,
-)
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer, WordPieceConfig
+from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
 from export.graph_tokenizer import (
     code_points,
     normalization_ops,
@@ -25,10 +17,8 @@ from export.graph_tokenizer import (
 )
 from export.graph_tokenizer.code_points import Pieces
 
-MASK = SPECIAL_PIECES[-1]
 # Stands for [MASK] in SentencePiece, as in albert_tf.
 _STAND_IN = 0xFDD0
-
 
 # Ids, and the begins and ends of their spans: [B, None] int32 each.
 Encoded = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
@@ -98,7 +88,7 @@ def _make_sentencepiece_functions(
         return _to_ragged((parts[:, 0], *spans), rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
-        chars = code_points.replace_string(code_points.decode(texts), MASK, _STAND_IN)
+        chars = code_points.replace_string(code_points.decode(texts), wordpiece_ops.MASK, _STAND_IN)
         pieces = find_pieces(normalize_as_model(normalize(chars)))
         num_masks = _count_value(pieces, _STAND_IN)
         # A masked word includes its word start.
@@ -144,7 +134,7 @@ def _make_wordpiece_functions(
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
         chars = code_points.decode(texts)
-        chars = code_points.replace_string(chars, MASK, wordpiece_ops.STAND_IN)
+        chars = code_points.replace_string(chars, wordpiece_ops.MASK, wordpiece_ops.STAND_IN)
         pieces = find_pieces(pretokenize(chars))
         return code_points.to_ragged(pieces.ids, pieces.rows, tf.size(texts))
 

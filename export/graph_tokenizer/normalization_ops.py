@@ -113,11 +113,8 @@ def _collapse_spaces(chars: CodePoints) -> CodePoints:
     words = code_points.boolean_mask(chars, get_spaces().look_up(chars.values) == 0)
     ends = code_points.shift_right(words.ends, 0)
     is_after_space = (words.starts > ends) & ~code_points.mark_row_starts(words.rows)
-    counts = 1 + tf.cast(is_after_space, tf.int32)
-    sources = code_points.make_row_ids(counts)
-    is_space = tf.gather(is_after_space, sources) & (
-        code_points.make_positions(counts, sources) == 0
-    )
+    sources = code_points.make_row_ids(1 + tf.cast(is_after_space, tf.int32))
+    is_space = tf.gather(is_after_space, sources) & code_points.mark_row_starts(sources)
     spaced = code_points.gather(words, sources)
     return spaced._replace(
         values=tf.where(is_space, code_points.SPACE, spaced.values),

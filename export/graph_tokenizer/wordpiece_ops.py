@@ -14,18 +14,14 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf.tokenizers.wordpiece_tokenizer import (
-    CONTINUATION,
-    SPECIAL_PIECES,
-    UNK,
-    WordPieceTokenizer,
-)
+from albert_tf.tokenizers import wordpiece_tokenizer
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, UNK, WordPieceTokenizer
 from export.graph_tokenizer import code_points, unicode_composition
 from export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 
 # Stands for [MASK]: no code point has this number.
 STAND_IN = sys.maxunicode + 1
-MASK = SPECIAL_PIECES[-1]
+MASK = wordpiece_tokenizer.SPECIAL_PIECES[-1]
 
 _SPACE, _ALONE = 1, 2
 # {number of words that a character makes between two letters: its kind}
@@ -139,8 +135,8 @@ def _get_marks() -> Property:
 def _list_replacements(tokenizer: WordPieceTokenizer) -> dict[str, str]:
     """Lists how the normalization of the library changes single characters."""
     clean = tokenizer.backend.normalizer.normalize_str
-    strings = {c: clean(c) for page in _iterate_pages() if clean(page) != page for c in page}
-    return {c: string for c, string in strings.items() if string != c}
+    changed = "".join(page for page in _iterate_pages() if clean(page) != page)
+    return {c: string for c in changed if (string := clean(c)) != c}
 
 
 def _classify_characters(tokenizer: WordPieceTokenizer) -> dict[str, int]:

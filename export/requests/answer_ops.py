@@ -135,10 +135,6 @@ def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str,
 
 def _extract_texts(spans: Spans, chars: CodePoints) -> tf.Tensor:
     """[N] the UTF-8 texts of the spans."""
-    lengths = spans.ends - spans.starts
-    offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions) + spans.starts
-    owners = code_points.make_row_ids(lengths)
-    places = tf.gather(offsets, owners) + code_points.make_positions(lengths, owners)
-    values = tf.gather(chars.values, places)
-    ragged = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
-    return tf.strings.unicode_encode(ragged, "UTF-8")
+    offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions)
+    places = tf.ragged.range(offsets + spans.starts, offsets + spans.ends)
+    return tf.strings.unicode_encode(tf.gather(chars.values, places), "UTF-8")

@@ -48,7 +48,7 @@ def pack(
     counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
     counts = tf.minimum(counts, MAX_WINDOWS)
     rows = code_points.make_row_ids(counts)
-    skipped = code_points.make_positions(counts, rows) * tf.gather(strides, rows)
+    skipped = tf.ragged.range(counts).flat_values * tf.gather(strides, rows)
     room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
     part = Parts(
         context.flat, tf.gather(context.begins, rows) + skipped, tf.minimum(total - skipped, room)
@@ -82,7 +82,7 @@ def _find_most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
     besides, and the first of equals wins: as published. Tokens of other contexts are other tokens.
     """
     window = code_points.make_row_ids(part.lengths)
-    place = code_points.make_positions(part.lengths, window)
+    place = tf.ragged.range(part.lengths).flat_values
     length = tf.gather(part.lengths, window)
     token = tf.gather(part.begins, window) + place
     side = tf.cast(tf.minimum(place, length - 1 - place), tf.float64)
