@@ -102,21 +102,19 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
 
 
 def _make_module(
-    encode: Encode,
-    variables: Sequence[tf.Variable],
-    more_inputs: Sequence[str] = (),
+    encode: Encode, variables: Sequence[tf.Variable], more_inputs: Sequence[str] = ()
 ) -> tf.train.Checkpoint:
     """Returns an object that can be called, trained, and put into another model."""
+    names = NAMES | {name: name for name in more_inputs}
 
     @tf.function(autograph=False)
     def call(inputs: Tensors, training: bool = False) -> dict[str, Any]:
-        batch = {ours: inputs[theirs] for ours, theirs in NAMES.items()}
+        batch = {ours: inputs[theirs] for ours, theirs in names.items()}
         # The seed of dropout is drawn anew each time.
         seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if training else None
-        return encode({**batch, **{name: inputs[name] for name in more_inputs}}, training, seed)
+        return encode(batch, training, seed)
 
-    names = [*NAMES.values(), *more_inputs]
-    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names.values()}
     for training in (False, True):
         call.get_concrete_function(specs, training=training)
     module = tf.train.Checkpoint()

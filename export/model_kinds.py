@@ -149,7 +149,7 @@ def _guess_masked(network, ids, options) -> Tensors:
 
 def _classify(network, ids, options) -> Tensors:
     logits = _apply_head(network, ids, options)["logits"]
-    return {**_choose_label("label", logits, options.labels), "logits": logits}
+    return _choose_label("label", logits, options.labels)
 
 
 def _regress(network, ids, options) -> Tensors:
@@ -165,12 +165,12 @@ def _choose_option(network, ids, options) -> Tensors:
         flat = [shape[0] * shape[1], shape[2]]
         rows = {name: tf.reshape(ids[name], flat) for name in NAMES}
     logits = _apply_head(network, rows, options)["logits"]  # [B, C]
-    return {**_choose_label("choice", logits, options.labels), "logits": logits}
+    return _choose_label("choice", logits, options.labels)
 
 
 def _choose_label(name: str, logits: tf.Tensor, labels: tuple[str, ...]) -> Tensors:
     best = tf.gather(tf.constant(labels), tf.argmax(logits, -1, output_type=tf.int32))
-    return {name: best, "probabilities": tf.nn.softmax(logits)}
+    return {name: best, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
 
 def _apply_head(network, ids, options) -> Tensors:

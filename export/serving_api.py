@@ -15,7 +15,6 @@ DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
 PREDICT = "tensorflow/serving/predict"
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
-_LOG_FIELDS = {PREDICT: "predict_log", CLASSIFY: "classify_log", REGRESS: "regress_log"}
 # Where a server looks in a SavedModel for requests to warm up with.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
@@ -54,7 +53,7 @@ def write_warmup(signatures: Mapping[str, Signature], folder: str) -> None:
 def make_log(name: str, signature: Signature) -> PredictionLog:
     """Returns the log entry of a server that holds the request of a signature's example."""
     log = PredictionLog()
-    request = getattr(log, _LOG_FIELDS[signature.method]).request
+    request = getattr(log, f"{os.path.basename(signature.method)}_log").request
     request.model_spec.signature_name = name
     for key, value in signature.example.items():
         if signature.method == PREDICT:

@@ -24,7 +24,7 @@ def make_normalize(config: TokenizerConfig) -> Normalize:
     # Letters are lowered after they are composed, or at once.
     composes = _is_composing(config)
     table = _get_replacements(config, lowers=config.lower_case and not composes)
-    lower_table = _get_lowering() if config.lower_case and composes else None
+    lower_table = _make_replacements(_lower) if config.lower_case and composes else None
     marks, neighbours = _get_marks(), _get_sigma_contexts()
 
     def normalize(chars: CodePoints) -> CodePoints:
@@ -69,10 +69,6 @@ def _get_replacements(config: TokenizerConfig, lowers: bool) -> Replacements:
 
 
 @functools.cache
-def _get_lowering() -> Replacements:
-    return _make_replacements(_lower)
-
-
 def _make_replacements(change: Callable[[str], str]) -> Replacements:
     """Returns replacements of each character by what the function makes of it."""
     return code_points.make_replacements(

@@ -76,22 +76,18 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
         text = apply_charsmap(chars._replace(starts=tf.range(tf.size(chars.values))))
         heads = begins + _count_leading_spaces(text, begins)
         is_space = text.values == code_points.SPACE
-        after_space = code_points.mark_row_starts(text.rows) | code_points.shift_right(
-            is_space, True
-        )
+        after_space = code_points.shift_right(is_space, True)
+        after_space |= code_points.mark_row_starts(text.rows)
         text = code_points.boolean_mask(text, ~(is_space & after_space))
         text = _add_word_starts(text, heads)
         is_last = code_points.shift_left(text.rows, -1) != text.rows
-        after = tf.where(
-            is_last, tf.gather(ends, text.rows), code_points.shift_left(text.starts, 0)
-        )
+        next_starts = code_points.shift_left(text.starts, 0)
+        text = text._replace(ends=tf.where(is_last, tf.gather(ends, text.rows), next_starts))
         # Word starts at the end of a text are dropped; the code point before them takes their end.
         places = tf.range(tf.size(text.values))
         solid = tf.where(text.values == _START, -1, places)
         last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
-        return code_points.boolean_mask(
-            text._replace(ends=after), places <= tf.gather(last, text.rows)
-        )
+        return code_points.boolean_mask(text, places <= tf.gather(last, text.rows))
 
     return normalize
 
@@ -138,11 +134,8 @@ def make_tokenize(model: Any) -> Callable[[CodePoints], Pieces]:
         begins = tf.cumsum(tf.gather(num_characters, ids), exclusive=True)
         rows = tf.gather(text.rows, begins)
         ids = tf.where(ids < size, ids, unk)
-        is_more = (
-            (ids == unk)
-            & (code_points.shift_right(ids, 0) == unk)
-            & ~code_points.mark_row_starts(rows)
-        )
+        is_after_unk = code_points.shift_right(ids, 0) == unk
+        is_more = (ids == unk) & is_after_unk & ~code_points.mark_row_starts(rows)
         ids, rows, begins = (tf.boolean_mask(column, ~is_more) for column in (ids, rows, begins))
         ends = code_points.shift_left(begins, tf.size(text.values))
         return Pieces(ids, rows, begins, ends, text)

@@ -56,12 +56,10 @@ def check(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> Tensors:
 def check_positions(positions: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Returns positions [B, P], checked to be inside the sequences [B, S]."""
     rows = tf.equal(tf.shape(positions)[0], tf.shape(ids)[0])
+    inside = _is_below(positions, tf.shape(ids)[1])
     with require_all(
         (rows, "masked_lm_positions must have a row for each row of input_ids."),
-        (
-            _is_below(positions, tf.shape(ids)[1]),
-            "masked_lm_positions must be inside the sequence.",
-        ),
+        (inside, "masked_lm_positions must be inside the sequence."),
     ):
         return tf.identity(positions)
 
@@ -89,12 +87,9 @@ def parse_examples(serialized: tf.Tensor, names: Sequence[str], choices: int = 1
         if name in _DEFAULTS:
             rows = _fill_missing(name, ragged[name], _DEFAULTS[name](ids), lengths)
             batch[name] = rows if choices == 1 else _split_choices(rows, lengths, choices)
-    return {name: _clip_to_int32(value) for name, value in batch.items()}
-
-
-def _clip_to_int32(values: tf.Tensor) -> tf.Tensor:
-    """Casts int64 to int32; a value that is too large stays too large, for `check`."""
-    return tf.cast(tf.clip_by_value(values, tf.int32.min, tf.int32.max), tf.int32)
+    # A value that is too large for int32 stays too large, for `check`.
+    clipped = {k: tf.clip_by_value(x, tf.int32.min, tf.int32.max) for k, x in batch.items()}
+    return {name: tf.cast(value, tf.int32) for name, value in clipped.items()}
 
 
 def _fill_missing(

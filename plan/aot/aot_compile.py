@@ -75,10 +75,9 @@ def _read(report: dict[str, Any], topology: chips.Topology) -> Compiled:
             f"--compile: the step does not compile for {topology.name} ({report['message']}). Try "
             "another topology, or plan without --compile."
         )
+    names = [field.name for field in dataclasses.fields(Compiled)]
+    values = {name: report[name] for name in names if name in report}
     if report["error"] == "memory":
-        sizes = {key: report[key] for key in ("needed", "available", "seconds")}
-        return Compiled(fits=False, **sizes)
+        return Compiled(fits=False, **values)
     memory = report["memory"]
-    keys = ("flops", "all_reduces", "all_reduce_bytes", "seconds", "device_kind")
-    values = memory | {key: report[key] for key in keys}
-    return Compiled(fits=True, needed=memory["total"] or memory["peak"], **values)
+    return Compiled(fits=True, needed=memory["total"] or memory["peak"], **memory, **values)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_window", "scatter")
-HOST = ("infeed", "outfeed", "send", "recv")
 # Written in a loop without recomputing there are a dozen; with it, the input of each turn.
 MAX_STACKED = 2
 
@@ -19,6 +18,7 @@ _LOOP = "stablehlo.while"
 # `%1 = stablehlo.add ...`, `"stablehlo.all_reduce"(...)`, and `mhlo.` and `chlo.`, too
 _OPERATION = re.compile(r'^\s*(?:%[\w:, %#]+ = )?"?((?:stablehlo|chlo|mhlo)\.[a-z_0-9]+)"?')
 _TYPE = re.compile(r"tensor<([^>]*?)(?:, #stablehlo[^>]*>)?>")
+_TARGET = re.compile(r'@(\w+)|call_target_name = "(.*?)"')  # of a custom call
 _LOCATION = re.compile(r"loc\((#loc\d*)\)\s*$")
 _NAMED = re.compile(r'^(#loc\d*) = loc\("(.*?)"\S*?\)$')
 _FUSED = re.compile(r"^(#loc\d*) = loc\(fused(?:<.*?>)?\[(.*?)\]\)$")
@@ -60,12 +60,6 @@ class Operation:
     def dtypes(self) -> list[str]:
         return [kind.split("x")[-1] for kind in self.types]
 
-    @property
-    def target(self) -> str:
-        """The function that a custom call calls."""
-        match = re.search(r"@(\w+)|call_target_name = \"(.*?)\"", self.text)
-        return (match[1] or match[2]) if match else "?"
-
 
 def lint(module: bytes) -> list[Finding]:
     """Returns all that the rules find in a module of StableHLO, as text; sorted."""
@@ -76,7 +70,8 @@ def lint(module: bytes) -> list[Finding]:
         for rule, is_broken_by, detail in RULES:
             if is_broken_by(operation):
                 name = names.get(operation.location, "unnamed")
-                detail = detail.format(target=operation.target)
+                target = _TARGET.search(operation.text)
+                detail = detail.format(target=target[1] or target[2] if target else "?")
                 counts[Finding(rule, operation.kind, name, detail)] += 1
     counts.update(_find_stacked(_read_operations(lines), names))
     return sorted(dataclasses.replace(one, count=count) for one, count in counts.items())
@@ -119,15 +114,13 @@ def _read_names(lines: Iterable[str]) -> dict[str, str]:
         elif match := _FUSED.match(line):
             fused[match[1]] = match[2].split(", ")
     for location, parts in fused.items():
-        known = [named[part] for part in parts if part in named]
-        named[location] = next(iter(known), "unnamed")
+        named[location] = next((named[part] for part in parts if part in named), "unnamed")
     return named
 
 
 def _sums_in_bfloat16(operation: Operation) -> bool:
-    if operation.kind.split(".")[1] not in REDUCTIONS:
-        return False
-    return bool(re.search(r"\badd\b", operation.text)) and operation.dtypes[-1] == "bf16"
+    adds = operation.kind.split(".")[1] in REDUCTIONS and re.search(r"\badd\b", operation.text)
+    return bool(adds) and operation.dtypes[-1] == "bf16"
 
 
 # Each rule: its name, which operations break it, and what is wrong with them.
@@ -154,7 +147,7 @@ RULES: tuple[tuple[str, Callable[[Operation], bool], str], ...] = (
     ),
     (
         "host",
-        lambda x: x.kind.split(".")[1] in HOST,
+        lambda x: x.kind.endswith((".infeed", ".outfeed", ".send", ".recv")),
         "the device waits for the host: take it out of the step",
     ),
     (

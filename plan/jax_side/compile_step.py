@@ -61,13 +61,11 @@ def main() -> None:
 def compile_for(module: bytes, topology: str, options: dict) -> dict:
     """Compiles for all devices of a slice, one replica on each. Returns the report."""
     try:
-        devices = topologies.get_topology_desc(
-            platform="tpu", topology_name=topology, **options
-        ).devices
+        slice_ = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
     except Exception as error:  # libtpu's own, of several kinds
         is_unknown = "INVALID_ARGUMENT" in str(error)  # else libtpu does not run here
         return {"error": "topology" if is_unknown else "compile", "message": first_line(error)}
-    start = time.time()
+    devices, start = slice_.devices, time.time()
     try:
         compiled = _compile(module, devices)
     except jax.errors.JaxRuntimeError as error:
@@ -119,13 +117,8 @@ def _failure(error: Exception, seconds: float) -> dict:
         return {"error": "compile", "message": first_line(error)}
     match = TOO_BIG.search(message) or TOO_BIG_BY.search(message)
     needed, available = map(_bytes, match.groups()) if match else (None, None)
-    return {
-        "error": "memory",
-        "message": first_line(error),
-        "seconds": round(seconds, 1),
-        "needed": needed,
-        "available": available,
-    }
+    report = {"error": "memory", "message": first_line(error), "seconds": round(seconds, 1)}
+    return {**report, "needed": needed, "available": available}
 
 
 def _bytes(text: str) -> int:

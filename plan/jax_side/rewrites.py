@@ -39,20 +39,19 @@ def draw_as_tpus(module: ir.Module) -> None:
             continue
         old_state, bits = operation.results
         with ir.InsertionPoint(operation), operation.location:
-            state = hlo.slice(operation.operands[0], *_ends(0, 2))
+            state = _slice(operation.operands[0], 2)
             algorithm = hlo.RngAlgorithmAttr.get("DEFAULT")
             new = hlo.RngBitGeneratorOp(state.type, bits.type, algorithm, state)
             # The new state is not used, but there are operations that take it apart.
-            third = hlo.slice(new.results[0], *_ends(0, 1))
-            widened = hlo.concatenate([new.results[0], third], 0)
+            widened = hlo.concatenate([new.results[0], _slice(new.results[0], 1)], 0)
         old_state.replace_all_uses_with(widened)
         bits.replace_all_uses_with(new.results[1])
         operation.erase()
 
 
-def _ends(start: int, limit: int) -> tuple[ir.Attribute, ...]:
-    """start, limit and stride of a slice of a vector"""
-    return tuple(ir.DenseI64ArrayAttr.get([x]) for x in (start, limit, 1))
+def _slice(vector: ir.Value, limit: int) -> ir.Value:
+    """Returns the first numbers of a vector."""
+    return hlo.slice(vector, *(ir.DenseI64ArrayAttr.get([x]) for x in (0, limit, 1)))
 
 
 def drop_copies(module: ir.Module) -> None:
