@@ -85,8 +85,9 @@ pad_variable_length_inputs: false
 _CARD = """\
 # {title}
 
-An ALBERT that {description}, for TensorFlow Serving. Made from `{source}`:
-{layers} layers of {hidden}, vocabulary {vocabulary}, {dtype} weights.
+An ALBERT that {model.kind.description}, for TensorFlow Serving. Made from `{model.source}`:
+{config.num_hidden_layers} layers of {config.hidden_size}, vocabulary {config.vocab_size}, \
+{model.options.dtype} weights.
 It reads {longest} pieces at once.
 {notes}
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
@@ -150,7 +151,8 @@ def write(
     `functions` are the signatures, traced.
     """
     versions = os.path.dirname(target if "://" in target else os.path.abspath(target))
-    title = make_name(versions)
+    # The name of the model, fit for a URL and the server's shell.
+    title = re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(versions)) or "albert"
     name = next(iter(signatures))
     config, options = model.config, model.options
     longest = options.run_config.max_seq_length if options.text else config.max_position_embeddings
@@ -163,12 +165,8 @@ def write(
     text = _CARD.format(
         title=title,
         docker=_make_docker_command(versions, title),
-        description=model.kind.description,
-        source=model.source,
-        layers=config.num_hidden_layers,
-        hidden=config.hidden_size,
-        vocabulary=config.vocab_size,
-        dtype=options.dtype,
+        model=model,
+        config=config,
         longest=longest,
         notes=notes,
         signatures=_describe_signatures(title, signatures, functions),
@@ -177,11 +175,6 @@ def write(
         grpc="\n".join(_set_input(*item) for item in signatures[name].example.items()),
     )
     files.write_bytes(os.path.join(folder, NAME), text.encode())
-
-
-def make_name(folder: str) -> str:
-    """Returns the name of the model in that folder, fit for a URL and the server's shell."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(folder)) or "albert"
 
 
 def _make_docker_command(folder: str, name: str) -> str:

@@ -20,7 +20,6 @@ Version = tuple[int, int]
 
 # The oldest server for which text is exported.
 OLDEST: Version = (2, 12)
-_NEVER: Version = (10**6, 0)
 # {operation of tensorflow-text: the oldest server that has it}. Others are taken for missing.
 SINCE: Mapping[str, Version] = {
     "SentencepieceOp": (2, 8),
@@ -72,7 +71,7 @@ def check(directory: str, oldest: Version = OLDEST) -> set[str]:
     model = saved_model_pb2.SavedModel.FromString(content)
     ops = set().union(*(list_ops(meta.graph_def) for meta in model.meta_graphs))
     custom = select_custom(ops)
-    missing = {op for op in custom if SINCE.get(op, _NEVER) > oldest}
+    missing = {op for op in custom if op not in SINCE or SINCE[op] > oldest}
     if oldest <= OLDEST:
         missing |= {op for op in ops if op in NEWER or op.startswith(NEWER_BEGINNINGS)}
     if missing:

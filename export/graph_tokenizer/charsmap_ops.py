@@ -69,13 +69,16 @@ def _read_rules(charsmap: bytes) -> tuple[Trie, Replacements, Property, Property
     strings = {int(i): blob[i : blob.index(b"\0", i)].decode() for i in set(places) - {_NONE}}
     kinds = {string: kind for kind, string in enumerate(dict.fromkeys(strings.values()), start=1)}
     values = [kinds[strings[i]] if i in strings else _NONE for i in places.tolist()]
+    characters = [*code_points.iterate_characters()]
     with tf.init_scope():
         trie = Trie(tf.constant(offsets), tf.constant(labels), tf.constant(values))
-        nodes = _find_nodes(trie)
+        roots = tf.zeros([len(characters)], tf.int32)
+        reached = _step_trie(trie, roots, tf.constant([*map(ord, characters)])).numpy().tolist()
+    nodes = {c: node for c, node in zip(characters, reached, strict=True) if node != _NONE}
     single = {c: strings[places[node]] for c, node in nodes.items() if places[node] != _NONE}
     children = {c: _list_children(offsets, labels, node) for c, node in nodes.items()}
     bytes_ = set().union(*children.values())
-    seconds = [c for c in code_points.iterate_characters() if c.encode()[0] in bytes_]
+    seconds = [c for c in characters if c.encode()[0] in bytes_]
     return (
         trie,
         code_points.make_replacements(single, kinds),
@@ -93,13 +96,6 @@ def _read_units(units: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     places = np.where(has_leaf, units[leaves] & ~_IS_LEAF, _NONE)
     labels = np.where(units & _IS_LEAF, _NONE, units & 255)
     return offsets.astype(np.int32), labels.astype(np.int32), places.astype(np.int32)
-
-
-def _find_nodes(trie: Trie) -> dict[str, int]:
-    characters = [*code_points.iterate_characters()]
-    values = tf.constant([ord(c) for c in characters])
-    nodes = _step_trie(trie, tf.zeros_like(values), values).numpy().tolist()
-    return {c: node for c, node in zip(characters, nodes, strict=True) if node != _NONE}
 
 
 def _list_children(offsets: np.ndarray, labels: np.ndarray, node: int) -> list[int]:

@@ -29,7 +29,9 @@ def make_normalize(config: TokenizerConfig) -> Normalize:
 
     def normalize(chars: CodePoints) -> CodePoints:
         chars = _collapse_spaces(chars)
-        joins = (marks.look_up(chars.values) > 0) & ~_mark_word_starts(chars)
+        starts_word = code_points.shift_right(chars.values, code_points.SPACE) == code_points.SPACE
+        starts_word |= code_points.mark_row_starts(chars.rows)
+        joins = (marks.look_up(chars.values) > 0) & ~starts_word
         normalized, sources = code_points.replace_each(table, chars)
         if composes:
             normalized, sources, joined = unicode_composition.compose(normalized, sources)
@@ -123,11 +125,6 @@ def _collapse_spaces(chars: CodePoints) -> CodePoints:
 def get_spaces() -> Property:
     """1 for white space."""
     return code_points.make_property({c: 1 for c in code_points.list_assigned() if c.isspace()})
-
-
-def _mark_word_starts(chars: CodePoints) -> tf.Tensor:
-    is_after_space = code_points.shift_right(chars.values, code_points.SPACE) == code_points.SPACE
-    return is_after_space | code_points.mark_row_starts(chars.rows)
 
 
 def _compute_clusters(chars: CodePoints, joins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

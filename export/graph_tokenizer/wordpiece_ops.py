@@ -23,9 +23,8 @@ from export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 STAND_IN = sys.maxunicode + 1
 MASK = wordpiece_tokenizer.SPECIAL_PIECES[-1]
 
+# Kinds of characters: how many more words than one they make between two letters.
 _SPACE, _ALONE = 1, 2
-# {number of words that a character makes between two letters: its kind}
-_KINDS = {2: _SPACE, 3: _ALONE}
 
 
 class Words(NamedTuple):
@@ -141,14 +140,9 @@ def _list_replacements(tokenizer: WordPieceTokenizer) -> dict[str, str]:
 
 def _classify_characters(tokenizer: WordPieceTokenizer) -> dict[str, int]:
     """Lists the characters that are white space, or words of their own."""
-    pretokenize = tokenizer.backend.pre_tokenizer.pre_tokenize_str
-    kinds: dict[str, int] = {}
-    for page in _iterate_pages():
-        if len(pretokenize(f"a{page}a")) != 1:
-            # Between letters there are two words if it is white space, three if it is one itself.
-            words = {c: len(pretokenize(f"a{c}a")) for c in page}
-            kinds |= {c: _KINDS[number] for c, number in words.items() if number > 1}
-    return kinds
+    split = tokenizer.backend.pre_tokenizer.pre_tokenize_str
+    dividing = "".join(page for page in _iterate_pages() if len(split(f"a{page}a")) != 1)
+    return {c: kind for c in dividing if (kind := len(split(f"a{c}a")) - 1)}
 
 
 def _iterate_pages() -> Iterator[str]:
