@@ -30,7 +30,6 @@ FIRST_PIECES = (tokenization.PAD, tokenization.UNK, *CONTROL_SYMBOLS, *USER_SYMB
 # SentencePiece drops lines of more than 4192 bytes.
 _MAX_LINE_CHARACTERS = 1000
 _SAMPLE_SIZE = 20_000
-_QUIET = 2  # log errors only
 # {message of SentencePiece when text and size do not fit: remedy}
 _REMEDIES = {
     r"too high \(\d+\)\. Please set it to a value <= (\d+)": (
@@ -70,19 +69,11 @@ class VocabularyConfig:
 def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
     """Makes a vocabulary folder with a report, unless it holds this vocabulary already.
 
-    Args:
-        config: settings of the vocabulary.
-        input_files: patterns of text files, as for the records.
-        output_dir: gets `spiece.model`, `spiece.vocab`, `cleaning.json`, `report.json`.
-
-    Raises:
-        UserError: bad input, too little of it, or a folder with another vocabulary.
+    `input_files` are patterns; `output_dir` gets `spiece.model`, `spiece.vocab`, `cleaning.json`,
+    `report.json`. Raises `UserError` for bad input, too little of it, or another vocabulary there.
     """
     paths = documents.expand_inputs(input_files)
-    origin = {
-        "settings": dataclasses.asdict(config),
-        "inputs": documents.identify_inputs(paths),
-    }
+    origin = {"settings": dataclasses.asdict(config), "inputs": documents.identify_inputs(paths)}
     if tokenization.find_vocabulary(output_dir):
         _check_same_origin(output_dir, origin)
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)
@@ -90,10 +81,10 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
     sample: list[str] = []
     lines = _read_normalized_lines(paths, config.tokenizer)
     model = _train_model(draw_sample(lines, sample), config)
-    tokenizer = tokenization.from_sentencepiece(model, config.tokenizer)
+    tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
     _save(output_dir, model, tokenizer, {**origin, "report": report})
-    print("\n".join(_format_report(report)))
+    print(_format_report(report))
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
@@ -119,7 +110,7 @@ def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
             user_defined_symbols=list(USER_SYMBOLS),
             # The text is normalized already; the model only turns spaces into ▁.
             normalization_rule_name="identity",
-            minloglevel=_QUIET,
+            minloglevel=2,  # errors only
         )
     except RuntimeError as error:
         raise _explain_failure(error, config) from None
@@ -184,10 +175,8 @@ def split_long_lines(lines: Iterator[str]) -> Iterator[str]:
 def _explain_failure(error: RuntimeError, config: VocabularyConfig) -> UserError:
     for pattern, remedy in _REMEDIES.items():
         if match := re.search(pattern, str(error)):
-            return UserError(
-                f"vocab_size={config.vocab_size} does not fit the text. "
-                + remedy.format(*match.groups())
-            )
+            remedy = remedy.format(*match.groups())
+            return UserError(f"vocab_size={config.vocab_size} does not fit the text. {remedy}")
     return UserError(f"SentencePiece cannot train on this text: {error}")
 
 
@@ -216,10 +205,10 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
 
 
-def _format_report(report: dict[str, Any]) -> list[str]:
-    fit = (
-        "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
-        "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word"
-    ).format(**report)
+def _format_report(report: dict[str, Any]) -> str:
     lengths = (f"{length}: {count:,}" for length, count in report["pieces_by_length"].items())
-    return [fit, "pieces by length: " + "; ".join(lengths)]
+    return (
+        "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
+        "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word\n"
+        "pieces by length: {lengths}"
+    ).format(**report, lengths="; ".join(lengths))

@@ -13,7 +13,6 @@ from albert_tf.checkpoints import (
     archives,
     google_tf1,
     hugging_face,
-    hugging_face_vocabulary,
     matching,
     model_checkpoint,
     native,
@@ -54,15 +53,6 @@ def _find_prefix(path: str) -> str:
     return prefixes[0] if len(prefixes) == 1 else training_checkpoint.find_prefix(path)
 
 
-def _read_hugging_face(folder: str) -> ModelCheckpoint:
-    return hugging_face.read(folder, hugging_face_vocabulary.read(folder))
-
-
-def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
-    hugging_face.write(checkpoint, folder)
-    hugging_face_vocabulary.write(checkpoint, folder)
-
-
 FORMATS: dict[str, Format] = {
     "albert_tf": Format("a checkpoint of this project", _find_prefix, native.read, native.write),
     "google": Format(
@@ -71,8 +61,8 @@ FORMATS: dict[str, Format] = {
     "hugging_face": Format(
         "a folder of transformers",
         _find_folder,
-        _read_hugging_face,
-        _write_hugging_face,
+        hugging_face.read,
+        hugging_face.write,
         hugging_face.list_unsupported,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
@@ -138,9 +128,9 @@ def convert(
 ) -> None:
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
-    By default the format is detected. Weights whose whole name the regular expression
-    `allow_partial` matches may be missing, or are left out. Raises `UserError` if `source` cannot
-    be read, or does not match its config; `target` exists, or its format has no place for a weight.
+    Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
+    left out. Raises `UserError` if `source` cannot be read, or does not match its config; `target`
+    exists, or its format has no place for a weight.
     """
     write = get_writer(to_format)
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
+    hugging_face_vocabulary,
     model_checkpoint,
     tf_checkpoint,
     torch_pickle,
@@ -27,7 +27,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, PRETRAINED, SQUAD1
 
-TRANSFORMERS_CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
+CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 EPSILON = 1e-12
 
 # Read as the tanh approximation, which we call "gelu": v1's files say "gelu", wrongly (HF#2395).
@@ -62,6 +62,7 @@ _CLASSES: dict[str, Set[str]] = {
     "AlbertForMaskedLM": {ENCODER, MASKED_LM},
     "AlbertModel": {ENCODER, POOLER},
 }
+_MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 # Layers: published name -> theirs. A dense kernel is transposed.
 _LAYERS = {
@@ -109,12 +110,13 @@ def map_names(config: AlbertConfig) -> dict[str, str]:
     return names
 
 
-def read(folder: str, vocabulary: Mapping[str, bytes] | None = None) -> ModelCheckpoint:
-    """Reads the weights and the config of a folder of `transformers`.
+def read(folder: str) -> ModelCheckpoint:
+    """Reads a folder of `transformers`.
 
     Raises `UserError` if it has no weights, is damaged, or holds no ALBERT that this project has.
     """
-    config_path = os.path.join(folder, TRANSFORMERS_CONFIG)
+    vocabulary = hugging_face_vocabulary.read(folder)
+    config_path = os.path.join(folder, CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
     config = _to_config(values, config_path)
     path, arrays = _read_arrays(folder)
@@ -133,11 +135,7 @@ def read(folder: str, vocabulary: Mapping[str, bytes] | None = None) -> ModelChe
     if config.embedding_size == config.hidden_size:
         skipped |= _drop_mapping(weights, path)
     return ModelCheckpoint(
-        source=path,
-        config=config,
-        weights=weights,
-        vocabulary=vocabulary or {},
-        skipped=skipped,
+        source=path, config=config, weights=weights, vocabulary=vocabulary, skipped=skipped
     )
 
 
@@ -204,17 +202,15 @@ def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
 
 def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
     """Drops a mapping that is the identity; with equal sizes the published code has none."""
-    kernel, bias = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
-    if not (kernel in weights and bias in weights):
+    if not weights.keys() >= {_MAPPING_KERNEL, _MAPPING_BIAS}:
         return {}
-    identity = np.eye(*weights[kernel].shape)
-    if np.any(weights[bias]) or not np.array_equal(weights[kernel], identity):
+    kernel, bias = weights.pop(_MAPPING_KERNEL), weights.pop(_MAPPING_BIAS)
+    if np.any(bias) or not np.array_equal(kernel, np.eye(*kernel.shape)):
         raise UserError(
             f"{path}: embedding_size equals hidden_size, but the mapping between them is trained; "
             "the published models have none then. Such a model cannot be converted."
         )
-    del weights[kernel], weights[bias]
-    return dict.fromkeys((kernel, bias), "changes nothing")
+    return dict.fromkeys((_MAPPING_KERNEL, _MAPPING_BIAS), "changes nothing")
 
 
 def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
@@ -244,21 +240,19 @@ def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `config.json` and `model.safetensors` into `folder`.
+    """Writes all files into `folder`; leaves out the weights of `list_unsupported`.
 
-    Leaves out the weights of `list_unsupported`. Raises `UserError` if `transformers` has no such
-    model.
+    Raises `UserError` if `transformers` has no such model.
     """
     config = checkpoint.config
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     class_name, names = _choose_class(checkpoint)
-    files.write_json(os.path.join(folder, TRANSFORMERS_CONFIG), _to_values(checkpoint, class_name))
+    files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
     weights = {name: checkpoint.weights[name] for name in names}
     if config.embedding_size == config.hidden_size:  # a mapping that changes nothing
-        size = config.hidden_size
-        weights[f"{weight_names.MAPPING}/kernel"] = np.eye(size, dtype=np.float32)
-        weights[f"{weight_names.MAPPING}/bias"] = np.zeros(size, np.float32)
+        weights[_MAPPING_KERNEL] = np.eye(config.hidden_size, dtype=np.float32)
+        weights[_MAPPING_BIAS] = np.zeros(config.hidden_size, np.float32)
     # What is transposed must be laid out anew: the library writes memory as it lies.
     tensors = {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
@@ -270,6 +264,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
+    hugging_face_vocabulary.write(checkpoint, folder)
 
 
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Reads TF Hub's SavedModels of TensorFlow 2 (`albert_en_base` and its like) without running them.
 
 Variables have the names of tensorflow/models, `official/nlp`, in the checkpoint's own object graph.
-Attention heads have an axis of their own. No config comes with a module: sizes and heads follow
-from shapes, the number of layers from the signature of the module's function, and the activation is
-the published one.
+No config comes with a module: sizes and heads follow from shapes, the number of layers from the
+signature of the module's function, and the activation is the published one.
 """
 
 import os

@@ -48,22 +48,17 @@ def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
 def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features:
     """Returns {name: feature} of an example of a task.
 
-    `p_mask` is 1 where no answer may be; start and end are 0 where a window has no answer.
-
-    Args:
-        kind: `classification`, `regression`, `multiple_choice`, `span` or `span_or_none`.
-        max_seq_length: S.
-        num_choices: C of a multiple choice, whose sequences are stored one after the other,
-            [C * S]; 1 for the other kinds.
+    `kind` is that of a `Task`. The C sequences of a multiple choice are stored one after the other,
+    [C * S]; other kinds have C = 1. `p_mask` is 1 where no answer may be; start and end are 0 where
+    a window has no answer.
     """
     tokens = tf.io.FixedLenFeature([num_choices * max_seq_length], tf.int64)
     one = tf.io.FixedLenFeature([1], tf.int64)
-    label, number = {LABEL_IDS: one}, {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)}
     answer = dict.fromkeys((UNIQUE_IDS, START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE), one)
     targets = {
-        "classification": label,
-        "regression": number,
-        "multiple_choice": label,
+        "classification": {LABEL_IDS: one},
+        "regression": {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)},
+        "multiple_choice": {LABEL_IDS: one},
         "span": {P_MASK: tokens, **answer},
         "span_or_none": {P_MASK: tokens, **answer},
     }

@@ -29,14 +29,10 @@ def _find_compression(paths: Sequence[str]) -> str:
 def train_batches(
     paths: Sequence[str], *, batch_size: int, seed: int, shuffle_buffer_size: int, position: int
 ) -> tf.data.Dataset:
-    """Endless shuffled batches of serialised records, [batch_size] strings.
+    """Endless shuffled batches of serialised records, [batch_size] strings, for all replicas.
 
-    Args:
-        paths: record files, with a manifest beside them.
-        batch_size: over all replicas.
-        seed: of the order of files and records; every pass has another order.
-        shuffle_buffer_size: records.
-        position: number of batches to skip.
+    `seed` orders files and records, each pass otherwise; a manifest lies beside the files.
+    `shuffle_buffer_size` counts records; `position` is the number of batches to skip.
     """
     compression = _find_compression(paths)
     num_records = sum(manifest.count_examples(paths))
@@ -63,12 +59,8 @@ def train_batches(
 def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) -> tf.data.Dataset:
     """Every record once, in order: ([batch_size] strings, [batch_size] is_real_example).
 
-    The last batch is filled with copies whose `is_real_example` is 0.
-
-    Args:
-        paths: record files.
-        batch_size: over all replicas.
-        max_examples: number of records to read; 0 reads all.
+    The last batch is filled with copies whose `is_real_example` is 0. Reads `max_examples`, or all
+    if that is 0.
     """
     records = tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
     if max_examples:

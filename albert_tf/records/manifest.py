@@ -27,11 +27,7 @@ def write(directory: str, manifest: Mapping[str, Any]) -> None:
 
 
 def read(directory: str) -> dict[str, Any]:
-    """Reads the manifest of a folder.
-
-    Raises:
-        UserError: there is none (the data are not finished), or it is of another format.
-    """
+    """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
     path = os.path.join(directory, NAME)
     manifest = files.read_json(path, "records without a manifest (has what makes them finished?)")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -45,11 +41,7 @@ def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def count_examples(paths: Sequence[str]) -> list[int]:
-    """Returns the number of examples in each record file.
-
-    Raises:
-        UserError: a file is not in the manifest beside it.
-    """
+    """Returns the number of examples in each file; `UserError` if one is not in its manifest."""
     manifests = read_all(paths)
     counts = []
     for path in paths:
@@ -64,11 +56,7 @@ def count_examples(paths: Sequence[str]) -> list[int]:
 
 
 def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Compares the settings and `vocab_size` of records with those that a model expects.
-
-    Raises:
-        UserError: names the first field that disagrees, both values and the remedy.
-    """
+    """Raises `UserError` unless records have the settings and `vocab_size` that a model expects."""
     actual = {**manifest["settings"], "vocab_size": manifest["vocabulary"]["size"]}
     for field, value in expected.items():
         if actual.get(field) != value:

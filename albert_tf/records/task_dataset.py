@@ -48,11 +48,7 @@ class TaskDataset(NamedTuple):
 
 
 def read(path: str) -> TaskDataset:
-    """Reads a task dataset.
-
-    Raises:
-        UserError: the folder is none, or there is no example in it.
-    """
+    """Reads a task dataset; `UserError` if the folder is none, or has no example."""
     path = path.rstrip("/")
     contents = manifest.read(path)
     header = contents["settings"]
@@ -67,11 +63,7 @@ def read(path: str) -> TaskDataset:
 
 
 def read_examples(path: str) -> list[dict[str, Any]]:
-    """Reads the examples of a task dataset, with their labels.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Reads the examples, with their labels; `UserError` if the file is missing or damaged."""
     content = files.read_bytes(file := os.path.join(path, EXAMPLES), "examples")
     try:
         # Not splitlines: a question may hold a line separator of Unicode.
@@ -98,16 +90,9 @@ def damaged_error(dataset: TaskDataset, error: object) -> UserError:
 
 
 def check_config(dataset: TaskDataset, config: FinetuneConfig, sha256: str, owner: str) -> None:
-    """Checks that the records have the lengths of the config and the vocabulary of a model.
+    """Raises `UserError` unless the records have the config's lengths and the model's vocabulary.
 
-    Args:
-        dataset: of any task.
-        config: of the run.
-        sha256: of the model's vocabulary.
-        owner: names where that vocabulary is, for the message.
-
-    Raises:
-        UserError: they do not.
+    `sha256` is the vocabulary's; `owner` names where it is, for the message.
     """
     contents = dataset.manifest
     if contents["vocabulary"]["sha256"] != sha256:
@@ -115,8 +100,8 @@ def check_config(dataset: TaskDataset, config: FinetuneConfig, sha256: str, owne
             f"the records in {dataset.path} are of another vocabulary than {owner}. "
             "Make them with that (leave --vocabulary out)."
         )
-    lengths = [name for name in contents["settings"] if hasattr(config, name)]
-    expected = {name: getattr(config, name) for name in lengths}
+    settings = contents["settings"]
+    expected = {name: getattr(config, name) for name in settings if hasattr(config, name)}
     expected["vocab_size"] = config.albert.vocab_size
     manifest.check(dataset.path, contents, expected)
 
@@ -140,13 +125,9 @@ def _describe(task: Task) -> str:
 
 def check_labelled(dataset: TaskDataset) -> None:
     """Raises `UserError` unless all examples have labels."""
-    unlabelled = [
-        row["id"]
-        for row in dataset.examples
-        if not row.get("labelled", row.get("label") is not None)
-    ]
-    if unlabelled:
+    rows = dataset.examples
+    if ids := [r["id"] for r in rows if not r.get("labelled", r.get("label") is not None)]:
         raise UserError(
-            f"{dataset.path}: {len(unlabelled)} examples have no label ({unlabelled[0]} for one). "
+            f"{dataset.path}: {len(ids)} examples have no label ({ids[0]} for one). "
             "Such files can be predicted, and nothing else."
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
@@ -18,7 +18,7 @@ SPAN_OR_NONE = "span_or_none"
 OWN = "own"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Task:
     """A task.
 
@@ -35,7 +35,7 @@ class Task:
 
     name: str
     kind: str
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...]
     metrics: tuple[str, ...]
     best_by: str
     has_pairs: bool | None = field(default=None, compare=False)
@@ -50,14 +50,7 @@ def _make_task(
     best_by: str | None = None,
     has_pairs: bool | None = None,
 ) -> Task:
-    return Task(
-        name=name,
-        kind=kind,
-        labels=tuple(labels),
-        metrics=metrics,
-        best_by=best_by or metrics[0],
-        has_pairs=has_pairs,
-    )
+    return Task(name, kind, tuple(labels), metrics, best_by or metrics[0], has_pairs)
 
 
 _BINARY = ("0", "1")
@@ -97,8 +90,7 @@ _OWN_METRICS = {
 
 def get(name: str) -> Task:
     """Returns a published task; raises `UserError` if there is none of that name."""
-    if name not in TASKS:
-        raise UserError(f"there is no task {name!r}. Take one of {', '.join(TASKS)}.")
+    require(name in TASKS, f"there is no task {name!r}. Take one of {', '.join(TASKS)}.")
     return TASKS[name]
 
 
@@ -111,24 +103,20 @@ def from_header(content: Mapping[str, Any]) -> Task:
 
 
 def make_own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None) -> Task:
-    """Makes the user's own task.
+    """Makes the user's own task of classification, regression or multiple choice.
 
-    Args:
-        kind: `classification`, `regression` or `multiple_choice`.
-        labels: in the order of their ids; of multiple choice, in the order of the choices.
-        has_pairs: see `Task`.
-
-    Raises:
-        UserError: there is no such kind, or the labels do not fit it.
+    `labels` are in the order of their ids; of multiple choice, in the order of the choices. Raises
+    `UserError` if there is no such kind, or the labels do not fit it.
     """
-    if kind not in _OWN_METRICS:
-        raise UserError(f"there is no kind {kind!r}. Take one of {', '.join(_OWN_METRICS)}.")
+    kinds = ", ".join(_OWN_METRICS)
+    require(kind in _OWN_METRICS, f"there is no kind {kind!r}. Take one of {kinds}.")
     if len(set(labels)) < len(labels):
         raise UserError(f"a label is there twice: {', '.join(labels)}.")
-    if kind == REGRESSION and labels:
-        raise UserError("regression predicts numbers: leave the labels out.")
-    if kind != REGRESSION and len(labels) < 2:
-        raise UserError(f"{kind} needs at least two labels, not {len(labels)}: {list(labels)}.")
+    if kind == REGRESSION:
+        require(not labels, "regression predicts numbers: leave the labels out.")
+    else:
+        message = f"{kind} needs at least two labels, not {len(labels)}: {list(labels)}."
+        require(len(labels) >= 2, message)
     return _make_task(OWN, kind, labels, _OWN_METRICS[kind], has_pairs=has_pairs)
 
 

@@ -26,11 +26,7 @@ def select(lengths: Lengths, kind: str) -> dict[str, int]:
 
 
 def check(lengths: Lengths, kind: str) -> None:
-    """Checks the lengths that a kind of task, or of exported model, uses.
-
-    Raises:
-        UserError: one is too small, or leaves no room for a text.
-    """
+    """Raises `UserError` if one of `select` is too small, or leaves no room for a text."""
     for name, length in select(lengths, kind).items():
         least = MIN_SEQ_LENGTH if name == "max_seq_length" else 1
         require(length >= least, f"{name} must be at least {least}, not {length}.")

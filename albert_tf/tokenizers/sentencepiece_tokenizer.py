@@ -55,11 +55,8 @@ class SentencePieceTokenizer(NamedTuple):
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         with_origin = [normalization.normalize_with_origin(text, self.config) for text in texts]
-        batch = self.processor.encode(
-            [normalized for normalized, _ in with_origin],
-            return_type="offset_mapping",
-            num_threads=1,
-        )
+        texts = [normalized for normalized, _ in with_origin]
+        batch = self.processor.encode(texts, return_type="offset_mapping", num_threads=1)
         encoded = []
         for (normalized, origin), mapping in zip(with_origin, batch, strict=True):
             ids, pieces = mapping["ids"], mapping["pieces"]
@@ -107,24 +104,16 @@ class SentencePieceTokenizer(NamedTuple):
     def _expand_spans(self, ids: list[int], spans: list[Span]) -> list[Span]:
         expanded: list[Span] = []
         for index, (begin, end) in zip(ids, spans, strict=True):
-            if index not in self.expansions:
-                expanded.append((begin, end))
-                continue
-            widths = self.expansions[index].widths
+            widths = self.expansions[index].widths if index in self.expansions else [end - begin]
             if sum(widths) == end - begin:
-                bounds = itertools.accumulate(widths, initial=begin)
-                expanded += itertools.pairwise(bounds)
+                expanded += itertools.pairwise(itertools.accumulate(widths, initial=begin))
             else:  # the model's own normalizer changed the length: the parts are unknown
                 expanded += [(begin, end)] * len(widths)
         return expanded
 
 
 def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceTokenizer:
-    """Reads a serialised model; `path` names it in errors.
-
-    Raises:
-        UserError: not a SentencePiece model.
-    """
+    """Reads a serialised model; `UserError`, with `path`, if it is none."""
     try:
         # An empty file parses as an empty model, and asking that for its size prints an error.
         if not model:
@@ -135,9 +124,8 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
             f"{path} is not a SentencePiece model. Train one with bin/train_vocabulary."
         ) from None
     pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
-    return SentencePieceTokenizer(
-        config, processor, pieces, _find_expansions(processor, pieces, config.compat)
-    )
+    expansions = _find_expansions(processor, pieces, config.compat)
+    return SentencePieceTokenizer(config, processor, pieces, expansions)
 
 
 def _find_expansions(

@@ -1,8 +1,8 @@
 """Loads vocabularies and converts text to ids and back.
 
 A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
-`vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization. Without that
-file, the vocabulary is a published one and the config has its defaults.
+`vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization; published ones
+have none, and the defaults.
 """
 
 import dataclasses
@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,8 @@ WORDPIECE = "vocab.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
 NORMALIZATION = "cleaning.json"
 # Name of a file that holds the pieces, as we or the publishers call it -> ours.
-VOCABULARY_FILES = {
-    MODEL: MODEL,
-    "30k-clean.model": MODEL,
-    WORDPIECE: WORDPIECE,
-    "vocab_chinese.txt": WORDPIECE,
-}
+_OUR_NAMES = dict.fromkeys((MODEL, "30k-clean.model"), MODEL)
+_OUR_NAMES |= dict.fromkeys((WORDPIECE, "vocab_chinese.txt"), WORDPIECE)
 
 PAD, UNK, CLS, SEP, MASK = sentencepiece_tokenizer.SPECIAL_PIECES
 
@@ -104,14 +99,9 @@ class Tokenizer:
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
-    """Loads the vocabulary of a folder; the name of its file gives the kind.
+    """Loads the vocabulary of a folder; `changes` replace values of `cleaning.json`.
 
-    Args:
-        directory: the folder.
-        changes: values that replace those of `cleaning.json`.
-
-    Raises:
-        UserError: no vocabulary, two, a file that holds none, or a special piece is missing.
+    Raises `UserError` if there is none, or two, or `from_bytes` does.
     """
     name = find_vocabulary(directory) or MODEL
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")
@@ -123,12 +113,8 @@ def load(directory: str, **changes: Any) -> Tokenizer:
 
 
 def find_vocabulary(directory: str) -> str | None:
-    """Returns the name of a folder's vocabulary file; None if there is none.
-
-    Raises:
-        UserError: there are several.
-    """
-    names = [name for name in VOCABULARY_FILES if tf.io.gfile.exists(os.path.join(directory, name))]
+    """Returns the name of a folder's vocabulary file, if any; `UserError` if there are several."""
+    names = [name for name in _OUR_NAMES if tf.io.gfile.exists(os.path.join(directory, name))]
     if len(names) > 1:
         raise UserError(
             f"{directory} holds {' and '.join(names)}: remove the one that is not used."
@@ -136,52 +122,38 @@ def find_vocabulary(directory: str) -> str | None:
     return names[0] if names else None
 
 
-def from_sentencepiece(model: bytes, config: TokenizerConfig, path: str = MODEL) -> Tokenizer:
-    """Returns the tokenizer of a serialized SentencePiece model; `path` names it in errors."""
-    return _make_tokenizer(sentencepiece_tokenizer, model, config, path)
-
-
-def from_wordpiece(content: bytes, config: WordPieceConfig, path: str = WORDPIECE) -> Tokenizer:
-    """Returns the tokenizer of a WordPiece vocabulary; `path` names it in errors."""
-    return _make_tokenizer(wordpiece_tokenizer, content, config, path)
-
-
-# Name of a vocabulary file -> (class of its config, module that reads it).
-_KINDS: dict[str, tuple[Any, ModuleType]] = {
-    MODEL: (TokenizerConfig, sentencepiece_tokenizer),
-    WORDPIECE: (WordPieceConfig, wordpiece_tokenizer),
-}
-
-
 def from_bytes(name: str, content: bytes, values: Mapping[str, Any], directory: str) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary of either kind.
+    """Returns the tokenizer of a vocabulary file, whose name gives the kind.
 
-    Args:
-        name: name of the vocabulary file, one of `VOCABULARY_FILES`.
-        content: content of that file.
-        values: content of `cleaning.json`.
-        directory: the folder, for messages.
-
-    Raises:
-        UserError: the file holds no vocabulary, a special piece is missing, or a value of the
-            config is wrong.
+    `values` are those of `cleaning.json`, `directory` is for messages. Raises `UserError` as
+    `make_tokenizer` does, and for a wrong value.
     """
-    config_class, module = _KINDS[VOCABULARY_FILES[name]]
+    config_class: Any = TokenizerConfig if _OUR_NAMES[name] == MODEL else WordPieceConfig
     config = config_io.from_dict(config_class, values, os.path.join(directory, NORMALIZATION))
-    return _make_tokenizer(module, content, config, os.path.join(directory, name))
+    return make_tokenizer(content, config, os.path.join(directory, name))
 
 
-def _make_tokenizer(
-    module: ModuleType, content: bytes, config: TokenizerConfig | WordPieceConfig, path: str
+def make_tokenizer(
+    content: bytes, config: TokenizerConfig | WordPieceConfig, path: str = "the vocabulary"
 ) -> Tokenizer:
-    backend = module.read(content, config, path)
+    """Returns the tokenizer of a vocabulary, whose config gives the kind.
+
+    `path` names it in errors. Raises `UserError` if it is none, or a special piece is missing.
+    """
+    backend: SentencePieceTokenizer | WordPieceTokenizer
+    if isinstance(config, TokenizerConfig):
+        backend = sentencepiece_tokenizer.read(content, config, path)
+        special = sentencepiece_tokenizer.SPECIAL_PIECES
+    else:
+        backend = wordpiece_tokenizer.read(content, config, path)
+        special = wordpiece_tokenizer.SPECIAL_PIECES
     ids = {piece: i for i, piece in enumerate(backend.pieces)}
-    if missing := [piece for piece in module.SPECIAL_PIECES if piece not in ids]:
+    if missing := [piece for piece in special if piece not in ids]:
         raise UserError(
             f"{path} lacks the special pieces {', '.join(missing)}. "
             "Train a vocabulary with bin/train_vocabulary, or take a published one."
         )
-    pad, unk, cls, sep, mask = (ids[piece] for piece in module.SPECIAL_PIECES)
+    pad, unk, cls, sep, mask = (ids[piece] for piece in special)
     config_json = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
     return Tokenizer(
         config=config,
@@ -200,11 +172,7 @@ def _make_tokenizer(
 
 
 def copy_vocabulary(source: str, target: str) -> None:
-    """Copies the vocabulary in folder `source` to folder `target`, the pieces last.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
     if source == target:
         return
     tf.io.gfile.makedirs(target)
@@ -213,4 +181,4 @@ def copy_vocabulary(source: str, target: str) -> None:
         path = os.path.join(source, old)
         if old == name or tf.io.gfile.exists(path):
             content = files.read_bytes(path, "vocabulary")
-            files.write_bytes(os.path.join(target, VOCABULARY_FILES.get(old, old)), content)
+            files.write_bytes(os.path.join(target, _OUR_NAMES.get(old, old)), content)

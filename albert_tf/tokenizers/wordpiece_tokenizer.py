@@ -88,11 +88,7 @@ def is_special(piece: str) -> bool:
 
 
 def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokenizer:
-    """Reads a vocabulary file; `path` names it in errors.
-
-    Raises:
-        UserError: not UTF-8, or a vocabulary of SentencePiece.
-    """
+    """Reads a vocabulary file; `UserError`, with `path`, if it is not UTF-8, or SentencePiece's."""
     pieces = _parse_pieces(content, path)
     # The published code uses the last row of a piece that occurs twice.
     ids = {piece: i for i, piece in enumerate(pieces)}

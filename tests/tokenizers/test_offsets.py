@@ -85,7 +85,7 @@ def make_by_hand(settings):
     words += [*"\u1100\u116e\u11a8"]
     pieces = vocabularies.add_special_pieces(words, without=("(", '"', "."))
     model = vocabularies.serialize_model(pieces)
-    return tokenization.from_sentencepiece(model, settings)
+    return tokenization.make_tokenizer(model, settings)
 
 
 def assert_spans_are_right(tokenizer, text, normalize):
@@ -116,7 +116,7 @@ def test_the_text_of_a_span_is_normalized_to_its_piece(settings):
     texts = [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(150))]
     for compat in normalization.COMPATS:
         settings = dataclasses.replace(settings, compat=compat)
-        tokenizer = tokenization.from_sentencepiece(train_with_rule(settings), settings)
+        tokenizer = tokenization.make_tokenizer(train_with_rule(settings), settings)
         for text in texts:
             assert_spans_are_right(tokenizer, text, tokenizer.normalize)
 
@@ -125,7 +125,7 @@ def test_the_text_of_a_span_is_normalized_to_its_piece(settings):
 def test_models_that_normalise_themselves(settings):
     """As the published ones do: nmt_nfkc composes again, and drops what nobody sees."""
     model = train_with_rule(settings, "nmt_nfkc")
-    tokenizer = tokenization.from_sentencepiece(model, settings)
+    tokenizer = tokenization.make_tokenizer(model, settings)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     def normalize(text):
@@ -137,7 +137,7 @@ def test_models_that_normalise_themselves(settings):
 
 
 def test_a_batch_is_the_same_as_one_by_one():
-    tokenizer = tokenization.from_sentencepiece(train_with_rule(PUBLISHED), PUBLISHED)
+    tokenizer = tokenization.make_tokenizer(train_with_rule(PUBLISHED), PUBLISHED)
     texts = [*NASTY, *LINES]
     batch = tokenizer.encode_batch_with_offsets(texts)
     assert batch == [tokenizer.encode_with_offsets(text) for text in texts]

@@ -17,7 +17,7 @@ COMMA_PIECES = ["40,", "▁2011,", "s,"]
 
 def make_tokenizer(settings=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
     model = serialize_model(add_special_pieces(words))
-    return tokenization.from_sentencepiece(model, settings)
+    return tokenization.make_tokenizer(model, settings)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_tables():
 
 def test_special_pieces_anywhere_in_the_vocabulary():
     pieces = {"▁a": 1, **add_special_pieces(), "b": 1}
-    tokenizer = tokenization.from_sentencepiece(serialize_model(pieces), PUBLISHED)
+    tokenizer = tokenization.make_tokenizer(serialize_model(pieces), PUBLISHED)
     assert tokenizer.mask_id == 5
     assert tokenizer.replacement_ids.tolist() == [0, 6, 7, 8, 9]
 
@@ -212,6 +212,6 @@ def test_bad_settings(folder, values, message):
 
 def test_a_trained_model_gives_the_same_one_by_one_and_in_a_batch():
     lines = [f"number {i}, {i * 37},{i % 7}00 of the series" for i in range(300)]
-    tokenizer = tokenization.from_sentencepiece(train_model(lines, vocab_size=90), PUBLISHED)
+    tokenizer = tokenization.make_tokenizer(train_model(lines, vocab_size=90), PUBLISHED)
     assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
     assert np.mean([tokenizer.unk_id in ids for ids in tokenizer.encode_batch(lines)]) == 0

@@ -48,7 +48,7 @@ def rows(pieces=PIECES):
 
 
 def make_tokenizer(settings=PUBLISHED, pieces=PIECES):
-    return tokenization.from_wordpiece(rows(pieces), settings)
+    return tokenization.make_tokenizer(rows(pieces), settings)
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_two_vocabularies_in_a_folder(folder):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\tsecond column\n", " \n"])
 def test_rows_are_read_as_published(end):
     content = "".join(f"{piece}{end}" for piece in PIECES).encode()
-    assert tokenization.from_wordpiece(content, PUBLISHED).encode("The cafe") == [9, 10]
+    assert tokenization.make_tokenizer(content, PUBLISHED).encode("The cafe") == [9, 10]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])

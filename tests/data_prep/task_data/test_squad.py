@@ -165,7 +165,7 @@ def test_an_answer_there_and_back(write, vocabulary_dir, kind, max_seq_length):
     rows = "".join(f"{piece}\n" for piece in WORDS).encode()
     vocabulary = {
         "SentencePiece": lambda: tokenization.load(vocabulary_dir),
-        "WordPiece": lambda: tokenization.from_wordpiece(rows, WordPieceConfig()),
+        "WordPiece": lambda: tokenization.make_tokenizer(rows, WordPieceConfig()),
     }[kind]()
     lengths = {"max_seq_length": max_seq_length, "doc_stride": 5, "max_query_length": 4}
     _, records, examples, cut = write(list(asked_about_texts()), vocabulary, **lengths)

@@ -61,7 +61,7 @@ def test_wordpieces(settings):
 
 
 def by_hand(pieces):
-    return tokenization.from_sentencepiece(serialize_model(pieces), PUBLISHED)
+    return tokenization.make_tokenizer(serialize_model(pieces), PUBLISHED)
 
 
 def test_unknown_characters_count_once_however_long_they_are():
