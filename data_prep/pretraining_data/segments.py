@@ -57,8 +57,8 @@ def make_pairs(
     target = config.max_num_tokens
     if rng.random() < config.short_seq_prob:
         target = int(rng.integers(2, target, endpoint=True))
-    start, last = 0, len(bounds) - 1
-    while start < last:
+    bounds, start = list(bounds), 0
+    while start < len(bounds) - 1:
         stop = _find_end(bounds, start, target)
         chunk = ids[bounds[start] : bounds[stop]]
         if stop - start > 1:
@@ -73,7 +73,10 @@ def make_pairs(
         if boundary == len(chunk) or (config.sentence_task == "nsp" and rng.random() < 0.5):
             second = _draw_segment(documents, index, rng, target - boundary)
             yield Pair(chunk[:boundary], second, 1)
-            start = following  # the unused sentences begin the next chunk
+            # What is unused begins the next chunk: sentences, or the rest of a split one.
+            if following == stop and boundary < len(chunk):
+                bounds.insert(stop, bounds[stop - 1] + boundary)
+            start = following
         elif config.sentence_task == "sop" and rng.random() < 0.5:
             yield Pair(chunk[boundary:], chunk[:boundary], 1)
         else:

@@ -98,6 +98,17 @@ def test_nsp_uses_the_sentences_after_a_random_one_again():
     assert np.concatenate(own).tolist() == documents[0].ids.tolist()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nsp_loses_nothing_of_a_split_sentence_in_any_pass(seed):
+    documents = [encoded(41, 30, 2), encoded(*[3] * 60, first=900)]
+    made = pairs(documents, seed=seed, sentence_task="nsp", one_segment="split")
+    own = [pair.first if pair.label else np.concatenate(pair[:2]) for pair in made]
+    text = documents[0].ids.tolist()
+    used = np.concatenate(own).tolist()
+    assert used == text[: len(used)]
+    assert len(used) >= len(text) - 2  # a last word alone cannot be split
+
+
 def test_one_segment_is_split_at_the_start_of_a_word():
     document = encoded(11)
     cuts = {in_order(pair)[1][0] for seed in range(99) for pair in pairs([document], seed=seed)}
