@@ -81,7 +81,7 @@ def read(config: ExportConfig) -> ExportedModel:
     prefix = finetuned_model.find_best_checkpoint(config.source.checkpoint)
     checkpoint = formats.read(prefix)
     values, task = finetuned_model.read_finetuning_run(prefix) or (
-        _make_default_values(prefix, checkpoint.config),
+        make_default_values(prefix, checkpoint.config),
         None,
     )
     run_config = config_io.load(FinetuneConfig, None, config.source.overrides, values)
@@ -161,7 +161,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     )
 
 
-def _make_default_values(prefix: str, config: AlbertConfig) -> dict[str, Any]:
+def make_default_values(prefix: str, config: AlbertConfig) -> dict[str, Any]:
     """Returns the config of a checkpoint without a fine-tuning run: of its length in pre-training.
 
     Without a run of pre-training it may have learnt all its positions.

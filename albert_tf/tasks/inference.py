@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.records import features, input_pipeline, qa_windows, task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records.task_table import Task
 from albert_tf.tasks import span_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.train import eval_step
@@ -77,11 +78,16 @@ def _decode_spans(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs
         {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
         qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS)),
         dataset.examples,
-        span_decoding.AnswerOptions(
-            may_be_none=dataset.task.kind == task_table.SPAN_OR_NONE,
-            n_best_size=config.n_best_size,
-            max_answer_length=config.max_answer_length,
-        ),
+        make_answer_options(config, dataset.task),
+    )
+
+
+def make_answer_options(config: FinetuneConfig, task: Task) -> span_decoding.AnswerOptions:
+    """Returns which spans are answers of a task."""
+    return span_decoding.AnswerOptions(
+        may_be_none=task.kind == task_table.SPAN_OR_NONE,
+        n_best_size=config.n_best_size,
+        max_answer_length=config.max_answer_length,
     )
 
 

@@ -1,0 +1,304 @@
+"""A trained model in memory that takes texts: what `albert_tf.load` returns."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import config_io
+from albert_tf.checkpoints import formats, matching, model_checkpoint
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, require, require_choice
+from albert_tf.model import weight_names
+from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.task_model import make_task_model
+from albert_tf.records import features, task_table
+from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records.task_table import Task
+from albert_tf.tasks import finetuned_model, inference, span_decoding
+from albert_tf.tasks.finetuned_model import ConfigOverrides
+from albert_tf.tasks.predictions import Prediction
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import FinetuneConfig
+from data_prep.task_data import sequence_features, span_features
+from data_prep.task_data.span_features import Question
+from data_prep.task_data.task_source import Example
+from export import export_source, model_kinds, model_versions
+from export.export_source import ExportConfig, SourceConfig
+
+_BATCH = 32  # sequences that are computed at once
+
+
+class Guess(NamedTuple):
+    """One piece for one [MASK], and its probability."""
+
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A trained model with its config and tokenizer.
+
+    Attributes:
+        checkpoint: the weights as read, their source and their vocabulary.
+        model: the Keras model: `AlbertForTask` of a fine-tuned checkpoint, `AlbertForPretraining`
+            of one with the masked-LM head, otherwise `Albert`.
+        task: of a fine-tuned model, else None.
+        run_config: lengths of the inputs and options of the task.
+    """
+
+    checkpoint: ModelCheckpoint
+    model: keras.Model
+    task: Task | None
+    run_config: FinetuneConfig
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The config of the network."""
+        return self.checkpoint.config
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the vocabulary; None if there is none beside the checkpoint."""
+        return model_checkpoint.load_tokenizer(self.checkpoint)
+
+    @property
+    def encoder(self) -> Albert:
+        """The encoder inside `model`."""
+        return getattr(self.model, "albert", self.model)
+
+    def embed(self, texts: Sequence[str], *, pooling: str = "mean") -> np.ndarray:
+        """Returns a vector for each text: [N, D] float32.
+
+        `pooling` is `mean`, over the tokens of a text, or `first`, the pooled first token. A text
+        that is too long loses its end. Raises `UserError` for a text that is no string, an unknown
+        pooling, or a checkpoint without vocabulary or without the weights that pooling needs.
+        """
+        require_choice("pooling", pooling, model_kinds.POOLINGS)
+        options = model_kinds.Options(
+            kind="sentence_embedding", run_config=self.run_config, pooling=pooling
+        )
+        compute = model_kinds.KINDS[options.kind].compute_outputs
+        vectors = [
+            compute(self.encoder, _trim(batch), options)["embedding"].numpy()
+            for batch in self._encode(_as_tuples(texts, 1), task_table.CLASSIFICATION)
+        ]
+        return np.concatenate([np.zeros((0, self.config.hidden_size), np.float32), *vectors])
+
+    def fill_mask(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Guess]]]:
+        """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
+
+        Raises `UserError` if the model has no masked-LM head, a text has no [MASK], or it is too
+        long for the model.
+        """
+        if not isinstance(self.model, AlbertForPretraining):
+            raise UserError(
+                f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
+                "Take a pre-trained checkpoint."
+            )
+        return [self._fill_text(text, top_k) for (text,) in _as_tuples(texts, 1)]
+
+    def _fill_text(self, text: str, top_k: int) -> list[list[Guess]]:
+        tokenizer = self._require_tokenizer()
+        ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
+        positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
+        if not positions:
+            raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+        longest = self.config.max_position_embeddings
+        if len(ids) > longest:
+            raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
+        batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
+        outputs = self.model({name: tf.constant([row]) for name, row in batch.items()})
+        logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
+        probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
+        best = np.argsort(-probabilities, axis=-1)[:, :top_k]
+        return [
+            [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
+            for row, indices in zip(probabilities, best, strict=True)
+        ]
+
+    def predict(self, inputs: Sequence[str | Sequence[str]]) -> list[Prediction]:
+        """Predicts with the head of the task; one prediction for each input.
+
+        Args:
+            inputs: by kind of task: a text, or a pair of texts, for classification and regression;
+                a passage and an ending for each choice for multiple choice (a question is the
+                beginning of its endings); a question and a context for answers.
+
+        Returns:
+            The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
+            "probabilities": [C numbers]}, {"prediction": number}, or {"prediction": text, "nbest"}.
+
+        Raises:
+            UserError: the model has no head of a task, or an input does not fit it.
+        """
+        if self.task is None:
+            raise UserError(
+                f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
+                "bin/run_finetuning, or use embed or fill_mask."
+            )
+        if not inputs:
+            return []
+        if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
+            return self._predict_answers(_as_tuples(inputs, 2))
+        rows = _as_tuples(inputs, _count_texts(self.task, inputs))
+        parts = [self._compute(batch) for batch in self._encode(rows, self.task.kind)]
+        dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
+        return [*inference.decode_outputs(self.run_config, dataset, _concatenate(parts)).values()]
+
+    def _predict_answers(self, inputs: Sequence[tuple[str, ...]]) -> list[Prediction]:
+        questions = [
+            Question(str(row), question, context, (), False, False)
+            for row, (question, context) in enumerate(inputs)
+        ]
+        config = self.run_config
+        tokens = span_features.tokenize(
+            questions, self._require_tokenizer(), config.max_query_length
+        )
+        windows = span_features.split_into_windows(tokens, config)
+        labels = span_features.label(questions, tokens, windows)
+        parts = []
+        for begin in range(0, len(windows.unique_ids), _BATCH):
+            rows = slice(begin, begin + _BATCH)
+            batch = span_features.make_features(
+                rows, tokens, windows, labels, config.max_seq_length
+            )
+            parts.append(self._compute(_to_tensors(batch)))
+        outputs = _concatenate(parts)
+        outputs[features.UNIQUE_IDS] = windows.unique_ids
+        examples = [question._asdict() for question in questions]
+        assert self.task
+        options = inference.make_answer_options(config, self.task)
+        return [*span_decoding.predict(outputs, windows, examples, options).values()]
+
+    def export(self, to: str, **options: Any) -> str:
+        """Writes the next version of a SavedModel for TensorFlow Serving; returns its folder.
+
+        `options` are fields of `albert_tf.export.export_source.SourceConfig` (`kind`, `labels`,
+        `pooling`, `top_k`, `overrides`) and of `ExportConfig` (`dtype`, `null_threshold`, `text`),
+        as flags of bin/export_saved_model.
+        """
+        names = {field.name for field in fields(SourceConfig)}
+        source = {name: options.pop(name) for name in names & options.keys()}
+        config = ExportConfig(
+            source=SourceConfig(checkpoint=self.checkpoint.source, **source), **options
+        )
+        return model_versions.write(export_source.read(config), to)
+
+    def _require_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UserError(
+                f"{self.checkpoint.source} has no vocabulary beside it: load it with vocabulary=."
+            )
+        return self.tokenizer
+
+    def _encode(self, rows: Sequence[tuple[str, ...]], kind: str) -> Iterator[dict[str, tf.Tensor]]:
+        tokenizer = self._require_tokenizer()
+        for begin in range(0, len(rows), _BATCH):
+            examples = [Example("", row, None) for row in rows[begin : begin + _BATCH]]
+            batch, _ = sequence_features.encode(examples, tokenizer, kind, self.run_config)
+            yield _to_tensors(batch)
+
+    def _compute(self, batch: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+        outputs = self.model(batch)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def load(
+    path: str, *, task: Task | None = None, vocabulary: str | None = None, **overrides: Any
+) -> LoadedModel:
+    """Loads a checkpoint of any format: of a run (the best), a converted folder, Google's, of
+    TensorFlow Hub or of Hugging Face.
+
+    Args:
+        path: folder, prefix or archive, as bin/convert_checkpoint takes.
+        task: of a fine-tuned checkpoint that is not of a run, which knows its task; made by
+            `albert_tf.records.task_table.get` or `make_own`.
+        vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
+        overrides: values that replace those of the run's `FinetuneConfig`, `max_seq_length` say.
+
+    Raises:
+        UserError: there is no checkpoint, it is damaged, or it lacks weights.
+    """
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise UserError(f"path: {path!r} is not the path of a checkpoint.")
+    prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
+    changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
+    if task is None and finetuned_model.read_finetuning_run(prefix) is None:
+        return _load_pretrained(prefix, vocabulary, changes)
+    checkpoint, config, task = finetuned_model.read_finetuned(
+        prefix, task, ConfigOverrides(overrides=changes)
+    )
+    checkpoint = _add_vocabulary(checkpoint, vocabulary)
+    model, _ = make_task_model(config, task)
+    matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
+    return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
+
+
+def _load_pretrained(prefix: str, vocabulary: str | None, changes: Sequence[str]) -> LoadedModel:
+    checkpoint = _add_vocabulary(formats.read(prefix), vocabulary)
+    values = export_source.make_default_values(prefix, checkpoint.config)
+    config = config_io.load(FinetuneConfig, None, changes, values)
+    head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
+    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+    exported = export_source.load(checkpoint, model_kinds.Options(kind=kind, run_config=config))
+    return LoadedModel(checkpoint=checkpoint, model=exported.network, task=None, run_config=config)
+
+
+def _add_vocabulary(checkpoint: ModelCheckpoint, folder: str | None) -> ModelCheckpoint:
+    if folder is None:
+        return checkpoint
+    tokenization.load(folder)  # refuses a folder without a vocabulary
+    checkpoint = replace(checkpoint, vocabulary=model_checkpoint.read_vocabulary(folder))
+    model_checkpoint.check_vocabulary_size(checkpoint)
+    return checkpoint
+
+
+def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple[str, ...]]:
+    """Returns each input as a tuple of `number` texts; `UserError` if it is none."""
+    if isinstance(inputs, str):
+        raise UserError(f"give a list of inputs, not one text: [{inputs[:40]!r}].")
+    rows = [(row,) if isinstance(row, str) else row for row in inputs]
+    for row in rows:
+        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+        require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
+        require(
+            len(row) == number,
+            f"an input must have {number} text{'s' * (number > 1)}, not {len(row)}: {row[0]!r}"
+            if row
+            else f"an input must have {number} texts, not none.",
+        )
+    return [tuple(row) for row in rows]
+
+
+def _count_texts(task: Task, inputs: Sequence[str | Sequence[str]]) -> int:
+    """Returns how many texts an input of the task has; the first one tells, if nothing else."""
+    if task.kind == task_table.MULTIPLE_CHOICE:
+        return 1 + len(task.labels)
+    if task.has_pairs is None:
+        return 1 if isinstance(inputs[0], str) else 2
+    return 1 + task.has_pairs
+
+
+def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    return {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}
+
+
+def _trim(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Cuts [B, S] to the longest of its sequences: padding only costs time."""
+    longest = tf.reduce_max(tf.reduce_sum(batch[features.INPUT_MASK], 1))
+    return {name: array[:, :longest] for name, array in batch.items()}
+
+
+def _concatenate(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
