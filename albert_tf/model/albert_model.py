@@ -9,12 +9,14 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model import encoder, layers, pretraining_heads
+from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import features
 
 Batch = Mapping[str, tf.Tensor]
 
 
-class Albert(keras.Model):
+@keras.saving.register_keras_serializable("albert_tf")
+class Albert(ConfiguredModel):
     """The encoder: a batch of ids -> a vector for each token, and one for the sequence.
 
         model = Albert(PRESETS["albert_base_v2"])
@@ -38,8 +40,9 @@ class Albert(keras.Model):
             training `encoder_outputs` is then the last block's alone.
         dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
 
-    `training=True` needs `seed=` ([2] int32, another one every step and replica) if there is
-    dropout. Raises `ValueError` if a sequence is longer than `max_position_embeddings`.
+    With dropout, `training=True` takes `seed=` ([2] int32, another one every step and replica), or
+    draws one from a generator of this model, as in Keras's `fit`. Raises `ValueError` if a sequence
+    is longer than `max_position_embeddings`.
     """
 
     def __init__(
@@ -52,14 +55,12 @@ class Albert(keras.Model):
         dtype: str = "float32",
         name: str = "bert",
     ):
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self.config = config
+        options = {"rematerialize": rematerialize, "layer_loop": layer_loop}
+        super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
         rng = random.Random(seed)
         with layers.scope("bert"):
             self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
-            self.encoder = encoder.SharedEncoder(
-                config, rng, rematerialize=rematerialize, layer_loop=layer_loop, dtype=dtype
-            )
+            self.encoder = encoder.SharedEncoder(config, rng, dtype=dtype, **options)
             with layers.scope("pooler"):
                 self.pooler = layers.Dense(
                     config.hidden_size, config.hidden_size, config, rng, name="dense", dtype=dtype
@@ -75,12 +76,10 @@ class Albert(keras.Model):
             raise ValueError(
                 f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
             )
-        dropout = self.config.hidden_dropout_prob or self.config.attention_probs_dropout_prob
-        if training and dropout and seed is None:
-            raise ValueError("training with dropout needs seed=, another one every step.")
         mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
         segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
-        seed = seed if training else None
+        rates = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
+        seed = self.choose_seed(seed, rates, training=training)
         x = self.embeddings(ids, segments, training=training, seed=seed)
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
@@ -105,18 +104,27 @@ def no_positions(batch: Batch) -> tf.Tensor:
     return tf.zeros([tf.shape(batch[features.INPUT_IDS])[0], 0], tf.int32)
 
 
-class AlbertForPretraining(keras.Model):
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertForPretraining(ConfiguredModel):
     """ALBERT with the two heads of pre-training.
 
     A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], of the computing type,
     "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`.
     """
 
-    def __init__(self, config: AlbertConfig, *, seed: int = 0, **kwargs):
-        super().__init__(name="albert_for_pretraining", dtype=kwargs.get("dtype"), autocast=False)
-        self.albert = Albert(config, seed=seed, **kwargs)
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        seed: int = 0,
+        dtype: str = "float32",
+        name: str = "albert_for_pretraining",
+        **kwargs: Any,
+    ):
+        super().__init__(config, seed=seed, dtype=dtype, name=name, **kwargs)
+        self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         rng = random.Random(seed + 1)
-        options = {"dtype": kwargs.get("dtype")}
+        options = {"dtype": dtype}
         with layers.scope("cls"):
             embeddings = self.albert.embeddings
             self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, **options)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.model import albert_model, task_heads
 from albert_tf.model.albert_model import Albert, Batch
+from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import features, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
@@ -17,7 +18,8 @@ from albert_tf.train_config import FinetuneConfig
 _TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 
 
-class AlbertForTask(keras.Model):
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertForTask(ConfiguredModel):
     """A batch of `features.finetuning` -> the outputs of the head, float32 (see `task_heads`).
 
     `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
@@ -34,18 +36,19 @@ class AlbertForTask(keras.Model):
         sizes: task_heads.HeadSizes,
         *,
         seed: int = 0,
+        dtype: str = "float32",
+        name: str = "albert_for_task",
         **kwargs: Any,
     ):
-        dtype = kwargs.get("dtype")
-        super().__init__(name="albert_for_task", dtype=dtype, autocast=False)
-        self.albert = Albert(config, seed=seed, **kwargs)
+        own = {"head": head, "sizes": list(sizes)}
+        super().__init__(config, seed=seed, dtype=dtype, name=name, **own, **kwargs)
+        sizes = task_heads.HeadSizes(*sizes)  # a list, of a saved model
+        self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         self.head = task_heads.HEADS[head](config, random.Random(seed + 1), sizes, dtype=dtype)
         self.choices = sizes.classes if head == "multiple_choice" else 1
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
-        if training and seed is None and self.albert.config.classifier_dropout_prob:
-            raise ValueError("training with dropout needs seed=, another one every step.")
         tokens = {name: self._split_choices(batch[name]) for name in _TOKENS if name in batch}
         return self.apply(tokens, batch, training=training, seed=seed)
 
@@ -53,7 +56,10 @@ class AlbertForTask(keras.Model):
         self, tokens: Batch, batch: Batch, training=False, seed=None
     ) -> Mapping[str, tf.Tensor]:
         """`call`, where each of the choices is a sequence of its own: `tokens` are [B * C, S]."""
-        pooled = self.reads_pooled_output
+        config, pooled = self.config, self.reads_pooled_output
+        rates = [config.hidden_dropout_prob, config.attention_probs_dropout_prob]
+        rates.append(config.classifier_dropout_prob)
+        seed = self.choose_seed(seed, rates, training=training)
         # The last block need not compute any other token than the first.
         positions = albert_model.no_positions(tokens) if pooled else None
         options = {"training": training, "seed": seed}
