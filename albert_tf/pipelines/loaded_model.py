@@ -215,15 +215,19 @@ class LoadedModel:
 
 
 def load(
-    path: str, *, task: Task | None = None, vocabulary: str | None = None, **overrides: Any
+    path: str | os.PathLike[str],
+    *,
+    task: Task | str | None = None,
+    vocabulary: str | None = None,
+    **overrides: Any,
 ) -> LoadedModel:
     """Loads a checkpoint of any format: of a run (the best), a converted folder, Google's, of
     TensorFlow Hub or of Hugging Face.
 
     Args:
         path: folder, prefix or archive, as bin/convert_checkpoint takes.
-        task: of a fine-tuned checkpoint that is not of a run, which knows its task; made by
-            `albert_tf.records.task_table.get` or `make_own`.
+        task: of a fine-tuned checkpoint that is not of a run, which knows its task; the name of a
+            published one, or what `task_table.make_own` returns.
         vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
         overrides: values that replace those of the run's `FinetuneConfig`, `max_seq_length` say.
 
@@ -232,6 +236,7 @@ def load(
     """
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UserError(f"path: {path!r} is not the path of a checkpoint.")
+    task = task_table.get(task) if isinstance(task, str) else task
     prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
     changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
     if task is None and finetuned_model.read_finetuning_run(prefix) is None:
@@ -272,12 +277,9 @@ def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple
     for row in rows:
         is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
         require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
-        require(
-            len(row) == number,
-            f"an input must have {number} text{'s' * (number > 1)}, not {len(row)}: {row[0]!r}"
-            if row
-            else f"an input must have {number} texts, not none.",
-        )
+        texts = "1 text" if number == 1 else f"{number} texts"
+        first = f": {row[0]!r}" if row else ""
+        require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
     return [tuple(row) for row in rows]
 
 

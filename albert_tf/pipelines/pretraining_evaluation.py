@@ -8,45 +8,75 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.checkpoints import matching, native, training_checkpoint
+from albert_tf.checkpoints import formats, matching, model_checkpoint, native
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model, losses
+from albert_tf.model import albert_model, losses, weight_names
 from albert_tf.records import features, input_pipeline, manifest
-from albert_tf.tokenizers import tokenization
-from albert_tf.train import eval_step, run_dir
+from albert_tf.train import devices, eval_step, run_dir
 from albert_tf.train_config import PretrainConfig
 
 
 def load(
-    workdir: str, checkpoint: str | None = None
-) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, str]:
-    """The config, the model and the checkpoint's prefix of a run; by default its newest.
+    path: str, checkpoint: str | None, strategy: tf.distribute.Strategy
+) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, ModelCheckpoint]:
+    """Loads a checkpoint of a run (by default its newest), or of any format, on the devices.
 
-    Raises `UserError` if `workdir` is not a run's folder, or the checkpoint not of its model.
+    Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
-    config = run_dir.read_config(workdir, PretrainConfig)
-    network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
-    prefix = training_checkpoint.find_prefix(checkpoint or workdir)
-    matching.assign_weights(native.read_weights(prefix), network, prefix, log_level=logging.DEBUG)
-    return config, network, prefix
+    if run_dir.is_run(path):
+        config = run_dir.read_config(path, PretrainConfig)
+        found = native.read(checkpoint or path)
+    else:
+        found = formats.read(checkpoint or path)
+        config = PretrainConfig(
+            albert=found.config, max_seq_length=found.config.max_position_embeddings
+        )
+    with strategy.scope():
+        network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
+    weights = {
+        name: found.weights[name]
+        for part in sorted(weight_names.PRETRAINED)
+        for name in weight_names.parts(config.albert)[part]
+        if name in found.weights
+    }
+    matching.assign_weights(weights, network, found.source, log_level=logging.DEBUG)
+    return config, network, found
 
 
-def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) -> dict[str, Any]:
+def evaluate(
+    path: str,
+    checkpoint: str | None,
+    eval_files: Sequence[str],
+    strategy: tf.distribute.Strategy | None = None,
+) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
     With records of both tasks, this is the paper's cross evaluation (section 4.6): a model trained
-    on one sentence task predicts the other. Returns {"checkpoint": prefix, task: {"loss",
-    "masked_lm_accuracy", ..., "files"}}.
+    on one sentence task predicts the other.
+
+    Args:
+        path: folder of a run, or a checkpoint of any format.
+        checkpoint: another one than the newest of the run.
+        eval_files: patterns of the records.
+        strategy: of the devices; by default one.
+
+    Returns:
+        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"}}.
     """
-    config, network, prefix = load(workdir, checkpoint)
-    vocabulary = tokenization.load(run_dir.vocabulary_path(workdir)).sha256
-    results: dict[str, Any] = {"checkpoint": prefix}
+    strategy = strategy or tf.distribute.get_strategy()
+    config, network, found = load(path, checkpoint, strategy)
+    devices.check_batches(config, strategy, evaluates=True)
+    tokenizer = model_checkpoint.load_tokenizer(found)
+    if tokenizer is None:
+        raise UserError(f"{path} has no vocabulary beside it to compare with that of the records.")
+    results: dict[str, Any] = {"checkpoint": found.source}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
-        if contents["vocabulary"]["sha256"] != vocabulary:
+        if contents["vocabulary"]["sha256"] != tokenizer.sha256:
             raise UserError(
-                f"the records in {folder} are of another vocabulary than {workdir}. "
-                f"Make them with {run_dir.vocabulary_path(workdir)}."
+                f"the records in {folder} are of another vocabulary than {path}. "
+                "Make them with the vocabulary of the checkpoint."
             )
         data = contents["settings"]
         task, length = data["sentence_task"], data["max_seq_length"]
@@ -59,17 +89,20 @@ def evaluate(workdir: str, checkpoint: str | None, eval_files: Sequence[str]) ->
                 "Create them with --max_seq_length of the model."
             )
         own = [path for path in paths if os.path.dirname(path) == folder]
-        results[task] = {**_evaluate(network, own, data, config.eval_batch_size), "files": own}
+        results[task] = {
+            **_evaluate(network, strategy, own, data, config.eval_batch_size),
+            "files": own,
+        }
     return results
 
 
 def _evaluate(
     network: albert_model.AlbertForPretraining,
+    strategy: tf.distribute.Strategy,
     paths: Sequence[str],
     data: Mapping[str, Any],
     batch_size: int,
 ) -> dict[str, float]:
-    strategy = tf.distribute.get_strategy()
     expected = sum(manifest.count_examples(paths))
     spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
     batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)

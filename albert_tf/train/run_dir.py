@@ -38,6 +38,11 @@ class RunIdentity:
     files: Mapping[str, Any]
 
 
+def is_run(path: str) -> bool:
+    """Whether a path is the folder of a run."""
+    return tf.io.gfile.exists(os.path.join(path, RUN_CONFIG))
+
+
 def read_config(workdir: str, cls: type[T]) -> T:
     """The config of the run in `workdir`; `UserError` if it is not a run's folder."""
     path = os.path.join(workdir, RUN_CONFIG)

@@ -12,7 +12,7 @@ import tiny_run
 from albert_tf import config_io
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
-from albert_tf.pipelines import fill_mask, pretraining, pretraining_evaluation
+from albert_tf.pipelines import loaded_model, pretraining, pretraining_evaluation
 from albert_tf.train_config import PretrainConfig
 
 ONE = tf.distribute.get_strategy()
@@ -61,14 +61,14 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     assert found["checkpoint"] == f"{tmp_path}/model.ckpt-2"
     assert found["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
     assert found["sop"]["num_sentence_order"] == 10
-    network, tokenizer = fill_mask.load(str(tmp_path), None)
-    guesses = fill_mask.fill_mask(network, tokenizer, "[MASK] abc [MASK]", top_k=3)
+    model = loaded_model.load(str(tmp_path))
+    [guesses] = model.fill_mask(["[MASK] abc [MASK]"], top_k=3)
     assert [len(of_one) for of_one in guesses] == [3, 3]
     assert guesses[0][0].probability >= guesses[0][1].probability > 0
     with pytest.raises(UserError, match=r"no \[MASK\]"):
-        fill_mask.fill_mask(network, tokenizer, "nothing here")
+        model.fill_mask(["nothing here"])
     with pytest.raises(UserError, match=r"^a text of 123 tokens is over 16\. Shorten it\.$"):
-        fill_mask.fill_mask(network, tokenizer, "[MASK] " + "abc " * 30)
+        model.fill_mask(["[MASK] " + "abc " * 30])
 
 
 def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
@@ -186,7 +186,7 @@ def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_named(data, tmp_path):
-    with pytest.raises(UserError, match=r"--workdir: .* is not the folder of a run"):
+    with pytest.raises(UserError, match=r"there is nothing at .*\. Name a folder, a prefix"):
         pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
 
 

@@ -17,7 +17,7 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     predicted = tiny_program.read(tmp_path / "run/predictions-test.json")["predictions"]
     one = (f"--workdir={tmp_path}/run", "--text=good day")
     message = run_program(PROGRAM, *one, "--second_text=bad day")
-    assert message == "classify: --second_text: the model is of one text, so leave it out."
+    assert message == "classify: an input must have 1 text, not 2: 'good day'."
     capsys.readouterr()
     assert not run_program(
         PROGRAM, f"--workdir={tmp_path}/run", "--text=good day", "--text=bad day"
@@ -49,7 +49,8 @@ def test_pairs_and_values(run, run_program, tmp_path, capsys):
     assert -9 < float(said[1]) < 9
     message = run_program(PROGRAM, *about, "--second_text=day", "--second_text=night")
     assert message == "classify: --second_text: give one for each --text."
-    assert run_program(PROGRAM, *about) == message
+    message = run_program(PROGRAM, *about)
+    assert message == "classify: an input must have 2 texts, not 1: 'good'."
 
 
 def test_there_must_be_a_run(run_program, tmp_path):
