@@ -1,27 +1,52 @@
-"""ALBERT in TensorFlow 2 and Keras 3: the model, its training, what they share with the data."""
+"""ALBERT in TensorFlow 2 and Keras 3: from raw text to a served model.
 
-import os
-import sys
+    import albert_tf
+
+    model = albert_tf.load("albert_base_v2.tar.gz")
+    model.fill_mask(["The [MASK] of France is Paris."])
+
+docs/python.md describes these names. Each is imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from albert_tf.config import PRESETS as PRESETS
+    from albert_tf.config import AlbertConfig as AlbertConfig
+    from albert_tf.errors import UserError as UserError
+    from albert_tf.model.albert_model import Albert as Albert
+    from albert_tf.model.albert_model import AlbertForPretraining as AlbertForPretraining
+    from albert_tf.model.task_model import AlbertForTask as AlbertForTask
+    from albert_tf.optim.lamb import Lamb as Lamb
+    from albert_tf.pipelines.loaded_model import Guess as Guess
+    from albert_tf.pipelines.loaded_model import LoadedModel as LoadedModel
+    from albert_tf.pipelines.loaded_model import load as load
+    from albert_tf.tokenizers.tokenization import Tokenizer as Tokenizer
+
+_MODULES = {
+    "Albert": "model.albert_model",
+    "AlbertConfig": "config",
+    "AlbertForPretraining": "model.albert_model",
+    "AlbertForTask": "model.task_model",
+    "Guess": "pipelines.loaded_model",
+    "Lamb": "optim.lamb",
+    "LoadedModel": "pipelines.loaded_model",
+    "PRESETS": "config",
+    "Tokenizer": "tokenizers.tokenization",
+    "UserError": "errors",
+    "load": "pipelines.loaded_model",
+}
+__all__ = sorted(_MODULES)
 
 
-def _import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its C++ start-up notices; they would bury what a user has to read.
-
-    They come before, and with the first look for a GPU: `TF_CPP_MIN_LOG_LEVEL` is read after them.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        import tensorflow
-
-        tensorflow.config.list_physical_devices("GPU")
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] not in ("config", "errors"):
+        importlib.import_module("albert_tf.lazy_tensorflow").load()
+    return getattr(importlib.import_module(f"albert_tf.{_MODULES[name]}"), name)
 
 
-if "tensorflow" not in sys.modules:
-    _import_tensorflow_quietly()
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 

@@ -13,9 +13,9 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import tensorflow as tf
 from absl import app, flags, logging
 
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def start_logging() -> None:
     """
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
-    tf.get_logger().setLevel(standard_logging.WARNING)
+    standard_logging.getLogger("tensorflow").setLevel(standard_logging.WARNING)
     handler = logging.get_absl_handler()
     handler.setFormatter(_Formatter())
     handler.python_handler.stream = _Stderr()
@@ -154,6 +154,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
                 f"not flags: {' '.join(argv[1:])}. "
                 "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
             )
+        tf.load()
         main(argv)
     except UserError as error:
         sys.exit(f"{name}: {error}")

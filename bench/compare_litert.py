@@ -21,7 +21,7 @@ from albert_tf.train_config import Lengths
 from data_prep.task_data import glue, sequence_features
 from data_prep.task_data.task_source import TaskSplit
 from export import export_source, litert
-from export.export_source import ExportConfig, SourceConfig
+from export.export_config import ExportConfig, SourceConfig
 from export.model_kinds import ExportedModel
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning", required=True)

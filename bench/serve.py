@@ -24,10 +24,10 @@ from albert_tf.config import PRESETS
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
-from export import export_source, model_kinds, model_versions
+from export import export_config, export_source, model_kinds, model_versions
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
-DTYPE = flags.DEFINE_enum("dtype", "bfloat16", model_kinds.DTYPES, "of weights and products")
+DTYPE = flags.DEFINE_enum("dtype", "bfloat16", export_config.DTYPES, "of weights and products")
 STEPS = flags.DEFINE_integer("steps", 6, "requests to time, after two to warm up")
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder; asks for raw text, too")
 LENGTH = 128

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sentencepiece
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig

@@ -15,7 +15,8 @@ from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import FinetuneConfig
 from export import model_kinds
-from export.model_kinds import DTYPES, KINDS, POOLINGS, ExportedModel, Options
+from export.export_config import ExportConfig, SourceConfig
+from export.model_kinds import KINDS, ExportedModel, Options
 
 _CLASSES = "output_bias"
 # Number of outputs of the head of each kind; 0 is one for each label.
@@ -28,47 +29,6 @@ _APPLIES_TO = {
 }
 # Written by bin/run_finetuning about the dev set.
 _METRICS = run_files.metrics_file("dev")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceConfig:
-    """What is exported; its fields are flags, hence the wording.
-
-    Attributes:
-        checkpoint: run, folder, prefix or archive
-        kind: default: the task of the run
-        labels: in the order of their ids; default: those of the run
-        pooling: of sentence_embedding: which tokens; default: mean
-        top_k: of fill_mask: guesses for each [MASK]; default: 5
-        overrides: key=value of the run's config, max_seq_length or doc_stride, say; repeatable
-    """
-
-    checkpoint: str
-    kind: str | None = dataclasses.field(default=None, metadata={"choices": list(KINDS)})
-    labels: tuple[str, ...] = ()
-    pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
-    top_k: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
-    overrides: tuple[str, ...] = dataclasses.field(
-        default=(), metadata={"flag": "set", "repeatable": True}
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """What is exported for a server, and how; flags, too.
-
-    Attributes:
-        source: the model
-        dtype: of weights and products
-        null_threshold: null odds above it mean that there is no answer; default: the best of the
-            run's dev set, or 0
-        text: answer raw text, too; false: token ids alone
-    """
-
-    source: SourceConfig
-    dtype: str = dataclasses.field(default="float32", metadata={"choices": DTYPES})
-    null_threshold: float | None = None
-    text: bool = True
 
 
 def read(config: ExportConfig) -> ExportedModel:

@@ -15,9 +15,6 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 from export.requests.token_ids import NAMES, Tensors, check_positions, require_all
 
-DTYPES = ("float32", "bfloat16")
-POOLINGS = ("mean", "first")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:

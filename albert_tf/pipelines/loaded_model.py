@@ -33,7 +33,7 @@ from data_prep.task_data import sequence_features, span_features
 from data_prep.task_data.span_features import Question
 from data_prep.task_data.task_source import Example
 from export import export_source, model_kinds, model_versions
-from export.export_source import ExportConfig, SourceConfig
+from export.export_config import POOLINGS, ExportConfig, SourceConfig
 
 _BATCH = 32  # sequences that are computed at once
 
@@ -84,7 +84,7 @@ class LoadedModel:
         that is too long loses its end. Raises `UserError` for a text that is no string, an unknown
         pooling, or a checkpoint without vocabulary or without the weights that pooling needs.
         """
-        require_choice("pooling", pooling, model_kinds.POOLINGS)
+        require_choice("pooling", pooling, POOLINGS)
         options = model_kinds.Options(
             kind="sentence_embedding", run_config=self.run_config, pooling=pooling
         )

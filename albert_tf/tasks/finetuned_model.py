@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -16,27 +15,11 @@ from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK
 from albert_tf.tasks import recipes
+from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import run_dir
 from albert_tf.train_config import FinetuneConfig
-
-_RECIPE_HELP = f"one of {', '.join(recipes.RECIPES)}; default: v2, none for a task of one's own"
-
-
-@dataclass(frozen=True)
-class ConfigOverrides:
-    """What the user overrides of a config.
-
-    Attributes:
-        recipe: of `recipes`; None takes that of the task.
-        config_file: JSON file of a FinetuneConfig
-        overrides: key=value that overrides the config; repeatable
-    """
-
-    recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
-    config_file: str | None = field(default=None, metadata={"flag": "config"})
-    overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
 
 
 def resolve_config(

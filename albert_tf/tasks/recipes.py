@@ -4,6 +4,7 @@ Source: the paper, appendix A.4, and the scripts published with the code.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
@@ -83,3 +84,21 @@ def drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str
     if "warmup_proportion" in own:
         dropped |= {"num_warmup_steps"}
     return {name: value for name, value in recipe.items() if name not in dropped}
+
+
+_RECIPE_HELP = f"one of {', '.join(RECIPES)}; default: v2, none for a task of one's own"
+
+
+@dataclass(frozen=True)
+class ConfigOverrides:
+    """What the user overrides of a config.
+
+    Attributes:
+        recipe: of `RECIPES`; None takes that of the task.
+        config_file: JSON file of a FinetuneConfig
+        overrides: key=value that overrides the config; repeatable
+    """
+
+    recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
+    config_file: str | None = field(default=None, metadata={"flag": "config"})
+    overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})

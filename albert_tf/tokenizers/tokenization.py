@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import config_io, files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
 from albert_tf.tokenizers.normalization import Span, TokenizerConfig

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sentencex
-import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 from data_prep.pretraining_data.data_config import DataConfig
 

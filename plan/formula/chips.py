@@ -12,8 +12,7 @@ import re
 import time
 from typing import Any
 
-import tensorflow as tf
-
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 GIB = 2**30
@@ -135,7 +134,7 @@ def with_peak(topology: Topology, teraflops: float) -> Topology:
     return dataclasses.replace(topology, device=device)
 
 
-def _measure_rate(dtype: tf.DType) -> float:
+def _measure_rate(dtype: Any) -> float:
     """Returns FLOP/s of the processor: the best of some products of the size that a model has."""
     size = 1024
     with tf.device("CPU:0"):  # whose memory is meant, even where there is a GPU

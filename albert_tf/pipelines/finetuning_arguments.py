@@ -1,0 +1,79 @@
+"""The arguments of bin/run_finetuning."""
+
+import dataclasses
+import os
+from dataclasses import field
+
+from albert_tf.errors import UserError, require
+from albert_tf.records import task_table
+from albert_tf.records.task_table import Task
+from albert_tf.tasks.recipes import ConfigOverrides
+from data_prep.task_data.task_source import DataArguments
+
+# The modes, and the split that each reads.
+MODES = {"train": "train", "eval": "dev", "predict": "test"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of the program, which makes flags of them.
+
+    Attributes:
+        train_file: file of train, in place of --data_dir's
+        dev_file: file of dev, in place of --data_dir's
+        test_file: file of test, in place of --data_dir's
+        init_checkpoint: weights to start from, in any format of bin/convert_checkpoint; of a run,
+            the best
+        init_head: start from its head too, that of another task
+        allow_partial: regular expression of whole names that --init_checkpoint may lack
+        checkpoint: to evaluate; default: the best of --workdir
+        vocabulary: folder; default: that of the checkpoint
+        workdir: folder of the run
+        cache_dir: of records; default: beside --workdir
+        num_seeds: runs, in --workdir/seed-K
+        tpu: run on a TPU
+        tpu_name: the TPU's name or address
+    """
+
+    data: DataArguments
+    mode: tuple[str, ...] = field(
+        default=("train", "eval"), metadata={"help": f"several of {', '.join(MODES)}"}
+    )
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+    init_checkpoint: str | None = None
+    init_head: bool = False
+    allow_partial: str | None = None
+    checkpoint: str | None = None
+    vocabulary: str | None = None
+    workdir: str
+    cache_dir: str | None = None
+    config: ConfigOverrides = field(default_factory=ConfigOverrides)
+    num_seeds: int = field(default=1, metadata={"lower_bound": 1})
+    tpu: bool = False
+    tpu_name: str = "local"
+
+    def __post_init__(self) -> None:
+        for mode in sorted(self.mode) or ["nothing"]:
+            require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
+        if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
+            raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
+        for mode in self.mode:
+            if not self.data.source.data_dir and not self.split_file(MODES[mode]):
+                raise UserError(
+                    f"--mode={mode} needs --{MODES[mode]}_file or --data_dir. Give one, or name "
+                    "other modes."
+                )
+
+    def split_file(self, split: str) -> str | None:
+        return getattr(self, f"{split}_file", None)
+
+    def splits(self, task: Task, mode: str) -> tuple[str, ...]:
+        """The splits that a mode reads: a file that is named is all of it."""
+        split = MODES[mode]
+        return (split,) if self.split_file(split) else task_table.split_halves(task.name, split)
+
+    @property
+    def cache_folder(self) -> str:
+        return self.cache_dir or os.path.join(os.path.dirname(self.workdir.rstrip("/")), "cache")

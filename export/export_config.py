@@ -1,0 +1,57 @@
+"""What is exported, and how: the flags of the programs that export."""
+
+import dataclasses
+
+from albert_tf.records import task_table
+
+DTYPES = ("float32", "bfloat16")
+POOLINGS = ("mean", "first")
+# The keys of `litert.OPTIMIZATIONS`.
+QUANTIZATIONS = ("none", "dynamic", "float16")
+# The keys of `model_kinds.KINDS`.
+KIND_NAMES = (
+    *("encoder", "sentence_embedding", "fill_mask"),
+    *(task_table.CLASSIFICATION, task_table.REGRESSION, task_table.MULTIPLE_CHOICE),
+    *(task_table.SPAN, task_table.SPAN_OR_NONE),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """What is exported; its fields are flags, hence the wording.
+
+    Attributes:
+        checkpoint: run, folder, prefix or archive
+        kind: default: the task of the run
+        labels: in the order of their ids; default: those of the run
+        pooling: of sentence_embedding: which tokens; default: mean
+        top_k: of fill_mask: guesses for each [MASK]; default: 5
+        overrides: key=value of the run's config, max_seq_length or doc_stride, say; repeatable
+    """
+
+    checkpoint: str
+    kind: str | None = dataclasses.field(default=None, metadata={"choices": KIND_NAMES})
+    labels: tuple[str, ...] = ()
+    pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
+    top_k: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
+    overrides: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"flag": "set", "repeatable": True}
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What is exported for a server, and how; flags, too.
+
+    Attributes:
+        source: the model
+        dtype: of weights and products
+        null_threshold: null odds above it mean that there is no answer; default: the best of the
+            run's dev set, or 0
+        text: answer raw text, too; false: token ids alone
+    """
+
+    source: SourceConfig
+    dtype: str = dataclasses.field(default="float32", metadata={"choices": DTYPES})
+    null_threshold: float | None = None
+    text: bool = True
