@@ -35,6 +35,9 @@ _REMEDIES = {
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
     start_logging()
+    if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
+        app.usage(shorthelp=True, writeto_stdout=True)
+        sys.exit()  # absl exits with 1
     app.run(lambda argv: _report_mistakes(main, argv))
 
 

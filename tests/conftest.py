@@ -8,7 +8,9 @@ import os
 # A quarter less time: no batch is cut for two cores, each part of which TensorFlow traces anew.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
-import albert_tf  # noqa: F401, I001  (first: it imports TensorFlow quietly)
+from albert_tf import lazy_tensorflow  # noqa: I001  (first: it imports TensorFlow quietly)
+
+lazy_tensorflow.load()
 import runpy
 import sys
 

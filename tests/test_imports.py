@@ -30,7 +30,12 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
         *("albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
-        "data_prep/task_data",
+        *("data_prep/task_data", "export"),
+    },
+    # albert_tf/__init__.py alone: the names of docs/python.md.
+    "face": {
+        *("albert_tf", "albert_tf/model", "albert_tf/optim", "albert_tf/pipelines"),
+        "albert_tf/tokenizers",
     },
     "data_prep/pretraining_data": {"albert_tf", "albert_tf/records", "albert_tf/tokenizers"},
     "data_prep/task_data": {
@@ -93,14 +98,19 @@ def imported_modules(path):
     return found - {path}
 
 
+def room(path):
+    """Returns the folder of a module in the table."""
+    return "face" if path == Path("albert_tf/__init__.py") else str(path.parent)
+
+
 for_each_module = pytest.mark.parametrize("path", MODULES, ids=str)
 
 
 @for_each_module
 def test_a_module_imports_what_its_folder_may(path):
-    folder = str(path.parent)
+    folder = room(path)
     assert folder in ALLOWED, f"{folder} is not in the table"
-    assert {str(p.parent) for p in imported_modules(path)} <= ALLOWED[folder] | {folder}
+    assert {room(p) for p in imported_modules(path)} <= ALLOWED[folder] | {folder}
 
 
 @for_each_module
@@ -132,11 +142,11 @@ def test_modules_import_each_other_in_no_cycle():
 def test_every_edge_of_the_table_is_used():
     used: dict[str, set[str]] = {folder: set() for folder in ALLOWED}
     for path in MODULES:
-        used[str(path.parent)] |= {str(p.parent) for p in imported_modules(path)}
+        used[room(path)] |= {room(p) for p in imported_modules(path)}
     assert {folder: edges - {folder} for folder, edges in used.items()} == ALLOWED
 
 
-@pytest.mark.parametrize("folder", ALLOWED)
+@pytest.mark.parametrize("folder", sorted(ALLOWED.keys() - {"face"}))
 def test_a_folder_is_not_crowded(folder):
     entries = [
         entry
