@@ -3,12 +3,13 @@
 They may run a program of bin/ in this process.
 """
 
+# ruff: noqa: E402
 import os
 
 # A quarter less time: no batch is cut for two cores, each part of which TensorFlow traces anew.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
-from albert_tf import lazy_tensorflow  # noqa: I001  (first: it imports TensorFlow quietly)
+from albert_tf import lazy_tensorflow
 
 lazy_tensorflow.load()
 import runpy

@@ -80,7 +80,8 @@ def detect_format(path: str) -> str:
         return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
     if is_whole_folder and names & {hugging_face.SAFETENSORS, hugging_face.PICKLE}:
         return "hugging_face"
-    if not names:
+    base = os.path.basename(path.rstrip("/"))
+    if not names or (folder != path and not any(name.startswith(base) for name in names)):
         raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
     if not any(name.endswith(".index") for name in names):
         known = "; ".join(format.description for format in FORMATS.values())

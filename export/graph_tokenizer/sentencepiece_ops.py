@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
-from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from export.graph_tokenizer import charsmap_ops, code_points
+from export.graph_tokenizer import sentencepiece_proto as proto
 from export.graph_tokenizer.code_points import CodePoints, Pieces
+from export.graph_tokenizer.sentencepiece_proto import NORMAL, USER_DEFINED
 
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.
@@ -32,10 +33,7 @@ _STRANGERS = tuple(map(chr, range(0xE000, 0xF900)))
 # 16 bits. No piece is shorter than a character.
 _MOST = 32_000
 
-# These classes are made when they are imported: nothing is known of their types.
-_proto: Any = sentencepiece_model_pb2
-_Piece = _proto.ModelProto.SentencePiece
-_MATCHED = (_Piece.NORMAL, _Piece.USER_DEFINED)
+_MATCHED = (NORMAL, USER_DEFINED)
 
 
 def read_model(model: bytes) -> Any:
@@ -44,11 +42,11 @@ def read_model(model: bytes) -> Any:
     Raises:
         UserError: it has a setting that the graph does not support.
     """
-    parsed = _proto.ModelProto.FromString(model)
+    parsed = proto.ModelProto.FromString(model)
     trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
-    symbols = [piece.piece for piece in parsed.pieces if piece.type == _Piece.USER_DEFINED]
+    symbols = [piece.piece for piece in parsed.pieces if piece.type == USER_DEFINED]
     refused = {
-        "pieces that are not of a unigram model": trainer.model_type != trainer.UNIGRAM,
+        "pieces that are not of a unigram model": trainer.model_type != proto.UNIGRAM,
         "byte fallback": trainer.byte_fallback,
         "white space after words": trainer.treat_whitespace_as_suffix,
         "no space before the text": not normalizer.add_dummy_prefix,
@@ -188,23 +186,23 @@ def _complete_model(model: Any) -> Any:
 
     The added pieces are unknown ones, with the score that sentencepiece gives them.
     """
-    complete = _proto.ModelProto()
+    complete = proto.ModelProto()
     complete.CopyFrom(model)
     complete.normalizer_spec.Clear()
     for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
         setattr(complete.normalizer_spec, name, False)
     matched: set[str] = set()
     for piece in complete.pieces:
-        if piece.type == _Piece.USER_DEFINED:
+        if piece.type == USER_DEFINED:
             piece.score = _USER_BONUS * (len(piece.piece.encode()) - 1)
-        elif piece.type != _Piece.NORMAL:
+        elif piece.type != NORMAL:
             # No text becomes such a piece: the op knows control pieces, but not all kinds.
-            piece.type = _Piece.UNKNOWN if piece.type == _Piece.UNKNOWN else _Piece.CONTROL
+            piece.type = proto.UNKNOWN if piece.type == proto.UNKNOWN else proto.CONTROL
             continue
         matched.add(piece.piece)
-    score = min(np.float32(p.score) for p in model.pieces if p.type == _Piece.NORMAL)
+    score = min(np.float32(p.score) for p in model.pieces if p.type == NORMAL)
     letters = {WORD_START}.union(*matched)
     stranger = next(c for c in _STRANGERS if c not in letters)
     for c in [*sorted(letters - matched), stranger]:
-        complete.pieces.add(piece=c, score=float(score - _UNKNOWN_PENALTY), type=_Piece.NORMAL)
+        complete.pieces.add(piece=c, score=float(score - _UNKNOWN_PENALTY), type=NORMAL)
     return complete

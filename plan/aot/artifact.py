@@ -51,7 +51,7 @@ def export(
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
     files.write_bytes(path, description)  # first: an artifact never lies beside another's
     files.write_bytes(name, artifact)
-    runner = (environment.ROOT / "plan" / "jax_side" / RUNNER).read_bytes()
+    runner = (environment.JAX_SIDE / RUNNER).read_bytes()
     files.write_bytes(os.path.join(output_dir, RUNNER), runner)
     return [
         f"{name}: {len(artifact):,} bytes, {len(lowered.inputs)} inputs",

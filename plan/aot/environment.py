@@ -16,9 +16,13 @@ from absl import logging
 
 from albert_tf.errors import UserError
 
+# The clone, or the package that is installed from a wheel.
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / ".venv-plan"
 REQUIREMENTS = ROOT / "requirements-plan.txt"
+JAX_SIDE = Path(__file__).resolve().parents[1] / "jax_side"
+_IS_CLONE = (ROOT / "pyproject.toml").exists()
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albert-tf"
+FOLDER = ROOT / ".venv-plan" if _IS_CLONE else _CACHE / "venv-plan"
 # The newest jax needs 3.12, so those come first.
 NAMES = ("python3.13", "python3.12", "python3", "python3.11")
 _IS_FIT = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
@@ -74,7 +78,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a program of `plan/jax_side` by its file name; the caller checks the exit status."""
     # Without the paths of this process: modules of TensorFlow's environment are not jax's.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    path = ROOT / "plan" / "jax_side" / program
+    path = JAX_SIDE / program
     return subprocess.run(
         [make_environment(), str(path), *arguments], capture_output=True, text=True, env=environment
     )
@@ -112,7 +116,7 @@ def _lock() -> Iterator[None]:
     """Makes a second program that needs the environment wait for the first."""
     import fcntl  # here, as Windows has none, and plans by formula
 
-    with open(ROOT / "pyproject.toml", "rb") as file:
+    with open(REQUIREMENTS, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

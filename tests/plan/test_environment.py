@@ -50,7 +50,7 @@ def test_a_broken_environment_is_not_called_complete(monkeypatch, tmp_path):
 
 def test_a_program_that_waits_logs_it(monkeypatch):
     messages = []
-    with open(environment.ROOT / "pyproject.toml", "rb") as file:
+    with open(environment.REQUIREMENTS, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
         def info(message, *arguments):
