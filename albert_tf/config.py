@@ -6,7 +6,7 @@ Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 import dataclasses
 from typing import Any
 
-from albert_tf.errors import UserError, require, require_choice
+from albert_tf.errors import require, require_choice
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
@@ -132,6 +132,5 @@ PRESETS: dict[str, AlbertConfig] = {
 
 def preset(name: str) -> AlbertConfig:
     """A preset by its name; `UserError`, which lists them, if there is none."""
-    if name not in PRESETS:
-        raise UserError(f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
+    require(name in PRESETS, f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
     return PRESETS[name]

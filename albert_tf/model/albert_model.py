@@ -93,10 +93,8 @@ class Albert(keras.Model):
             for x, tokens in zip(outputs, num_tokens, strict=True)
         ]
         last = outputs[-1]
-        vectors = {
-            "sequence_output": last if positions is None else last[:, 1:],
-            "encoder_outputs": outputs,
-        }
+        sequence_output = last if positions is None else last[:, 1:]
+        vectors = {"sequence_output": sequence_output, "encoder_outputs": outputs}
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
 
 

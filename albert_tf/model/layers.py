@@ -49,10 +49,7 @@ class AlbertLayer(keras.layers.Layer):
         self.built = True
 
     def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
-        """A variable: truncated normal of the config's range, `zeros` or `ones`.
-
-        float32; by the policy `bfloat16`, for inference alone, matrices are of that type.
-        """
+        """A variable, float32; but matrices of the policy `bfloat16` (inference) are bfloat16."""
         if initializer == "truncated_normal":
             initializer = keras.initializers.TruncatedNormal(
                 stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)

@@ -87,10 +87,7 @@ def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
 
 
 def means(totals: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """Totals of sums and counts -> `x_loss` and `x_accuracy` of each name, and their sum `loss`.
-
-    There is an accuracy where there is an `x_correct`.
-    """
+    """Totals -> `x_loss` of each name, `x_accuracy` if it has `x_correct`, and the sum `loss`."""
     metrics = {}
     for name in names:
         count = max(totals[name], 1.0)

@@ -77,10 +77,7 @@ def _run_forward(step, num_steps, x, seed, weights):
 
 
 def _run_backward(step, num_steps, inputs, seed, weights, *, gradients):
-    """The gradients of the first input and of the weights.
-
-    `gradients` are those of the last output, and of the weights in the layer after it.
-    """
+    """The gradients of the first input and the weights, from those of the last output and layer."""
     upstream, *sums = gradients
 
     def body(done, upstream, sums):

@@ -32,18 +32,12 @@ def lamb_update(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One update of one weight, in the paper's letters; tensors of one shape and float type.
 
-    Args:
-        w, g: the weight and its gradient.
-        m, v: first and second moment, which decay by `beta_1` and `beta_2`.
-        beta_1, beta_2: in [0, 1).
-        epsilon: added to the root of `v`, not under it.
-        weight_decay_rate: times `w` is added to the update, inside the trust ratio.
-        adapt: whether to scale by the trust ratio. Without it this is AdamW.
-        t: number of this update, from 1, to correct the bias of the moments; None does not.
+    `epsilon` is added to the root of `v`, not under it; the weight decay is inside the trust ratio.
+    Without `adapt`, which scales by that ratio, this is AdamW. `t` is the number of this update,
+    from 1, to correct the bias of the moments; None does not.
 
-    Returns:
-        The update, which is to be multiplied by the learning rate and subtracted from `w`; the new
-        `m`; the new `v`.
+    Returns the update, which is to be multiplied by the learning rate and subtracted from `w`, and
+    the new `m` and `v`.
     """
     # Rounded before 1 - beta is taken, so that the bias correction cancels exactly at t = 1.
     beta_1, beta_2 = tf.constant(beta_1, w.dtype), tf.constant(beta_2, w.dtype)
@@ -92,7 +86,7 @@ class Lamb(keras.optimizers.Optimizer):
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the moments of the trainable `variables`; call it in the strategy's scope."""
+        """Creates the moments of `variables`; call it in the strategy's scope."""
         if self.built:
             return
         super().build(variables)
@@ -141,10 +135,7 @@ class Lamb(keras.optimizers.Optimizer):
         self.iterations.assign_add(1)
 
     def slots(self) -> dict[str, tf.Variable]:
-        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`.
-
-        With `iterations.value` they are the whole state.
-        """
+        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`."""
         slots = {
             f"{variable.path}/{name}": moment.value
             for name, moments in (("adam_m", self._m), ("adam_v", self._v))
@@ -154,10 +145,9 @@ class Lamb(keras.optimizers.Optimizer):
         return slots
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
         own = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "bias_correction")
-        values = {key: config[key] for key in ("name", "learning_rate")}
-        return values | {field: getattr(self, field) for field in own}
+        values = {**super().get_config(), **{field: getattr(self, field) for field in own}}
+        return {key: values[key] for key in ("name", "learning_rate", *own)}
 
 
 class AdamW(Lamb):

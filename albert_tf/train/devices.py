@@ -49,9 +49,8 @@ def _connect_tpu(name: str) -> tf.distribute.Strategy:
 def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
     """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
 
-    Strategies of several replicas cannot compile a step that applies gradients (`UserError` if that
-    is configured), and TPUStrategy always compiles. A CPU's matrix products are faster outside XLA
-    (docs/results.md).
+    Several replicas cannot (`UserError` if it is configured), TPUStrategy always does, and a CPU's
+    matrix products are faster outside XLA (docs/results.md).
     """
     alone = _is_alone(strategy)
     if config.jit_compile and not alone:

@@ -25,17 +25,13 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunIdentity:
-    """What makes two runs the same.
-
-    `vocabulary` is the folder of the records' vocabulary, `files` {file name: JSON value} of what
-    else must stay the same: a position in the records means something only if they do.
-    """
+    """What makes two runs the same: a position in the records means something only if it is."""
 
     workdir: str
     config: TrainConfig
-    vocabulary: str
+    vocabulary: str  # the folder of the records' vocabulary
     tokenizer: Tokenizer
-    files: Mapping[str, Any]
+    files: Mapping[str, Any]  # {file name: JSON value} of what else must stay the same
 
 
 def read_config(workdir: str, cls: type[T]) -> T:
