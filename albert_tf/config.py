@@ -23,44 +23,27 @@ DEAD_KEYS: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig:
-    """The model. Defaults are albert_base_v2.
+    """The model. Defaults are albert_base_v2."""
 
-    Attributes:
-        vocab_size: number of pieces.
-        embedding_size: E; if it equals `hidden_size` there is no mapping between the two (BERT).
-        hidden_size: D.
-        num_hidden_layers: steps through the encoder.
-        num_hidden_groups: sets of weights that the steps share; 1 in every published model.
-        inner_group_num: blocks a step runs, one after the other.
-        cross_layer_sharing: what the layers of a group share: `all` (ALBERT), `attention`, `ffn`,
-            or `none` (BERT).
-        num_attention_heads: N.
-        intermediate_size: I.
-        hidden_act: `gelu` is the tanh approximation, as published.
-        hidden_dropout_prob: after the embeddings, the attention output and the feed-forward output.
-        attention_probs_dropout_prob: on the attention probabilities.
-        classifier_dropout_prob: on the pooled output, in the heads of tasks.
-        max_position_embeddings: longest sequence.
-        type_vocab_size: number of segments.
-        initializer_range: standard deviation of the truncated normal.
-    """
-
-    vocab_size: int = 30000
+    vocab_size: int = 30000  # number of pieces
+    # E; if it equals `hidden_size` there is no mapping between the two (BERT)
     embedding_size: int = 128
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_hidden_groups: int = 1
-    inner_group_num: int = 1
+    hidden_size: int = 768  # D
+    num_hidden_layers: int = 12  # steps through the encoder
+    num_hidden_groups: int = 1  # sets of weights that the steps share; 1 in every published model
+    inner_group_num: int = 1  # blocks a step runs, one after the other
+    # what the layers of a group share: `all` (ALBERT), `attention`, `ffn`, or `none` (BERT)
     cross_layer_sharing: str = "all"
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
+    num_attention_heads: int = 12  # N
+    intermediate_size: int = 3072  # I
+    hidden_act: str = "gelu"  # `gelu` is the tanh approximation, as published
+    # after the embeddings, the attention output and the feed-forward output
     hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
-    classifier_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
+    attention_probs_dropout_prob: float = 0.0  # on the attention probabilities
+    classifier_dropout_prob: float = 0.1  # on the pooled output, in the heads of tasks
+    max_position_embeddings: int = 512  # longest sequence
+    type_vocab_size: int = 2  # number of segments
+    initializer_range: float = 0.02  # standard deviation of the truncated normal
 
     def __post_init__(self) -> None:
         require_choice("cross_layer_sharing", self.cross_layer_sharing, SHARING)

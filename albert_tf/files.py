@@ -52,8 +52,7 @@ def replacing(path: str) -> Iterator[str]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    It lies in the nearest folder that is there, so that a failure leaves no parents either. Raises
-    `tf.errors.OpError` if `path` is there already.
+    A failure leaves no parents either. Raises `tf.errors.OpError` if `path` is there already.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)

@@ -111,15 +111,16 @@ class AlbertForPretraining(keras.Model):
     """
 
     def __init__(self, config: AlbertConfig, *, seed: int = 0, **kwargs):
-        super().__init__(name="albert_for_pretraining", dtype=kwargs.get("dtype"), autocast=False)
+        dtype = kwargs.get("dtype")
+        super().__init__(name="albert_for_pretraining", dtype=dtype, autocast=False)
         self.albert = Albert(config, seed=seed, **kwargs)
         rng = random.Random(seed + 1)
-        options = {"dtype": kwargs.get("dtype")}
         with layers.scope("cls"):
             embeddings = self.albert.embeddings
-            self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, **options)
-            options["name"] = "seq_relationship"
-            self.sentence_order = pretraining_heads.SentenceOrder(config, rng, 2, **options)
+            self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, dtype=dtype)
+            self.sentence_order = pretraining_heads.SentenceOrder(
+                config, rng, 2, name="seq_relationship", dtype=dtype
+            )
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:

@@ -1,8 +1,7 @@
 """Losses: pure functions from outputs and a batch to sums and counts.
 
-Nothing here divides. A sum over one replica's part of a batch is divided by the count over all
-replicas and micro-batches (`mean_loss`), so that the gradient does not depend on how a batch is
-split.
+A sum over one replica's part of a batch is divided by the count over all replicas and micro-batches
+(`mean_loss`), so that the gradient does not depend on how a batch is split.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """The optimizers LAMB and AdamW as ALBERT was trained with them.
 
 Source: You et al., "Large Batch Optimization for Deep Learning", algorithm 2, and the code
-published with ALBERT. They differ in one point: that code does not correct the bias of Adam's
-moments. `keras.optimizers.Lamb` is no substitute: it decays outside the trust ratio and adapts
-biases and LayerNorm too.
+published with ALBERT, which does not correct the bias of Adam's moments. `keras.optimizers.Lamb`
+is no substitute: it decays outside the trust ratio and adapts biases and LayerNorm too.
 """
 
 import re
@@ -63,8 +62,7 @@ def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
 class Lamb(keras.optimizers.Optimizer):
     """The optimizer around `lamb_update`; defaults as published.
 
-    Update number k, from 0, takes the learning rate schedule(k). `bias_correction` makes it the
-    paper's algorithm; without it, it is the published code.
+    `bias_correction` makes it the paper's algorithm; without it, it is the published code.
     """
 
     layer_adaptation = True
@@ -114,10 +112,9 @@ class Lamb(keras.optimizers.Optimizer):
         self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
-        """Applies gradients already summed over the replicas; `apply` would sum them once more.
+        """Applies gradients that the caller has summed over the replicas, and clipped since.
 
-        So the caller can clip the sums: Keras clips before it sums. Call it in a replica context,
-        with one gradient for each variable, in the order of `build`; none may be None.
+        Call it in a replica context, with a gradient for each variable, in the order of `build`.
         """
 
         def update_all(strategy, gradients, learning_rate):

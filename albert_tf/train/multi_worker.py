@@ -115,11 +115,10 @@ def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster)
     run_replicas = tf.function(
         lambda: strategy.run(lambda: (tf.identity(own), tf.shape(own, tf.int64)))
     )
-    texts, lengths = (strategy.gather(x, axis=0).numpy() for x in run_replicas())
-    ends = lengths.cumsum()
-    replicas = [texts[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    texts, lengths = (strategy.gather(x, axis=0) for x in run_replicas())
+    replicas = tf.RaggedTensor.from_row_lengths(texts, lengths).to_list()
     per_worker = len(replicas) // len(cluster.tasks)
-    return [bytes(numbers.tolist()).decode() for numbers in replicas[::per_worker]]
+    return [bytes(numbers).decode() for numbers in replicas[::per_worker]]
 
 
 def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:

@@ -55,11 +55,10 @@ def check(
     *,
     evaluates: bool,
 ) -> None:
-    """Checks that devices, workers and folder agree with a run before it starts.
+    """Checks a run before it starts; `evaluates` is whether it has held-out data.
 
-    `options` are other {name: JSON value} that all workers must have in common; `evaluates` is
-    whether the run has held-out data. Raises `UserError` if replicas cannot share the batches,
-    workers differ, or the folder belongs to a run with another config, vocabulary or data.
+    `options` are other {name: JSON value} that all workers must have in common. Raises `UserError`
+    if replicas cannot share the batches, workers differ, or the folder is that of another run.
     """
     devices.check_batches(identity.config, strategy, evaluates=evaluates)
     contents = {_NAMES[name]: content for name, content in identity.files.items()}

@@ -13,7 +13,7 @@ from albert_tf.train import devices
 from albert_tf.train_config import TrainConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class TrainState:
     """What the updates of a run read and change."""
 
@@ -57,13 +57,4 @@ def make_train_state(
         optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-    return TrainState(
-        config=config,
-        strategy=strategy,
-        model=model,
-        weights=weights,
-        optimizer=optimizer,
-        position=position,
-        objective=objective,
-        features=features,
-    )
+    return TrainState(config, strategy, model, weights, optimizer, position, objective, features)
