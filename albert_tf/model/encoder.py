@@ -11,7 +11,7 @@ from albert_tf.model import layers, ops, rematerialization
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
-def _run_block(attention, ffn, x, seed, weights, *, number, attention_bias, rows=None, training):
+def run_block(attention, ffn, x, seed, weights, *, number, attention_bias, rows=None, training):
     """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
     options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
     attention_weights, ffn_weights = weights
@@ -80,7 +80,7 @@ class SharedEncoder(AlbertLayer):
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             block: rematerialization.Layer = functools.partial(
-                _run_block,
+                run_block,
                 attention,
                 ffn,
                 number=number,
@@ -101,7 +101,7 @@ class SharedEncoder(AlbertLayer):
             for inner, block in enumerate(blocks):
                 block_options = {"number": number * len(blocks) + inner, **options}
                 last_rows = rows if inner == len(blocks) - 1 else None
-                x = _run_block(*block, x, seed, weights[inner], rows=last_rows, **block_options)
+                x = run_block(*block, x, seed, weights[inner], rows=last_rows, **block_options)
             return x
 
         last = self.config.num_hidden_layers - 1
