@@ -54,9 +54,8 @@ class AlbertConfig:
                 require(value > 0, f"{field.name} must be at least 1.")
             elif field.name.endswith("_prob"):
                 require(0 <= value < 1, f"{field.name} must be in [0, 1).")
-        size, heads = self.hidden_size, self.num_attention_heads
-        message = f"hidden_size {size} is not a multiple of num_attention_heads {heads}."
-        require(size % heads == 0, message)
+        size, n = self.hidden_size, self.num_attention_heads
+        require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
         depth = self.num_blocks  # a damaged number would take for ever

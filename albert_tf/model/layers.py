@@ -3,9 +3,8 @@
 Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
 H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
 
-Activations travel as [T, D] because two-dimensional products are what every device does fastest.
-Variables bear the names of the published checkpoints. A block reads its weights once a call, for
-all the steps that share them: gradients are added up in float32, and a step can be rematerialized.
+Activations travel as [T, D]: every device does two-dimensional products fastest. A block reads its
+weights once a call, for all the steps that share them: gradients are added up in float32.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Rematerialization: computes layers again in the backward pass instead of keeping activations.
 
 Of each layer its input alone is kept. A layer is a function `(x, seed, weights) -> y` of nothing
-else: dropout's seed is an argument, so that both times the same masks are drawn, and the weights
-are arguments (a structure of `tf.nest`), so that each has its gradient.
+else, so that both times the same masks are drawn and each of the weights has its gradient.
 """
 
 import functools

@@ -16,9 +16,8 @@ MAX_BRANCHES = 8
 def choose_strategy(tpu: str | None = None) -> tf.distribute.Strategy:
     """A TPU if one is named, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
 
-    `tpu` is its name or address, or `local` on a TPU VM. From then on only the chief of several
-    workers logs at INFO. Raises `UserError` if there is no such TPU, or the workers cannot come
-    together.
+    `tpu` is its name or address, or `local` on a TPU VM. Of several workers only the chief logs at
+    INFO from then on. Raises `UserError` if there is no such TPU, or the workers cannot connect.
     """
     if tpu is not None:
         return _connect_tpu(tpu)

@@ -195,8 +195,9 @@ class Run:
         age = step - best["step"] if best else 0
         is_over = self._any_worker(age >= self.patience * self.state.config.eval_steps > 0)
         if is_over:
-            limit = f"{self.patience} evaluations up to step {step}"
-            logging.info(f"no better {self.best_by} in {limit}")
+            logging.info(
+                f"no better {self.best_by} in {self.patience} evaluations up to step {step}"
+            )
         return is_over
 
     def _read_best(self) -> dict[str, float] | None:
