@@ -76,18 +76,14 @@ def _restore_norms(names: Collection[str]) -> dict[str, str]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `model.ckpt-best`, `albert_config.json` and the vocabulary into `folder`.
-
-    Raises `UserError` if the published code has no such model.
-    """
+    """Writes a whole checkpoint; `UserError` if the published code has no such model."""
     # In floating point, as the published code does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / steps * n))
-    names = list(checkpoint.weights)
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, PREFIX),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[checkpoint.weights[name] for name in names],
+        tensor_names=list(checkpoint.weights),
+        shape_and_slices=[""] * len(checkpoint.weights),
+        tensors=list(checkpoint.weights.values()),
     )
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]

@@ -24,10 +24,7 @@ def list_keys(prefix: str) -> list[str]:
 
 
 def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The tensors of {key: name} by name, as float32.
-
-    Raises `UserError` if two keys have one name, or `to_float32` refuses a tensor.
-    """
+    """The tensors of {key: name} by name, as `to_float32`; `UserError` if two have one name."""
     first_keys: dict[str, str] = {}
     for key, name in names.items():
         if (other := first_keys.setdefault(name, key)) != key:

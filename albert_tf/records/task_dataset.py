@@ -1,7 +1,4 @@
-"""A task dataset: the folder with the records, examples and manifest of one split of a task.
-
-`data_prep.task_data.task_cache` writes it.
-"""
+"""A task dataset: the folder that `task_cache` writes for a split, with records and examples."""
 
 import json
 import os
