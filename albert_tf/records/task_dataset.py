@@ -39,10 +39,6 @@ class TaskDataset(NamedTuple):
     def num_records(self) -> int:
         return self.manifest["files"][RECORDS]
 
-    @property
-    def split(self) -> str:
-        return self.manifest["settings"]["split"]
-
 
 def read(path: str) -> TaskDataset:
     """Reads a task dataset; `UserError` if the folder is none, or has no example."""
