@@ -6,7 +6,7 @@ Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 import dataclasses
 from typing import Any
 
-from albert_tf.errors import UserError, require, require_choice
+from albert_tf.errors import require, require_choice
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
@@ -23,44 +23,27 @@ DEAD_KEYS: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig:
-    """The model. Defaults are albert_base_v2.
+    """The model. Defaults are albert_base_v2."""
 
-    Attributes:
-        vocab_size: number of pieces.
-        embedding_size: E; if it equals `hidden_size` there is no mapping between the two (BERT).
-        hidden_size: D.
-        num_hidden_layers: steps through the encoder.
-        num_hidden_groups: sets of weights that the steps share; 1 in every published model.
-        inner_group_num: blocks a step runs, one after the other.
-        cross_layer_sharing: what the layers of a group share: `all` (ALBERT), `attention`, `ffn`,
-            or `none` (BERT).
-        num_attention_heads: N.
-        intermediate_size: I.
-        hidden_act: `gelu` is the tanh approximation, as published.
-        hidden_dropout_prob: after the embeddings, the attention output and the feed-forward output.
-        attention_probs_dropout_prob: on the attention probabilities.
-        classifier_dropout_prob: on the pooled output, in the heads of tasks.
-        max_position_embeddings: longest sequence.
-        type_vocab_size: number of segments.
-        initializer_range: standard deviation of the truncated normal.
-    """
-
-    vocab_size: int = 30000
+    vocab_size: int = 30000  # number of pieces
+    # E; if it equals `hidden_size` there is no mapping between the two (BERT)
     embedding_size: int = 128
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_hidden_groups: int = 1
-    inner_group_num: int = 1
+    hidden_size: int = 768  # D
+    num_hidden_layers: int = 12  # steps through the encoder
+    num_hidden_groups: int = 1  # sets of weights that the steps share; 1 in every published model
+    inner_group_num: int = 1  # blocks a step runs, one after the other
+    # what the layers of a group share: `all` (ALBERT), `attention`, `ffn`, or `none` (BERT)
     cross_layer_sharing: str = "all"
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
+    num_attention_heads: int = 12  # N
+    intermediate_size: int = 3072  # I
+    hidden_act: str = "gelu"  # `gelu` is the tanh approximation, as published
+    # after the embeddings, the attention output and the feed-forward output
     hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
-    classifier_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
+    attention_probs_dropout_prob: float = 0.0  # on the attention probabilities
+    classifier_dropout_prob: float = 0.1  # on the pooled output, in the heads of tasks
+    max_position_embeddings: int = 512  # longest sequence
+    type_vocab_size: int = 2  # number of segments
+    initializer_range: float = 0.02  # standard deviation of the truncated normal
 
     def __post_init__(self) -> None:
         require_choice("cross_layer_sharing", self.cross_layer_sharing, SHARING)
@@ -71,9 +54,8 @@ class AlbertConfig:
                 require(value > 0, f"{field.name} must be at least 1.")
             elif field.name.endswith("_prob"):
                 require(0 <= value < 1, f"{field.name} must be in [0, 1).")
-        size, heads = self.hidden_size, self.num_attention_heads
-        message = f"hidden_size {size} is not a multiple of num_attention_heads {heads}."
-        require(size % heads == 0, message)
+        size, n = self.hidden_size, self.num_attention_heads
+        require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
         depth = self.num_blocks  # a damaged number would take for ever
@@ -132,6 +114,5 @@ PRESETS: dict[str, AlbertConfig] = {
 
 def preset(name: str) -> AlbertConfig:
     """A preset by its name; `UserError`, which lists them, if there is none."""
-    if name not in PRESETS:
-        raise UserError(f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
+    require(name in PRESETS, f"unknown preset {name!r}. Known: {', '.join(PRESETS)}.")
     return PRESETS[name]

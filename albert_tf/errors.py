@@ -23,7 +23,7 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 def reason(error: Exception) -> str:
     """The first line of TensorFlow's error that says more than where in the graph it happened."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = (line.strip() for line in str(error).splitlines())
     places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
-    said = [line for line in lines if line and not line.startswith(places)]
-    return said[0] if said else type(error).__name__
+    said = (line for line in lines if line and not line.startswith(places))
+    return next(said, type(error).__name__)

@@ -51,8 +51,7 @@ def replacing(path: str) -> Iterator[str]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    It lies in the nearest folder that is there, so that a failure leaves no parents either. Raises
-    `tf.errors.OpError` if `path` is there already.
+    A failure leaves no parents either. Raises `tf.errors.OpError` if `path` is there already.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)
@@ -70,13 +69,19 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def cleaning_up() -> Iterator[None]:
-    """Within, SIGTERM ends the program by way of whatever cleans up, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
+    """Within, `handler` handles these signals (see `signal.signal`)."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def cleaning_up() -> contextlib.AbstractContextManager[None]:
+    """Within, SIGTERM ends the program by way of whatever cleans up, as Ctrl-C does."""
+    return handling_signals(lambda number, _: sys.exit(128 + number), signal.SIGTERM)
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -58,14 +58,11 @@ def define_flags(cls: type) -> None:
         if dataclasses.is_dataclass(kind):
             define_flags(typing.cast(type, kind))
             continue
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        options: dict[str, Any] = {"default": default}
-        if default is dataclasses.MISSING:
+        options: dict[str, Any] = {"default": field.default}
+        if field.default is dataclasses.MISSING:
             options = {"default": None, "required": True}
-        elif isinstance(default, tuple):
-            options = {"default": list(default)}
+        elif isinstance(field.default, tuple):
+            options = {"default": list(field.default)}
         options["help"] = field.metadata.get("help") or _describe_fields(cls)[field.name]
         if "choices" in field.metadata:
             flags.DEFINE_enum(name, enum_values=field.metadata["choices"], **options)

@@ -25,61 +25,41 @@ HOST_FIELDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The fields of every training run. Subclasses give defaults to those without one.
+    """The fields of every training run. Subclasses give defaults to those without one."""
 
-    Attributes:
-        albert: the model; in a file also the name of a preset.
-        max_seq_length: S.
-        train_batch_size: sequences (of spans, windows) of one update, over all replicas and
-            micro-batches.
-        eval_batch_size: sequences of one evaluation step, over all replicas.
-        num_micro_batches: parts into which a replica splits its share of a batch, to save memory.
-        num_train_steps: updates.
-        optimizer: `lamb` or `adamw`.
-        bias_correction: of the moments, as in LAMB's paper; the published code has none.
-        learning_rate: at the end of the warm-up.
-        num_warmup_steps: updates over which the learning rate grows from 0.
-        poly_power: of the decay to 0 at `num_train_steps`.
-        weight_decay_rate: applied to all weights except biases and LayerNorm.
-        max_grad_norm: the gradient, summed over replicas, is clipped to this global norm.
-        dtype: `mixed_bfloat16` computes products in bfloat16; weights, LayerNorm, softmax and
-            losses are float32.
-        rematerialize: compute activations again in the backward pass: less memory, more time.
-        layer_loop: the same in one loop over layers that share all weights: compiles sooner.
-        jit_compile: compile the step with XLA. Unset: on for one GPU, off for CPUs.
-        seed: of weights, dropout and the order of the data.
-        shuffle_buffer_size: records.
-        steps_per_loop: updates that run on the device before the host reports and answers SIGTERM.
-        save_checkpoints_steps: updates between two checkpoints.
-        eval_steps: updates between two evaluations; 0 evaluates only at the end.
-        keep_checkpoint_max: newest checkpoints kept, beside the best.
-        max_rollbacks: how often a loss that is not finite returns to the last checkpoint, skipping
-            the data since; then the run stops.
-    """
-
+    # the model; in a file also the name of a preset
     albert: AlbertConfig = dataclasses.field(default_factory=AlbertConfig)
-    max_seq_length: int
+    max_seq_length: int  # S
+    # sequences (of spans, windows) of one update, over all replicas and micro-batches
     train_batch_size: int
-    eval_batch_size: int
+    eval_batch_size: int  # sequences of one evaluation step, over all replicas
+    # parts into which a replica splits its share of a batch, to save memory
     num_micro_batches: int = 1
-    num_train_steps: int
-    optimizer: str
-    bias_correction: bool = False
-    learning_rate: float
-    num_warmup_steps: int
-    poly_power: float = 1.0
-    weight_decay_rate: float = 0.01
-    max_grad_norm: float = 1.0
+    num_train_steps: int  # updates
+    optimizer: str  # `lamb` or `adamw`
+    bias_correction: bool = False  # of the moments, as in LAMB's paper; the published code has none
+    learning_rate: float  # at the end of the warm-up
+    num_warmup_steps: int  # updates over which the learning rate grows from 0
+    poly_power: float = 1.0  # of the decay to 0 at `num_train_steps`
+    weight_decay_rate: float = 0.01  # applied to all weights except biases and LayerNorm
+    max_grad_norm: float = 1.0  # the gradient, summed over replicas, is clipped to this global norm
+    # `mixed_bfloat16`: products in bfloat16; weights, LayerNorm, softmax and losses in float32
     dtype: str = "mixed_bfloat16"
+    # compute activations again in the backward pass: less memory, more time
     rematerialize: bool = False
+    # the same in one loop over layers that share all weights: compiles sooner
     layer_loop: bool = False
+    # compile the step with XLA. Unset: on for one GPU, off for CPUs
     jit_compile: bool | None = None
-    seed: int = 12345
-    shuffle_buffer_size: int
+    seed: int = 12345  # of weights, dropout and the order of the data
+    shuffle_buffer_size: int  # records
+    # updates that run on the device before the host reports and answers SIGTERM
     steps_per_loop: int
-    save_checkpoints_steps: int
-    eval_steps: int
-    keep_checkpoint_max: int
+    save_checkpoints_steps: int  # updates between two checkpoints
+    eval_steps: int  # updates between two evaluations; 0 evaluates only at the end
+    keep_checkpoint_max: int  # newest checkpoints kept, beside the best
+    # how often a loss that is not finite returns to the last checkpoint, skipping the data since;
+    # then the run stops
     max_rollbacks: int = 0
 
     def __post_init__(self) -> None:
@@ -113,17 +93,11 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
-    """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates).
+    """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
-    Attributes:
-        sentence_task: `sop`, `nsp` or `none`; the records must be of the same.
-        max_predictions_per_seq: P.
-        max_eval_examples: examples of an evaluation during training; 0 takes all.
-    """
-
-    sentence_task: str = "sop"
+    sentence_task: str = "sop"  # `sop`, `nsp` or `none`; the records must be of the same
     max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
+    max_predictions_per_seq: int = 20  # P
     train_batch_size: int = 4096
     eval_batch_size: int = 64
     num_train_steps: int = 125_000
@@ -135,7 +109,7 @@ class PretrainConfig(TrainConfig):
     save_checkpoints_steps: int = 5000
     eval_steps: int = 5000
     keep_checkpoint_max: int = 5
-    max_eval_examples: int = 0
+    max_eval_examples: int = 0  # examples of an evaluation during training; 0 takes all
 
     def __post_init__(self) -> None:
         require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
@@ -145,49 +119,33 @@ class PretrainConfig(TrainConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Lengths in tokens that the records of a task depend on (see `records.token_lengths`).
+    """Lengths in tokens that the records of a task depend on (see `records.token_lengths`)."""
 
-    Attributes:
-        max_seq_length: S.
-        max_qa_length: multiple choice: a longer question with an option loses its beginning.
-        doc_stride: questions about a text: tokens from one window to the next.
-        max_query_length: questions about a text: a longer question loses its end.
-    """
-
-    max_seq_length: int = 128
+    max_seq_length: int = 128  # S
+    # multiple choice: a longer question with an option loses its beginning
     max_qa_length: int = 128
-    doc_stride: int = 128
-    max_query_length: int = 64
+    doc_stride: int = 128  # questions about a text: tokens from one window to the next
+    max_query_length: int = 64  # questions about a text: a longer question loses its end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TrainConfig, Lengths):
-    """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's.
-
-    Attributes:
-        null_answer: questions that may have no answer: `answer_class` is the published head;
-            `null_score` compares the answer with [CLS] as BERT does.
-        start_n_top, end_n_top: published head: number of starts, and of ends of each start.
-        n_best_size, max_answer_length: answers kept, and most tokens of one.
-        num_train_steps: updates; 0 takes `num_train_epochs` passes over the training records.
-        num_train_epochs: read if `num_train_steps` is 0.
-        num_warmup_steps: updates; 0 takes `warmup_proportion` of all of them.
-        warmup_proportion: read if `num_warmup_steps` is 0.
-        patience: evaluations in a row without a better score after which training stops; 0 never.
-    """
+    """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's."""
 
     max_seq_length: int = Lengths.max_seq_length
+    # questions that may have no answer: `answer_class` is the published head; `null_score`
+    # compares the answer with [CLS] as BERT does
     null_answer: str = "answer_class"
-    start_n_top: int = 5
-    end_n_top: int = 5
-    n_best_size: int = 20
-    max_answer_length: int = 30
+    start_n_top: int = 5  # published head: number of starts
+    end_n_top: int = 5  # published head: number of ends of each start
+    n_best_size: int = 20  # answers kept
+    max_answer_length: int = 30  # most tokens of one
     train_batch_size: int = 32
     eval_batch_size: int = 32
-    num_train_steps: int = 0
-    num_train_epochs: float = 3.0
-    num_warmup_steps: int = 0
-    warmup_proportion: float = 0.1
+    num_train_steps: int = 0  # updates; 0 takes `num_train_epochs` passes over the training records
+    num_train_epochs: float = 3.0  # read if `num_train_steps` is 0
+    num_warmup_steps: int = 0  # updates; 0 takes `warmup_proportion` of all of them
+    warmup_proportion: float = 0.1  # read if `num_warmup_steps` is 0
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
     shuffle_buffer_size: int = 100_000
@@ -195,6 +153,7 @@ class FinetuneConfig(TrainConfig, Lengths):
     save_checkpoints_steps: int = 500
     eval_steps: int = 500
     keep_checkpoint_max: int = 1
+    # evaluations in a row without a better score after which training stops; 0 never
     patience: int = 0
 
     def __post_init__(self) -> None:

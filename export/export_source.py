@@ -40,10 +40,8 @@ def read(config: ExportConfig) -> ExportedModel:
     """
     prefix = finetuned_model.find_best_checkpoint(config.source.checkpoint)
     checkpoint = formats.read(prefix)
-    values, task = finetuned_model.read_finetuning_run(prefix) or (
-        make_default_values(prefix, checkpoint.config),
-        None,
-    )
+    run = finetuned_model.read_finetuning_run(prefix)
+    values, task = run or (make_default_values(prefix, checkpoint.config), None)
     run_config = config_io.load(FinetuneConfig, None, config.source.overrides, values)
     kind = _select_kind(config.source, task, run_config)
     may_be_none = kind == task_table.SPAN_OR_NONE or (

@@ -26,9 +26,7 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     if (arguments.compile or arguments.search) and not topology.is_tpu:
         raise UserError("--compile and --search need --topology: they compile for TPUs.")
     global_batch = arguments.global_batch or config.train_batch_size
-    plan = estimate.make_plan(
-        config, topology, global_batch=global_batch, utilization=arguments.utilization
-    )
+    plan = estimate.make_plan(config, topology, global_batch, arguments.utilization)
     print("\n".join(report.format_plan(plan)))
     numbers = plan.to_json()
 
@@ -79,10 +77,8 @@ def _search_batch(plan: Plan) -> int:
         return memory.estimate_memory(config, batch).total <= topology.device.usable
 
     def fits(batch: int) -> bool:
-        together, utilization = batch * topology.num_devices, plan.utilization
-        candidate = estimate.make_plan(
-            config, topology, global_batch=together, utilization=utilization
-        )
+        together = batch * topology.num_devices
+        candidate = estimate.make_plan(config, topology, together, plan.utilization)
         return _compile_and_print(candidate).fits
 
     start = max(step, find_largest(fits_by_formula, step, step))

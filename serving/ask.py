@@ -84,13 +84,8 @@ def print_answer(outputs, row):
         print(f"   {name}: {outputs[name][row]}")
 
 
-def extract_message(error):
-    """Returns the sentence of a failed check, which TensorFlow puts into brackets."""
-    match = re.search(r"assertion failed: \[(.*?)\]", str(error))
-    return match[1] if match else error
-
-
 def main():
+    program = os.path.basename(sys.argv[0])
     folder, texts = read_flags()
     rows = list(zip(*(texts[name] for name in TEXTS if name in texts), strict=False))
     if OPTIONS in texts:
@@ -98,10 +93,12 @@ def main():
     try:
         outputs = run_model(folder, texts)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
-        return f"{os.path.basename(sys.argv[0])}: {extract_message(error)}"
+        # TensorFlow puts the sentence of a failed check into brackets.
+        match = re.search(r"assertion failed: \[(.*?)\]", str(error))
+        return f"{program}: {match[1] if match else error}"
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
-        return f"{os.path.basename(sys.argv[0])}: --model: {folder} is damaged: {reason}"
+        return f"{program}: --model: {folder} is damaged: {reason}"
     np.set_printoptions(precision=3, suppress=True, threshold=20, linewidth=100)
     for row, inputs in enumerate(rows):
         print(" | ".join(inputs))

@@ -30,7 +30,7 @@ class Format(NamedTuple):
 
     `locate` turns the user's path into the folder or the prefix that `read` takes. `write` writes
     into an empty folder; None if the format is only read. `list_unsupported` names the weights for
-    which the format has no place.
+    which the format has no place, and which `write` leaves out.
     """
 
     description: str
@@ -151,8 +151,7 @@ def convert(
                 f"{to_format} has no place for {len(refused)} weights ({refused[0]}). "
                 "Leave them out with --allow_partial=REGEX."
             )
-        names = [name for name in checkpoint.weights if name not in unsupported]
-        checkpoint = model_checkpoint.select_weights(checkpoint, names)
         with files.replacing_folder(target) as temporary:
             write(checkpoint, temporary)
-    logging.info(f"written to {target}: {len(checkpoint.weights)} weights ({to_format})")
+    num_weights = len(checkpoint.weights) - len(unsupported)
+    logging.info(f"written to {target}: {num_weights} weights ({to_format})")

@@ -6,7 +6,7 @@ Source: google-research/albert, `modeling.py` and `export_to_tfhub.py`.
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import tensorflow as tf
 
@@ -45,49 +45,39 @@ def read_hub(folder: str) -> ModelCheckpoint:
     return read(os.path.join(folder, tf_checkpoint.HUB_VARIABLES), os.path.join(folder, "assets"))
 
 
-def translate_keys(keys: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def translate_keys(keys: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
     """{key: published name} of the weights, and {key: reason} of what is skipped.
 
     Strips the `module/` of models that were fine-tuned from a hub module, and restores the names of
     LayerNorms where somebody has replaced `tf.contrib` (GA#241).
     """
-    names, skipped = {}, {}
-    for key in keys:
-        rule = next((rule for rule in _SKIPPED if re.fullmatch(rule, key)), None)
-        if rule:
-            skipped[key] = _SKIPPED[rule]
-        else:
-            names[key] = key.removeprefix("module/")
+    rules = _SKIPPED.items()
+    skipped = {key: reason for key in keys for rule, reason in rules if re.fullmatch(rule, key)}
+    names = {key: key.removeprefix("module/") for key in keys if key not in skipped}
     aliases = _restore_norms(names.values())
     return {key: aliases.get(name, name) for key, name in names.items()}, skipped
 
 
 def _restore_norms(names: Collection[str]) -> dict[str, str]:
     """Published names of `.../layer_normalization_7/gamma`: numbered in order within each scope."""
-    numbers: dict[str, set[int]] = {}
     matches = {name: m for name in names if (m := _RENAMED_NORM.fullmatch(name))}
-    for match in matches.values():
-        numbers.setdefault(match[1], set()).add(int(match[2] or 0))
     aliases = {}
     for name, match in matches.items():
-        rank = sorted(numbers[match[1]]).index(int(match[2] or 0))
+        numbers = {int(m[2] or 0) for m in matches.values() if m[1] == match[1]}
+        rank = sorted(numbers).index(int(match[2] or 0))
         aliases[name] = f"{match[1]}LayerNorm{f'_{rank}' if rank else ''}{match[3]}"
     return {old: new for old, new in aliases.items() if new not in names}
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `model.ckpt-best`, `albert_config.json` and the vocabulary into `folder`.
-
-    Raises `UserError` if the published code has no such model.
-    """
+    """Writes a whole checkpoint; `UserError` if the published code has no such model."""
     # In floating point, as the published code does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / steps * n))
-    names = list(checkpoint.weights)
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, PREFIX),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[checkpoint.weights[name] for name in names],
+        tensor_names=list(checkpoint.weights),
+        shape_and_slices=[""] * len(checkpoint.weights),
+        tensors=list(checkpoint.weights.values()),
     )
     values = config_io.to_dict(checkpoint.config)
     del values["cross_layer_sharing"]

@@ -111,10 +111,7 @@ def map_names(config: AlbertConfig) -> dict[str, str]:
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads a folder of `transformers`.
-
-    Raises `UserError` if it has no weights, is damaged, or holds no ALBERT that this project has.
-    """
+    """Reads a folder; `UserError` if it lacks weights, is damaged, or is no ALBERT known here."""
     vocabulary = hugging_face_vocabulary.read(folder)
     config_path = os.path.join(folder, CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
@@ -240,10 +237,7 @@ def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes all files into `folder`; leaves out the weights of `list_unsupported`.
-
-    Raises `UserError` if `transformers` has no such model.
-    """
+    """Writes all but `list_unsupported`; `UserError` if `transformers` has no such model."""
     config = checkpoint.config
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))

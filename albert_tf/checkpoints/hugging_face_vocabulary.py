@@ -26,10 +26,7 @@ _SWITCHES = {
 
 
 def read(folder: str) -> dict[str, bytes]:
-    """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
-
-    Raises `UserError` if a switch has a wrong value.
-    """
+    """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults."""
     vocabulary = model_checkpoint.read_vocabulary(folder)
     pieces = [name for name in model_checkpoint.PIECES if name in vocabulary]
     if not pieces and tf.io.gfile.exists(os.path.join(folder, FAST)):
@@ -48,6 +45,7 @@ def read(folder: str) -> dict[str, bytes]:
 
 
 def _read_switches(path: str) -> dict[str, Any]:
+    """Raises `UserError` if a switch has a wrong value."""
     values = files.read_json(path, "vocabulary")
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
@@ -59,10 +57,7 @@ def _read_switches(path: str) -> dict[str, Any]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes the vocabulary of a checkpoint, if it has one, and how `transformers` is to use it.
-
-    Logs each setting of the normalization that `transformers` lacks.
-    """
+    """Writes the vocabulary, if any, and its switches; logs each setting that has no switch."""
     model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:

@@ -1,7 +1,4 @@
-"""Matches and assigns weights strictly: every difference is listed, and an error unless allowed.
-
-Converting, `--init_checkpoint` and fine-tuning share it.
-"""
+"""Matches and assigns weights strictly: every difference is listed, and an error unless allowed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -56,7 +53,7 @@ def match_strictly(
     *,
     log_level: int = logging.INFO,
 ) -> Matches:
-    """Compares as `compare_weights` does, and logs the lists of names.
+    """Compares as `compare_weights` does, and logs the lists of names, even before an error.
 
     Raises `UserError` for a difference whose whole name `allow_partial` does not match; also if no
     weight is loaded, which nobody intends.
@@ -104,9 +101,7 @@ def assign_weights(
     """Sets all the network's weights, or none, to `weights`, by published name.
 
     A weight whose whole name the regular expression `allow_partial` matches may be missing,
-    unexpected or of another shape, and keeps its value. `log_level` is that of the lists of names,
-    which precede an error, too. Raises `UserError` if another weight differs, or nothing would be
-    loaded.
+    unexpected or of another shape, and keeps its value. Raises `UserError` as `match_strictly`.
     """
     variables = weight_names.weights_by_name(network)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
@@ -126,9 +121,8 @@ def assign_task_weights(
 ) -> None:
     """Sets the encoder's weights of an `AlbertForTask`, and its head's with `with_head`.
 
-    Other heads of the checkpoint are left out. A head that reads single tokens needs no pooler,
-    which may then be missing. All else is as strict as in `assign_weights`. Raises `UserError` if a
-    weight differs, or the checkpoint lacks the head.
+    Other heads of the checkpoint are left out. A head that reads single tokens needs no pooler. All
+    else is as strict as in `assign_weights`. Raises `UserError` also if the head is missing.
     """
     head = {weight.path: tuple(weight.shape) for weight in network.head.trainable_weights}
     matches = compare_weights(checkpoint.weights, head)

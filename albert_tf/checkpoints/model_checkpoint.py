@@ -90,10 +90,7 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
 
 
 def read_google_config(path: str, source: str) -> AlbertConfig:
-    """Reads the `albert_config.json` of the checkpoint `source`.
-
-    Raises `UserError` if there is none, or its model is not an ALBERT that this project has.
-    """
+    """Reads a config; `UserError` if there is none, or its model is no ALBERT of this project."""
     if not tf.io.gfile.exists(path):
         raise UserError(
             f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
@@ -131,10 +128,7 @@ def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCh
 
 
 def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
-    """Raises `UserError` unless config, word embeddings and vocabulary have one size.
-
-    `matching` compares the other shapes.
-    """
+    """Raises `UserError` unless config, word embeddings and vocabulary have one size."""
     source, size = checkpoint.source, checkpoint.config.vocab_size
     rows = len(checkpoint.weights.get(weight_names.WORDS, range(size)))
     if rows != size:
@@ -159,8 +153,8 @@ def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None
         )
     if not names:
         return None
-    normalization = checkpoint.vocabulary.get(tokenization.NORMALIZATION, b"{}")
-    values = files.parse_json(normalization, tokenization.NORMALIZATION, checkpoint.source)
+    config = checkpoint.vocabulary.get(tokenization.NORMALIZATION, b"{}")
+    values = files.parse_json(config, tokenization.NORMALIZATION, checkpoint.source)
     content = checkpoint.vocabulary[names[0]]
     return tokenization.from_bytes(names[0], content, values, checkpoint.source)
 

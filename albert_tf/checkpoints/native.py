@@ -14,7 +14,6 @@ from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.run_files import RUN_CONFIG
 
-VOCABULARY = manifest.VOCABULARY
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
 _KEY = re.compile(r"weights/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")
@@ -45,7 +44,7 @@ def read(path: str) -> ModelCheckpoint:
         raise UserError(
             f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
-    vocabulary = os.path.join(os.path.dirname(config_path), VOCABULARY)
+    vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
     return ModelCheckpoint(
         source=prefix,
         config=_read_config(config_path),
@@ -71,11 +70,10 @@ def _read_config(path: str) -> AlbertConfig:
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes `model.ckpt-0`, `albert_config.json` and `vocabulary/` into `folder`."""
     weights = {name: tf.Variable(array) for name, array in checkpoint.weights.items()}
-    tf.train.Checkpoint(weights=weights).write(
-        os.path.join(folder, f"{training_checkpoint.NAME}-0")
-    )
+    prefix = os.path.join(folder, f"{training_checkpoint.NAME}-0")
+    tf.train.Checkpoint(weights=weights).write(prefix)
     config_io.save(checkpoint.config, os.path.join(folder, ALBERT_CONFIG))
     if checkpoint.vocabulary:
-        vocabulary = os.path.join(folder, VOCABULARY)
+        vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)
         model_checkpoint.write_vocabulary(checkpoint.vocabulary, vocabulary)

@@ -19,29 +19,25 @@ HUB_VARIABLES = "variables/variables"
 
 
 def list_keys(prefix: str) -> list[str]:
-    with _report_damage(prefix):
-        return sorted(tf.train.load_checkpoint(prefix).get_variable_to_shape_map())
+    with _open(prefix) as reader:
+        return sorted(reader.get_variable_to_shape_map())
 
 
 def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The tensors of {key: name} by name, as float32.
-
-    Raises `UserError` if two keys have one name, or `to_float32` refuses a tensor.
-    """
+    """The tensors of {key: name} by name, as `to_float32`; `UserError` if two have one name."""
     first_keys: dict[str, str] = {}
     for key, name in names.items():
         if (other := first_keys.setdefault(name, key)) != key:
             raise UserError(
                 f"{prefix}: both {other} and {key} are {name}. Use a checkpoint of one model."
             )
-    with _report_damage(prefix):
-        reader = tf.train.load_checkpoint(prefix)
+    with _open(prefix) as reader:
         return {n: to_float32(n, reader.get_tensor(key), prefix) for key, n in names.items()}
 
 
 def read_scalar(prefix: str, key: str) -> Any:
-    with _report_damage(prefix):
-        return tf.train.load_checkpoint(prefix).get_tensor(key)
+    with _open(prefix) as reader:
+        return reader.get_tensor(key)
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:
@@ -63,10 +59,10 @@ def check_path(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _report_damage(prefix: str) -> Iterator[None]:
+def _open(prefix: str) -> Iterator[Any]:
     check_path(prefix)
     try:
-        yield
+        yield tf.train.load_checkpoint(prefix)
     except UserError:
         raise
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:

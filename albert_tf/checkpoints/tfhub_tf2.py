@@ -58,10 +58,7 @@ _SKIPPED = {_LOWER_CASE: "says how to normalize text", "save_counter": "counts c
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads a SavedModel by its folder.
-
-    Raises `UserError` if it is damaged, or nothing in it has the number of layers.
-    """
+    """Reads a SavedModel; `UserError` if it is damaged, or nothing says how many layers it has."""
     prefix = os.path.join(folder, tf_checkpoint.HUB_VARIABLES)
     variables = map_variables(prefix)
     skipped = {key: name for key, name in variables.items() if name in _SKIPPED}

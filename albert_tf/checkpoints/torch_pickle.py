@@ -10,10 +10,7 @@ from albert_tf.errors import UserError, reason
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """The arrays of a `pytorch_model.bin`, by name.
-
-    Raises `UserError` if PyTorch is not installed, or the file holds something else than weights.
-    """
+    """The arrays by name; `UserError` without PyTorch, or if a file holds more than weights."""
     try:
         import torch
     except ImportError:

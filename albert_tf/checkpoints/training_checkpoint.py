@@ -64,8 +64,7 @@ def find_prefix(path: str) -> str:
 def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
     """Restores the newest checkpoint of `directory` whole, if there is one; returns its prefix.
 
-    Raises `UserError` if it is damaged, or of another model or optimizer; or if TensorFlow could
-    open no checkpoint of that directory.
+    Raises `UserError` if it is damaged, or of another model or optimizer, or for `check_path`.
     """
     tf_checkpoint.check_path(directory)
     prefix = find_newest(directory)

@@ -92,10 +92,8 @@ class Albert(ConfiguredModel):
             for x, tokens in zip(outputs, num_tokens, strict=True)
         ]
         last = outputs[-1]
-        vectors = {
-            "sequence_output": last if positions is None else last[:, 1:],
-            "encoder_outputs": outputs,
-        }
+        sequence_output = last if positions is None else last[:, 1:]
+        vectors = {"sequence_output": sequence_output, "encoder_outputs": outputs}
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
 
 
@@ -124,12 +122,12 @@ class AlbertForPretraining(ConfiguredModel):
         super().__init__(config, seed=seed, dtype=dtype, name=name, **kwargs)
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         rng = random.Random(seed + 1)
-        options = {"dtype": dtype}
         with layers.scope("cls"):
             embeddings = self.albert.embeddings
-            self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, **options)
-            options["name"] = "seq_relationship"
-            self.sentence_order = pretraining_heads.SentenceOrder(config, rng, 2, **options)
+            self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, dtype=dtype)
+            self.sentence_order = pretraining_heads.SentenceOrder(
+                config, rng, 2, name="seq_relationship", dtype=dtype
+            )
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,18 +11,12 @@ from albert_tf.model import layers, ops, rematerialization
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
-class Block(NamedTuple):
-    """Attention and feed-forward, as a function of x, seed and both layers' weights."""
-
-    attention: SelfAttention
-    ffn: FeedForward
-
-    def run(self, x, seed, weights, *, number, attention_bias, rows=None, training):
-        """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
-        options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
-        attention_weights, ffn_weights = weights
-        x = self.attention(x, attention_bias, attention_weights, rows=rows, **options)
-        return self.ffn(x, ffn_weights, **options)
+def run_block(attention, ffn, x, seed, weights, *, number, attention_bias, rows=None, training):
+    """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
+    options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
+    attention_weights, ffn_weights = weights
+    x = attention(x, attention_bias, attention_weights, rows=rows, **options)
+    return ffn(x, ffn_weights, **options)
 
 
 class SharedEncoder(AlbertLayer):
@@ -31,11 +25,6 @@ class SharedEncoder(AlbertLayer):
     ALBERT's cross-layer sharing (paper, section 3.1). With one group, as in every published model,
     all the steps run the same blocks. Attention and feed-forward may be shared one without the
     other (paper, section 4.5): what is not shared has a set of weights for every step.
-
-    Args:
-        rematerialize: in training keep the input of each block alone, and compute the rest again.
-        layer_loop: in training do the same in a loop of the device, a far smaller program. All
-            steps must have the same weights (see `TrainConfig`).
     """
 
     def __init__(
@@ -60,12 +49,11 @@ class SharedEncoder(AlbertLayer):
             self.ffns = self._make_groups(FeedForward, "ffn", **kwargs)
 
     def _make_groups(self, layer: type[AlbertLayer], kind: str, **kwargs) -> list[list]:
-        groups: list[list[AlbertLayer]] = []
-        for group in range(self.config.num_groups(kind)):
-            groups.append([])
+        groups: list[list[AlbertLayer]] = [[] for _ in range(self.config.num_groups(kind))]
+        for group, blocks in enumerate(groups):
             for inner in range(self.config.inner_group_num):
                 with layers.scope(f"transformer/group_{group}/inner_group_{inner}"):
-                    groups[-1].append(layer(self.config, self.rng, **kwargs))
+                    blocks.append(layer(self.config, self.rng, **kwargs))
         return groups
 
     def call(self, x, mask, training=False, seed=None, positions=None):
@@ -92,7 +80,9 @@ class SharedEncoder(AlbertLayer):
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             block: rematerialization.Layer = functools.partial(
-                Block(attention, ffn).run,
+                run_block,
+                attention,
+                ffn,
                 number=number,
                 rows=rows if number == len(ffns) - 1 else None,
                 **options,
@@ -105,18 +95,18 @@ class SharedEncoder(AlbertLayer):
 
     def _run_loop(self, x, seed, rows, **options):
         """All steps in one loop but the last, which with `rows` is unlike them."""
-        blocks = [Block(*pair) for pair in zip(self.attentions[0], self.ffns[0], strict=True)]
+        blocks = list(zip(self.attentions[0], self.ffns[0], strict=True))
 
         def run_step(x, seed, weights, number, rows=None):
             for inner, block in enumerate(blocks):
                 block_options = {"number": number * len(blocks) + inner, **options}
                 last_rows = rows if inner == len(blocks) - 1 else None
-                x = block.run(x, seed, weights[inner], rows=last_rows, **block_options)
+                x = run_block(*block, x, seed, weights[inner], rows=last_rows, **block_options)
             return x
 
         last = self.config.num_hidden_layers - 1
         run_last = functools.partial(run_step, number=last, rows=rows)
-        weights = [(block.attention.read(), block.ffn.read()) for block in blocks]
+        weights = [(attention.read(), ffn.read()) for attention, ffn in blocks]
         if last == 0:
             return rematerialization.rematerialize(run_last)(x, seed, weights)
         return rematerialization.loop(run_step, last, run_last)(x, seed, weights)

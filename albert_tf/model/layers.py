@@ -3,9 +3,8 @@
 Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
 H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
 
-Activations travel as [T, D] because two-dimensional products are what every device does fastest.
-Variables bear the names of the published checkpoints. A block reads its weights once a call, for
-all the steps that share them: gradients are added up in float32, and a step can be rematerialized.
+Activations travel as [T, D]: every device does two-dimensional products fastest. A block reads its
+weights once a call, for all the steps that share them: gradients are added up in float32.
 """
 
 import contextlib
@@ -49,10 +48,7 @@ class AlbertLayer(keras.layers.Layer):
         self.built = True
 
     def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
-        """A variable: truncated normal of the config's range, `zeros` or `ones`.
-
-        float32; by the policy `bfloat16`, for inference alone, matrices are of that type.
-        """
+        """A variable, float32; but matrices of the policy `bfloat16` (inference) are bfloat16."""
         if initializer == "truncated_normal":
             initializer = keras.initializers.TruncatedNormal(
                 stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)

@@ -1,8 +1,7 @@
 """Losses: pure functions from outputs and a batch to sums and counts.
 
-Nothing here divides. A sum over one replica's part of a batch is divided by the count over all
-replicas and micro-batches (`mean_loss`), so that the gradient does not depend on how a batch is
-split.
+A sum over one replica's part of a batch is divided by the count over all replicas and micro-batches
+(`mean_loss`), so that the gradient does not depend on how a batch is split.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -87,10 +86,7 @@ def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
 
 
 def means(totals: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """Totals of sums and counts -> `x_loss` and `x_accuracy` of each name, and their sum `loss`.
-
-    There is an accuracy where there is an `x_correct`.
-    """
+    """Totals -> `x_loss` of each name, `x_accuracy` if it has `x_correct`, and the sum `loss`."""
     metrics = {}
     for name in names:
         count = max(totals[name], 1.0)

@@ -1,12 +1,9 @@
 """Performance-critical ops with custom gradients; plain references in tests/model/test_ops.py.
 
-On a CPU each elementary operation reads and writes memory again: TensorFlow's own GELU with its
-gradient takes nearly half as long as the product before it. Compiled by XLA into one loop, GELU and
-cross entropy take less than half of that; LayerNorm gains less, softmax memory alone
-(docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes rounding alone.
-
-`fused` ops are for training. Without it an op is plain TensorFlow, which merges it into the product
-before it, and which runs where there is no XLA: inference and exported graphs.
+On a CPU each elementary operation reads and writes memory again; XLA compiles an op into one loop
+(measured in docs/results.md). One GPU, or a TPU, compiles the whole step: there `fused` changes
+rounding alone. It is for training: without it an op is plain TensorFlow, which merges it into the
+product before it, and which runs where there is no XLA: inference and exported graphs.
 """
 
 import functools
@@ -188,8 +185,7 @@ def _sum_in_float32(*tensors):
 def copies_for_uses(weight: tf.Tensor, uses: int, dtype: tf.DType) -> Sequence[tf.Tensor]:
     """The float32 weight as `dtype`, once for each of the layers that share it.
 
-    It is cast once, and its gradients are added up in float32 in one pass, instead of being cast
-    one by one, kept, and added.
+    It is cast once, and its gradients are added up in float32 in one pass.
     """
 
     @xla.custom_gradient
@@ -217,11 +213,9 @@ def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
     """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
-    The same `seed` and `site` give the same mask on the same machine. So masks differ between
-    steps, places and replicas, and are the same when rematerialized or resumed.
-
-    `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout; `site` is
-    the number of the place in the model (see `layers.block_sites`).
+    The same `seed` and `site` give the same mask on the same machine, also when rematerialized or
+    resumed. `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout;
+    `site` is the number of the place in the model (see `layers.block_sites`).
     """
     if seed is None or rate == 0.0:
         return x

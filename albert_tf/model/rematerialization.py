@@ -1,8 +1,7 @@
 """Rematerialization: computes layers again in the backward pass instead of keeping activations.
 
 Of each layer its input alone is kept. A layer is a function `(x, seed, weights) -> y` of nothing
-else: dropout's seed is an argument, so that both times the same masks are drawn, and the weights
-are arguments (a structure of `tf.nest`), so that each has its gradient.
+else, so that both times the same masks are drawn and each of the weights has its gradient.
 """
 
 import functools
@@ -77,10 +76,7 @@ def _run_forward(step, num_steps, x, seed, weights):
 
 
 def _run_backward(step, num_steps, inputs, seed, weights, *, gradients):
-    """The gradients of the first input and of the weights.
-
-    `gradients` are those of the last output, and of the weights in the layer after it.
-    """
+    """The gradients of the first input and the weights, from those of the last output and layer."""
     upstream, *sums = gradients
 
     def body(done, upstream, sums):

@@ -14,16 +14,6 @@ _SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features
 Sums = Callable[[str, Tensors, Tensors, tf.Tensor], dict[str, tf.Tensor]]
 
 
-def task_objective(head: str) -> Objective:
-    """The objective of a head of `task_heads.HEADS`, a mean over examples.
-
-    Classes and choices are trained by cross entropy, values by squared error. An answer's start and
-    end have half the weight each; `span_correct` counts the windows where both are correct. SQuAD
-    2.0's `answer_class` has half the weight of the span, which is [CLS] where there is no answer.
-    """
-    return _OBJECTIVES[head]
-
-
 def _objective(sums: Sums, name: str, *more: str, has_accuracy: bool = True) -> Objective:
     names = (name, *more)
     return Objective(
@@ -67,7 +57,11 @@ def _span_or_none_sums(name, outputs, batch, weights):
     }
 
 
-_OBJECTIVES = {
+# The objective of each of `task_heads.HEADS`, a mean over examples. Classes and choices are trained
+# by cross entropy, values by squared error. An answer's start and end have half the weight each;
+# `span_correct` counts the windows where both are correct. SQuAD 2.0's `answer_class` has half the
+# weight of the span, which is [CLS] where there is no answer.
+OBJECTIVES = {
     "classification": _objective(_class_sums, "classification"),
     "regression": _objective(_regression_sums, "regression", has_accuracy=False),
     "multiple_choice": _objective(_class_sums, "multiple_choice"),

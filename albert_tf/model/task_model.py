@@ -25,8 +25,7 @@ class AlbertForTask(ConfiguredModel):
     `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
     {"start_logits", "end_logits": [B, S]}; `span_or_none` those of `task_heads.SpanOrNone`.
 
-    `head` is one of `task_heads.HEADS`, `seed` that of the initial weights; `kwargs` are
-    `rematerialize`, `layer_loop` and `dtype` of `Albert`.
+    `head` is one of `task_heads.HEADS`; `seed` and `kwargs` are those of `Albert`.
     """
 
     def __init__(

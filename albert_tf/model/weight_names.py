@@ -12,7 +12,7 @@ Shapes = dict[str, tuple[int, ...]]
 BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}/"
 MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
-ANY = -1
+ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 
 # The parts of a model. Of a part a checkpoint has every weight, or none.
 ENCODER, POOLER = "encoder", "pooler"
@@ -34,11 +34,6 @@ def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
     return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
 
 
-def shapes(config: AlbertConfig) -> Shapes:
-    """Every weight of the model that is pre-trained: {published name: shape}."""
-    return _join(parts(config), PRETRAINED)
-
-
 def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     """What a checkpoint that has weights of these names must have: its model's parts, whole.
 
@@ -48,21 +43,14 @@ def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
     by_part = parts(config)
     present = {ENCODER} | {part for part, shapes in by_part.items() if shapes.keys() & names}
     model = next((model for model in _MODELS if present <= model), present)
-    return _join(by_part, model)
-
-
-def _join(by_part: dict[str, Shapes], chosen: Set[str]) -> Shapes:
-    return {name: shape for part in sorted(chosen) for name, shape in by_part[part].items()}
+    return {name: shape for part in sorted(model) for name, shape in by_part[part].items()}
 
 
 def parts(config: AlbertConfig) -> dict[str, Shapes]:
-    """{part: {published name: shape}}, of all that a checkpoint may have.
-
-    `ANY` is the number of classes: GLUE's; 1 for RACE, and for a regression.
-    """
+    """{part: {published name: shape}}, of all that a checkpoint may have."""
     hidden, embedding = config.hidden_size, config.embedding_size
     return {
-        ENCODER: _embeddings(config) | _blocks(config),
+        ENCODER: _encoder(config),
         POOLER: _dense("bert/pooler/dense", hidden, hidden),
         MASKED_LM: {
             **_dense("cls/predictions/transform/dense", hidden, embedding),
@@ -83,20 +71,15 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
     }
 
 
-def _embeddings(config: AlbertConfig) -> Shapes:
+def _encoder(config: AlbertConfig) -> Shapes:
     embedding, hidden = config.embedding_size, config.hidden_size
-    return {
+    shapes: Shapes = {
         WORDS: (config.vocab_size, embedding),
         "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
         "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
         **_norm("bert/embeddings/LayerNorm", embedding),
         **(_dense(MAPPING, embedding, hidden) if embedding != hidden else {}),
     }
-
-
-def _blocks(config: AlbertConfig) -> Shapes:
-    hidden, intermediate = config.hidden_size, config.intermediate_size
-    shapes: Shapes = {}
     for inner in range(config.inner_group_num):
         for group in range(config.num_groups("attention")):
             block = BLOCK.format(group, inner)
@@ -105,8 +88,10 @@ def _blocks(config: AlbertConfig) -> Shapes:
             shapes |= _norm(f"{block}LayerNorm", hidden)
         for group in range(config.num_groups("ffn")):
             block = BLOCK.format(group, inner)
-            shapes |= _dense(f"{block}ffn_1/intermediate/dense", hidden, intermediate)
-            shapes |= _dense(f"{block}ffn_1/intermediate/output/dense", intermediate, hidden)
+            shapes |= _dense(f"{block}ffn_1/intermediate/dense", hidden, config.intermediate_size)
+            shapes |= _dense(
+                f"{block}ffn_1/intermediate/output/dense", config.intermediate_size, hidden
+            )
             shapes |= _norm(f"{block}LayerNorm_1", hidden)
     return shapes
 

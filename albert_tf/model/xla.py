@@ -10,30 +10,25 @@ import tensorflow as tf
 
 
 class TraceOptions(NamedTuple):
-    """How the functions of `ops` are traced.
+    """How the functions of `ops` are traced."""
 
-    Attributes:
-        compile_pieces: XLA compiles some ops, each by itself. Turn it off for a graph that others
-            may run without XLA, or that is compiled as a whole for another device.
-        custom_gradients: ops have gradients of their own. Turn it off for a graph that is only
-            served: the file would store gradients that nobody computes, and each stands between a
-            product and the op that TensorFlow would merge into it.
-    """
-
+    # XLA compiles some ops, each by itself. Turn it off for a graph that others may run without
+    # XLA, or that is compiled as a whole for another device.
     compile_pieces: bool = True
+    # Ops have gradients of their own. Turn it off for a graph that is only served: the file would
+    # store gradients that nobody computes, and each stands between a product and the op that
+    # TensorFlow would merge into it.
     custom_gradients: bool = True
 
 
-_DEFAULTS = TraceOptions()
-_options = contextvars.ContextVar("_options", default=_DEFAULTS)
+_options = contextvars.ContextVar("_options", default=TraceOptions())  # noqa: B039
 
 
 @contextlib.contextmanager
 def trace_options(**changes: bool) -> Iterator[None]:
     """Changes `TraceOptions` for what is traced inside.
 
-    These belong to whoever traces a graph (export, plan), not to the model: the same one is trained
-    and served. As arguments they would pass through every layer down to the ops.
+    They belong to whoever traces a graph; as arguments they would pass through every layer.
     """
     token = _options.set(_options.get()._replace(**changes))
     try:

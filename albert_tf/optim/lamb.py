@@ -1,9 +1,8 @@
 """The optimizers LAMB and AdamW as ALBERT was trained with them.
 
 Source: You et al., "Large Batch Optimization for Deep Learning", algorithm 2, and the code
-published with ALBERT. They differ in one point: that code does not correct the bias of Adam's
-moments. `keras.optimizers.Lamb` is no substitute: it decays outside the trust ratio and adapts
-biases and LayerNorm too.
+published with ALBERT, which does not correct the bias of Adam's moments. `keras.optimizers.Lamb`
+is no substitute: it decays outside the trust ratio and adapts biases and LayerNorm too.
 """
 
 import re
@@ -32,18 +31,12 @@ def lamb_update(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One update of one weight, in the paper's letters; tensors of one shape and float type.
 
-    Args:
-        w, g: the weight and its gradient.
-        m, v: first and second moment, which decay by `beta_1` and `beta_2`.
-        beta_1, beta_2: in [0, 1).
-        epsilon: added to the root of `v`, not under it.
-        weight_decay_rate: times `w` is added to the update, inside the trust ratio.
-        adapt: whether to scale by the trust ratio. Without it this is AdamW.
-        t: number of this update, from 1, to correct the bias of the moments; None does not.
+    `epsilon` is added to the root of `v`, not under it; the weight decay is inside the trust ratio.
+    Without `adapt`, which scales by that ratio, this is AdamW. `t` is the number of this update,
+    from 1, to correct the bias of the moments; None does not.
 
-    Returns:
-        The update, which is to be multiplied by the learning rate and subtracted from `w`; the new
-        `m`; the new `v`.
+    Returns the update, which is to be multiplied by the learning rate and subtracted from `w`, and
+    the new `m` and `v`.
     """
     # Rounded before 1 - beta is taken, so that the bias correction cancels exactly at t = 1.
     beta_1, beta_2 = tf.constant(beta_1, w.dtype), tf.constant(beta_2, w.dtype)
@@ -69,8 +62,7 @@ def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
 class Lamb(keras.optimizers.Optimizer):
     """The optimizer around `lamb_update`; defaults as published.
 
-    Update number k, from 0, takes the learning rate schedule(k). `bias_correction` makes it the
-    paper's algorithm; without it, it is the published code.
+    `bias_correction` makes it the paper's algorithm; without it, it is the published code.
     """
 
     layer_adaptation = True
@@ -92,7 +84,7 @@ class Lamb(keras.optimizers.Optimizer):
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the moments of the trainable `variables`; call it in the strategy's scope."""
+        """Creates the moments of `variables`; call it in the strategy's scope."""
         if self.built:
             return
         super().build(variables)
@@ -120,10 +112,9 @@ class Lamb(keras.optimizers.Optimizer):
         self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
-        """Applies gradients already summed over the replicas; `apply` would sum them once more.
+        """Applies gradients that the caller has summed over the replicas, and clipped since.
 
-        So the caller can clip the sums: Keras clips before it sums. Call it in a replica context,
-        with one gradient for each variable, in the order of `build`; none may be None.
+        Call it in a replica context, with a gradient for each variable, in the order of `build`.
         """
 
         def update_all(strategy, gradients, learning_rate):
@@ -141,10 +132,7 @@ class Lamb(keras.optimizers.Optimizer):
         self.iterations.assign_add(1)
 
     def slots(self) -> dict[str, tf.Variable]:
-        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`.
-
-        With `iterations.value` they are the whole state.
-        """
+        """The moments by their published names, `<path of the weight>/adam_m` and `.../adam_v`."""
         slots = {
             f"{variable.path}/{name}": moment.value
             for name, moments in (("adam_m", self._m), ("adam_v", self._v))
@@ -154,10 +142,9 @@ class Lamb(keras.optimizers.Optimizer):
         return slots
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
         own = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "bias_correction")
-        values = {key: config[key] for key in ("name", "learning_rate")}
-        return values | {field: getattr(self, field) for field in own}
+        values = {**super().get_config(), **{field: getattr(self, field) for field in own}}
+        return {key: values[key] for key in ("name", "learning_rate", *own)}
 
 
 class AdamW(Lamb):

@@ -1,5 +1,6 @@
 """Makes optimizers by name, and their learning-rate schedule."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -12,27 +13,18 @@ from albert_tf.train_config import TrainConfig
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamW}
 
 
+@dataclasses.dataclass(eq=False)
 class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0, then polynomial decay to 0; the published schedule.
 
     The decay runs from step 0 and the warm-up overrides its beginning. So the rate drops where the
     warm-up ends (from 0.0017594 to 0.001716 in the paper's run).
-
-    The decay starts at `learning_rate`, reaches 0 at `num_train_steps`, and is linear if
-    `poly_power` is 1. `num_warmup_steps` may be 0.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        num_train_steps: int,
-        num_warmup_steps: int,
-        poly_power: float = 1.0,
-    ):
-        self.learning_rate = learning_rate
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
-        self.poly_power = poly_power
+    learning_rate: float  # at step 0 of the decay
+    num_train_steps: int  # the step at which it reaches 0
+    num_warmup_steps: int  # may be 0
+    poly_power: float = 1.0  # 1 is linear
 
     def __call__(self, step) -> tf.Tensor:  # [] -> [] float32
         step = tf.cast(step, tf.float32)
@@ -49,14 +41,11 @@ class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
 def make_optimizer(config: TrainConfig) -> Lamb:
     """The config's optimizer with the published schedule. Clipping is the caller's.
 
-    Raises:
-        UserError: unknown optimizer; lists the known ones.
+    Raises `UserError` for an unknown optimizer, and lists the known ones.
     """
     require_choice("optimizer", config.optimizer, tuple(OPTIMIZERS))
     steps = config.num_train_steps, config.num_warmup_steps
     schedule = WarmupPolynomial(config.learning_rate, *steps, config.poly_power)
     return OPTIMIZERS[config.optimizer](
-        schedule,
-        weight_decay_rate=config.weight_decay_rate,
-        bias_correction=config.bias_correction,
+        schedule, weight_decay_rate=config.weight_decay_rate, bias_correction=config.bias_correction
     )

@@ -76,7 +76,7 @@ def run(
         config,
         strategy,
         lambda: task_model.make_task_model(config, train.task),
-        task_losses.task_objective(task_model.choose_head(config, train.task)),
+        task_losses.OBJECTIVES[task_model.choose_head(config, train.task)],
         task_dataset.task_features(train.task, config.max_seq_length),
     )
     try:

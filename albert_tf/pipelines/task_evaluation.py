@@ -53,7 +53,7 @@ def evaluate(
     predicted = predict()
     scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
-    split, other = dataset.split, dataset.task != model.task
+    split, other = dataset.manifest["settings"]["split"], dataset.task != model.task
     name = f"{split}-{dataset.task.name}" if other else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if devices.is_chief(strategy):

@@ -1,7 +1,4 @@
-"""A task dataset: the folder with the records, examples and manifest of one split of a task.
-
-`data_prep.task_data.task_cache` writes it.
-"""
+"""A task dataset: the folder that `task_cache` writes for a split, with records and examples."""
 
 import json
 import os
@@ -41,10 +38,6 @@ class TaskDataset(NamedTuple):
     @property
     def num_records(self) -> int:
         return self.manifest["files"][RECORDS]
-
-    @property
-    def split(self) -> str:
-        return self.manifest["settings"]["split"]
 
 
 def read(path: str) -> TaskDataset:

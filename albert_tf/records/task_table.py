@@ -28,29 +28,20 @@ class Task:
             text) or `span_or_none` (or there is none).
         labels: in the order of their ids; none for regression and spans.
         metrics: those reported.
-        best_by: the one of them that selects a checkpoint; higher is better.
+        best_by: the one of them that selects a checkpoint, by default the first; higher is better.
         has_pairs: of classification and regression: whether an example is two texts; None if
             unknown. Tasks are compared without it.
     """
 
     name: str
     kind: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    best_by: str
+    labels: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    best_by: str = ""
     has_pairs: bool | None = field(default=None, compare=False)
 
-
-def _make_task(
-    name: str,
-    kind: str,
-    labels: Sequence[str] = (),
-    metrics: tuple[str, ...] = ("accuracy",),
-    *,
-    best_by: str | None = None,
-    has_pairs: bool | None = None,
-) -> Task:
-    return Task(name, kind, tuple(labels), metrics, best_by or metrics[0], has_pairs)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "best_by", self.best_by or self.metrics[0])
 
 
 _BINARY = ("0", "1")
@@ -65,19 +56,19 @@ _SQUAD2 = ("exact", "f1", "best_exact", "best_f1")
 TASKS = {
     task.name: task
     for task in (
-        _make_task("cola", CLASSIFICATION, _BINARY, ("matthews",), has_pairs=False),
-        _make_task("sst-2", CLASSIFICATION, _BINARY, has_pairs=False),
-        _make_task("mrpc", CLASSIFICATION, _BINARY, ("accuracy", "f1"), has_pairs=True),
-        _make_task("sts-b", REGRESSION, (), _CORRELATIONS, has_pairs=True),
-        _make_task("qqp", CLASSIFICATION, _BINARY, ("accuracy", "f1"), has_pairs=True),
-        _make_task("mnli", CLASSIFICATION, _MNLI, has_pairs=True),
-        _make_task("qnli", CLASSIFICATION, _ENTAILMENT, has_pairs=True),
-        _make_task("rte", CLASSIFICATION, _ENTAILMENT, has_pairs=True),
-        _make_task("wnli", CLASSIFICATION, _BINARY, has_pairs=True),
-        _make_task("ax", CLASSIFICATION, _MNLI, ("matthews",), has_pairs=True),
-        _make_task("squad1", SPAN, (), ("exact", "f1"), best_by="f1"),
-        _make_task("squad2", SPAN_OR_NONE, (), _SQUAD2, best_by="best_f1"),
-        _make_task("race", MULTIPLE_CHOICE, "ABCD"),
+        Task("cola", CLASSIFICATION, _BINARY, ("matthews",), has_pairs=False),
+        Task("sst-2", CLASSIFICATION, _BINARY, has_pairs=False),
+        Task("mrpc", CLASSIFICATION, _BINARY, ("accuracy", "f1"), has_pairs=True),
+        Task("sts-b", REGRESSION, (), _CORRELATIONS, has_pairs=True),
+        Task("qqp", CLASSIFICATION, _BINARY, ("accuracy", "f1"), has_pairs=True),
+        Task("mnli", CLASSIFICATION, _MNLI, has_pairs=True),
+        Task("qnli", CLASSIFICATION, _ENTAILMENT, has_pairs=True),
+        Task("rte", CLASSIFICATION, _ENTAILMENT, has_pairs=True),
+        Task("wnli", CLASSIFICATION, _BINARY, has_pairs=True),
+        Task("ax", CLASSIFICATION, _MNLI, ("matthews",), has_pairs=True),
+        Task("squad1", SPAN, (), ("exact", "f1"), best_by="f1"),
+        Task("squad2", SPAN_OR_NONE, (), _SQUAD2, best_by="best_f1"),
+        Task("race", MULTIPLE_CHOICE, tuple("ABCD")),
     )
 }
 
@@ -117,7 +108,7 @@ def make_own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = 
     else:
         message = f"{kind} needs at least two labels, not {len(labels)}: {list(labels)}."
         require(len(labels) >= 2, message)
-    return _make_task(OWN, kind, labels, _OWN_METRICS[kind], has_pairs=has_pairs)
+    return Task(OWN, kind, tuple(labels), _OWN_METRICS[kind], has_pairs=has_pairs)
 
 
 # {task: {split: its parts}}: MNLI's matched and mismatched.

@@ -93,17 +93,13 @@ def normalize_with_origin(text: str, config: TokenizerConfig) -> tuple[str, Orig
         if match[0].isascii():
             origin.starts.extend(range(begin, end))
             origin.ends.extend(range(begin + 1, end + 1))
-        else:
-            _add_word_origin(match[0], begin, config, origin)
+            continue
+        for first, last in _split_clusters(match[0], config):
+            length = len(normalize(match[0][first:last], config))
+            origin.starts.extend([begin + first] * length)
+            origin.ends.extend([begin + last] * length)
     assert len(origin.starts) == len(normalized), text
     return normalized, origin
-
-
-def _add_word_origin(word: str, begin: int, config: TokenizerConfig, origin: Origin) -> None:
-    for first, last in _split_clusters(word, config):
-        length = len(normalize(word[first:last], config))
-        origin.starts.extend([begin + first] * length)
-        origin.ends.extend([begin + last] * length)
 
 
 def _split_clusters(word: str, config: TokenizerConfig) -> Iterator[tuple[int, int]]:

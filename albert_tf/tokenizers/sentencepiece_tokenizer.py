@@ -185,9 +185,7 @@ def _compute_spans(
         ends[i] = origins[i + 1] if origins[i + 1] > origins[i] else ends[i + 1]
     spans = []
     for last, piece in zip(itertools.accumulate(map(len, pieces)), pieces, strict=True):
-        first = last - len(piece)
-        if piece[0] == WORD_START and len(piece) > 1:
-            first += 1
+        first = last - len(piece.removeprefix(WORD_START) or piece)
         spans.append((origins[first], ends[last - 1]))
     return spans
 

@@ -16,9 +16,8 @@ MAX_BRANCHES = 8
 def choose_strategy(tpu: str | None = None) -> tf.distribute.Strategy:
     """A TPU if one is named, else the workers of `TF_CONFIG`, else the GPUs found, else this CPU.
 
-    `tpu` is its name or address, or `local` on a TPU VM. From then on only the chief of several
-    workers logs at INFO. Raises `UserError` if there is no such TPU, or the workers cannot come
-    together.
+    `tpu` is its name or address, or `local` on a TPU VM. Of several workers only the chief logs at
+    INFO from then on. Raises `UserError` if there is no such TPU, or the workers cannot connect.
     """
     if tpu is not None:
         return _connect_tpu(tpu)
@@ -49,9 +48,8 @@ def _connect_tpu(name: str) -> tf.distribute.Strategy:
 def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
     """Whether to compile the step with XLA: as configured, by default for exactly one GPU.
 
-    Strategies of several replicas cannot compile a step that applies gradients (`UserError` if that
-    is configured), and TPUStrategy always compiles. A CPU's matrix products are faster outside XLA
-    (docs/results.md).
+    Several replicas cannot (`UserError` if it is configured), TPUStrategy always does, and a CPU's
+    matrix products are faster outside XLA (docs/results.md).
     """
     alone = _is_alone(strategy)
     if config.jit_compile and not alone:

@@ -25,11 +25,11 @@ def make_evaluate(
 ) -> Callable[[Iterable], dict[str, float]]:
     """Returns `evaluate(batches)` -> `losses.means` over all real examples, and their counts."""
 
-    def evaluate_rows(rows):
-        return {**objective.sums(model(rows), rows), **objective.counts(rows)}
-
     def evaluate_replica(batch):
-        return add_structures(evaluate_rows(rows) for rows in split_rows(batch, num_branches))
+        return add_structures(
+            {**objective.sums(model(rows), rows), **objective.counts(rows)}
+            for rows in split_rows(batch, num_branches)
+        )
 
     @tf.function
     def run_batch(batch):
@@ -50,10 +50,7 @@ def make_evaluate(
 def make_predict(
     strategy: tf.distribute.Strategy, model: keras.Model, *, num_branches: int
 ) -> Callable[[Iterable], dict[str, np.ndarray]]:
-    """Returns `predict(batches)` -> {name: [N, ...]} of all real examples, in their order.
-
-    They are the model's outputs, and `unique_ids` if the batches have them.
-    """
+    """Returns `predict(batches)` -> outputs and `unique_ids` of all real examples, [N, ...]."""
 
     def predict_rows(rows):
         return {**{name: rows[name] for name in _KEPT if name in rows}, **model(rows)}

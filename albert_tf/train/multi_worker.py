@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.errors import UserError, reason
 
 _ANSWERS_WITHIN = 2.0  # seconds
@@ -21,25 +22,18 @@ _LOST = "Collective ops is aborted by"
 
 
 class Cluster(NamedTuple):
-    """The workers of `TF_CONFIG`, in the order in which they share out a batch.
+    """The workers of `TF_CONFIG`, in the order in which they share out a batch."""
 
-    `addresses` are host:port, `tasks` the names in TensorFlow's messages, as ("worker", 0); `own`
-    is the index of this process.
-    """
-
-    addresses: tuple[str, ...]
-    tasks: tuple[tuple[str, int], ...]
-    own: int
+    addresses: tuple[str, ...]  # host:port
+    tasks: tuple[tuple[str, int], ...]  # as TensorFlow's messages name them: ("worker", 0)
+    own: int  # the index of this process
 
     def name(self, index: int) -> str:
         return f"worker {index} ({self.addresses[index]})"
 
 
 def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Connects to the workers of `TF_CONFIG`; waits until all are there.
-
-    Raises `UserError` if `TF_CONFIG` makes no sense, or the workers cannot come together.
-    """
+    """Connects to the workers of `TF_CONFIG`; waits for all. `UserError` if that cannot succeed."""
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = read_cluster(resolver)
@@ -49,7 +43,8 @@ def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         ) from error
     report_missing_workers(cluster)
     try:
-        with _ended_by_signals():
+        # Ctrl-C ends the process at once: Python's own handler would wait for the others.
+        with files.handling_signals(signal.SIG_DFL, signal.SIGINT):
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (ValueError, tf.errors.OpError) as error:
         raise UserError(
@@ -81,9 +76,7 @@ def find_cluster(strategy: tf.distribute.Strategy) -> Cluster | None:
 def report_missing_workers(cluster: Cluster) -> None:
     """Logs which workers do not answer: TensorFlow waits silently and blocks Python's threads."""
     others = [k for k in range(len(cluster.tasks)) if k != cluster.own]
-    if not others:
-        return
-    with concurrent.futures.ThreadPoolExecutor(len(others)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(cluster.tasks)) as pool:
         answers = list(pool.map(lambda k: _answers(cluster.addresses[k]), others))
     missing = [cluster.name(k) for k, answer in zip(others, answers, strict=True) if not answer]
     if missing:
@@ -92,25 +85,10 @@ def report_missing_workers(cluster: Cluster) -> None:
 
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Within, Ctrl-C ends the process at once: Python's own handler would wait for the others."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with contextlib.suppress(OSError, ValueError):
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()
+        return True
+    return False
 
 
 def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
@@ -134,16 +112,13 @@ def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> N
 def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster) -> list[str]:
     """The text of each worker, in the order of the workers."""
     own = tf.constant(list(text.encode()), tf.int64)
-
-    @tf.function
-    def run_replicas() -> tuple[tf.Tensor, tf.Tensor]:
-        return strategy.run(lambda: (tf.identity(own), tf.shape(own, tf.int64)))
-
-    texts, lengths = (strategy.gather(x, axis=0).numpy() for x in run_replicas())
-    ends = lengths.cumsum()
-    replicas = [texts[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    run_replicas = tf.function(
+        lambda: strategy.run(lambda: (tf.identity(own), tf.shape(own, tf.int64)))
+    )
+    texts, lengths = (strategy.gather(x, axis=0) for x in run_replicas())
+    replicas = tf.RaggedTensor.from_row_lengths(texts, lengths).to_list()
     per_worker = len(replicas) // len(cluster.tasks)
-    return [bytes(numbers.tolist()).decode() for numbers in replicas[::per_worker]]
+    return [bytes(numbers).decode() for numbers in replicas[::per_worker]]
 
 
 def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
@@ -182,5 +157,5 @@ def _name_lost_worker(cluster: Cluster, cause: str) -> str:
         task = (job, int(number))
         if task in cluster.tasks and cluster.tasks.index(task) != cluster.own:
             return cluster.name(cluster.tasks.index(task))
-    first_line = next((line.strip(": ") for line in cause.splitlines() if line.strip(": ")), "")
-    return f"another worker ({first_line})" if first_line else "another worker"
+    lines = [line.strip(": ") for line in cause.splitlines() if line.strip(": ")]
+    return f"another worker ({lines[0]})" if lines else "another worker"

@@ -25,17 +25,13 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunIdentity:
-    """What makes two runs the same.
-
-    `vocabulary` is the folder of the records' vocabulary, `files` {file name: JSON value} of what
-    else must stay the same: a position in the records means something only if they do.
-    """
+    """What makes two runs the same: a position in the records means something only if it is."""
 
     workdir: str
     config: TrainConfig
-    vocabulary: str
+    vocabulary: str  # the folder of the records' vocabulary
     tokenizer: Tokenizer
-    files: Mapping[str, Any]
+    files: Mapping[str, Any]  # {file name: JSON value} of what else must stay the same
 
 
 def is_run(path: str) -> bool:
@@ -64,11 +60,10 @@ def check(
     *,
     evaluates: bool,
 ) -> None:
-    """Checks that devices, workers and folder agree with a run before it starts.
+    """Checks a run before it starts; `evaluates` is whether it has held-out data.
 
-    `options` are other {name: JSON value} that all workers must have in common; `evaluates` is
-    whether the run has held-out data. Raises `UserError` if replicas cannot share the batches,
-    workers differ, or the folder belongs to a run with another config, vocabulary or data.
+    `options` are other {name: JSON value} that all workers must have in common. Raises `UserError`
+    if replicas cannot share the batches, workers differ, or the folder is that of another run.
     """
     devices.check_batches(identity.config, strategy, evaluates=evaluates)
     contents = {_NAMES[name]: content for name, content in identity.files.items()}

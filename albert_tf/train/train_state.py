@@ -13,27 +13,18 @@ from albert_tf.train import devices
 from albert_tf.train_config import TrainConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What the updates of a run read and change.
-
-    Attributes:
-        strategy: in whose scope the variables were made.
-        model: called with a batch, `training` and `seed`.
-        weights: those of the model that are trained; a gradient must reach each.
-        optimizer: built for `weights`; its `iterations` is the step.
-        position: number of batches of the data used up.
-        features: of the records, those that the model reads.
-    """
+    """What the updates of a run read and change."""
 
     config: TrainConfig
-    strategy: tf.distribute.Strategy
-    model: keras.Model
-    weights: list[keras.Variable]
-    optimizer: lamb.Lamb
-    position: tf.Variable
+    strategy: tf.distribute.Strategy  # in whose scope the variables were made
+    model: keras.Model  # called with a batch, `training` and `seed`
+    weights: list[keras.Variable]  # those that are trained; a gradient must reach each
+    optimizer: lamb.Lamb  # built for `weights`; its `iterations` is the step
+    position: tf.Variable  # number of batches of the data used up
     objective: losses.Objective
-    features: Features
+    features: Features  # of the records, those that the model reads
 
     @property
     def step(self) -> int:
@@ -55,10 +46,9 @@ def make_train_state(
     objective: losses.Objective,
     features: Features,
 ) -> TrainState:
-    """Makes the variables of a run in the strategy's scope.
+    """Makes the variables of a run; `make_model` returns the model and its trained weights.
 
-    `make_model` returns the model and those of its weights that are trained. Raises `UserError` for
-    an unknown optimizer, or `jit_compile` on several replicas.
+    Raises `UserError` for an unknown optimizer, or `jit_compile` on several replicas.
     """
     devices.share_cores(devices.choose_num_branches(config, strategy))
     with strategy.scope():
@@ -67,13 +57,4 @@ def make_train_state(
         optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-    return TrainState(
-        config=config,
-        strategy=strategy,
-        model=model,
-        weights=weights,
-        optimizer=optimizer,
-        position=position,
-        objective=objective,
-        features=features,
-    )
+    return TrainState(config, strategy, model, weights, optimizer, position, objective, features)

@@ -36,9 +36,8 @@ def make_update(
         step = tf.cast(optimizer.iterations.value, tf.int32)
         key = tf.random.fold_in(tf.constant([config.seed, 0], tf.int32), step, alg="philox")
         key = tf.random.fold_in(key, replica, alg="philox")
-        gradients, sums = _add_micro_batches(
-            gradients_of, config.num_micro_batches, batch, counts, key
-        )
+        micro_batches = config.num_micro_batches
+        gradients, sums = _add_micro_batches(gradients_of, micro_batches, batch, counts, key)
         gradients = reduce(gradients)
         norm = tf.linalg.global_norm(gradients)
         clip = config.max_grad_norm / tf.maximum(norm, config.max_grad_norm)
@@ -59,9 +58,8 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     last one (see `make_update`).
     """
     strategy = state.strategy
-    update = make_update(
-        state, num_branches=state.num_branches, num_replicas=strategy.num_replicas_in_sync
-    )
+    replicas = strategy.num_replicas_in_sync
+    update = make_update(state, num_branches=state.num_branches, num_replicas=replicas)
 
     def update_replica(batch):
         context = tf.distribute.get_replica_context()

@@ -1,9 +1,9 @@
 """Starts or resumes a training run in its folder."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints import model_checkpoint, training_checkpoint
@@ -15,14 +15,11 @@ from albert_tf.train.train_state import TrainState
 
 
 class InitialWeights(NamedTuple):
-    """The weights of a new run: `assign` sets the model's to those of the checkpoint of `read`.
-
-    With `evaluates` they are evaluated before the first update.
-    """
+    """The weights of a new run: `assign` sets the model's to those of the checkpoint of `read`."""
 
     read: Callable[[], ModelCheckpoint]
     assign: Callable[[ModelCheckpoint], object]
-    evaluates: bool
+    evaluates: bool  # before the first update
 
 
 def train(
@@ -35,11 +32,10 @@ def train(
     best_by: str,
     patience: int = 0,
 ) -> bool:
-    """Trains to the last step, or resumes; see `training_loop.run_to_end` and `training_loop.Run`.
+    """Trains to the last step, or resumes; see `training_loop.Run`.
 
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
-    `run_dir.check` has accepted the identity. Raises `UserError` if the weights do not fit, or the
-    loss is not finite any more; `tf.errors.DataLossError` if a record file is damaged.
+    Raises `UserError` if they do not fit; `tf.errors.DataLossError` if a record file is damaged.
     """
     workdir = identity.workdir
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
@@ -61,30 +57,28 @@ def train(
     if state.step < state.config.num_train_steps:
         logging.info("the first update compiles the model, which takes a while")
     run = training_loop.Run(
+        state=state,
         workdir=workdir,
         checkpoint=checkpoint,
         run_updates=train_step.make_run_updates(state),
-        train_batches=lambda position: _distribute_batches(state, train_files, position),
+        train_batches=functools.partial(_distribute_batches, state, train_files),
         evaluate=evaluate,
         best_by=best_by,
         patience=patience,
         evaluates_first=imported is not None and imported.evaluates,
     )
-    return training_loop.run_to_end(state, run)
+    return run.run_to_end()
 
 
 def _distribute_batches(state: TrainState, paths: Sequence[str], position: int):
     config = state.config
-
-    def make_batches() -> tf.data.Dataset:
-        return input_pipeline.train_batches(
-            paths,
-            batch_size=config.train_batch_size,
-            seed=config.seed,
-            shuffle_buffer_size=config.shuffle_buffer_size,
-            position=position,
-        )
-
-    return input_pipeline.distribute(
-        state.strategy, make_batches, state.features, batch_size=config.train_batch_size
+    size = config.train_batch_size
+    make_batches = functools.partial(
+        input_pipeline.train_batches,
+        paths,
+        batch_size=size,
+        seed=config.seed,
+        shuffle_buffer_size=config.shuffle_buffer_size,
+        position=position,
     )
+    return input_pipeline.distribute(state.strategy, make_batches, state.features, batch_size=size)

@@ -54,13 +54,10 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
         state = pretraining.make_train_state(config, tf.distribute.get_strategy())
-        specs = [  # in the types that `features.parse` returns
-            tf.TensorSpec(
-                [per_replica_batch, *kind.shape],
-                tf.int32 if kind.dtype == tf.int64 else kind.dtype,
-                name,
-            )
-            for name, kind in state.features.items()
+        narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
+        specs = [
+            tf.TensorSpec([per_replica_batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
+            for name, x in state.features.items()
         ]
         total_names: list[str] = []
         step = _make_step(state, num_replicas, total_names)

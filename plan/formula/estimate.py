@@ -55,7 +55,7 @@ class Plan:
 
 
 def make_plan(
-    config: PretrainConfig, topology: Topology, *, global_batch: int, utilization: float
+    config: PretrainConfig, topology: Topology, global_batch: int, utilization: float
 ) -> Plan:
     """Returns the plan of a run.
 

@@ -108,9 +108,7 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
         working += 4 * max(_count_masks(config, batch * config.max_seq_length).values())
     if config.layer_loop:  # all inputs in one array, each gradient added to one sum
         turn = albert.inner_group_num  # blocks that are computed again together
-        gradients = (
-            4 * turn * (attention + ffn) + width * albert.hidden_size * albert.intermediate_size
-        )
+        gradients = 4 * turn * (attention + ffn) + width * ffn // 2
         return [*moments, moment(gradients, kept(turns), working + turn * _sum_parts(block))]
     for j in range(full):  # blocks 0 to j are still kept, the others have left gradients
         gradients = (full - j) * (attention + ffn) * width

@@ -69,7 +69,7 @@ EXPECTED = {
 @pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 0.0, 1.0)])
 def test_sums_and_counts(head, real):
     objective, batch, predicted = (
-        task_losses.task_objective(head),
+        task_losses.OBJECTIVES[head],
         tiny_tasks.batch(head),
         outputs(head),
     )
@@ -93,7 +93,7 @@ def test_a_span_is_correct_if_both_ends_are():
     predicted = {"start_logits": starts, "end_logits": tf.roll(ends, [0, 1], [0, 1])}
     predicted["end_logits"] = tf.concat([ends[:2], predicted["end_logits"][2:]], 0)
     predicted["cls_logits"] = tf.constant([-1.0, 1.0, 1.0])
-    sums = task_losses.task_objective("span_or_none").sums(predicted, batch)
+    sums = task_losses.OBJECTIVES["span_or_none"].sums(predicted, batch)
     assert sums["span_correct"].numpy() == sums["answer_class_correct"].numpy() == 2
 
 

@@ -61,7 +61,7 @@ def test_weights_bear_their_published_names(head):
 @every_head
 def test_a_gradient_reaches_every_trained_weight(head):
     made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
-    objective = task_losses.task_objective(head)
+    objective = task_losses.OBJECTIVES[head]
     weights = made.trained_weights()
     with tf.GradientTape() as tape:
         outputs = made(batch, training=True, seed=SEED)

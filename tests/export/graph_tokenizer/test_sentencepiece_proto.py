@@ -11,7 +11,9 @@ from export.graph_tokenizer import sentencepiece_proto
 
 
 def test_fields_and_defaults_are_those_of_sentencepiece():
-    content = tiny_texts.sentencepieces(TokenizerConfig()).backend.processor.serialized_model_proto()
+    content = tiny_texts.sentencepieces(
+        TokenizerConfig()
+    ).backend.processor.serialized_model_proto()
     model = sentencepiece_proto.ModelProto.FromString(content)
     expected = sentencepiece_model_pb2.ModelProto.FromString(content)
     for message in ("trainer_spec", "normalizer_spec"):
