@@ -37,7 +37,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     start_logging()
     if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
         app.usage(shorthelp=True, writeto_stdout=True)
-        sys.exit()  # absl exits with 1
+        sys.exit(0)  # absl exits with 1
     app.run(lambda argv: _report_mistakes(main, argv))
 
 
