@@ -99,7 +99,7 @@ def test_one_process_agrees_with_itself():
 
 
 @pytest.mark.parametrize(
-    ("found", "difference"),
+    ("descriptions", "difference"),
     [
         ([{"a": 1, "b": 2}] * 3, None),
         ([{"a": 1, "b": 2}, {"a": 1, "b": 3}], (1, "b")),
@@ -107,8 +107,8 @@ def test_one_process_agrees_with_itself():
         ([{"a": None}, {}], (1, "a")),
     ],
 )
-def test_the_first_difference(found, difference):
-    assert multi_worker.find_difference(found) == difference
+def test_the_first_difference(descriptions, difference):
+    assert multi_worker.find_difference(descriptions) == difference
 
 
 @pytest.fixture
