@@ -70,7 +70,9 @@ def requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarra
     return batch
 
 
-def make_asks(folder: str, asked: dict[str, dict[str, np.ndarray]]) -> dict[str, Callable]:
+def make_asks(
+    folder: str, requests_by_signature: dict[str, dict[str, np.ndarray]]
+) -> dict[str, Callable]:
     """What asks a loaded model, by signature."""
     graph = tf.Graph()
     with graph.as_default():
@@ -80,10 +82,12 @@ def make_asks(folder: str, asked: dict[str, dict[str, np.ndarray]]) -> dict[str,
     def make_ask(name: str) -> Callable[[], object]:
         signature = meta.signature_def[name]
         fetches = [info.name for info in signature.outputs.values()]
-        feeds = {signature.inputs[key].name: value for key, value in asked[name].items()}
+        feeds = {
+            signature.inputs[key].name: value for key, value in requests_by_signature[name].items()
+        }
         return lambda: session.run(fetches, feeds)
 
-    return {name: make_ask(name) for name in asked}
+    return {name: make_ask(name) for name in requests_by_signature}
 
 
 def measure(ask: Callable[[], object]) -> tuple[float, float]:

@@ -114,9 +114,9 @@ def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
         np.testing.assert_allclose(answers[name], wanted, 0.1, 0.1, err_msg=name)
     assert compared
     # A session reads the same numbers; the kernels round theirs to 8 bits.
-    asked = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
+    outputs = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
     for name in compared:
-        np.testing.assert_allclose(asked[name], answers[name], 0.02, 0.02, err_msg=name)
+        np.testing.assert_allclose(outputs[name], answers[name], 0.02, 0.02, err_msg=name)
 
 
 def test_a_row_of_padding_alone_gives_numbers(exported):

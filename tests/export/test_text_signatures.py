@@ -42,7 +42,7 @@ def padded(rows):
     return ids, mask.astype(np.int32)
 
 
-def of_text(model):
+def make_texts(model):
     tokenizer, longest = model.tokenizer, model.options.run_config.max_seq_length
     rows = [tokenizer.encode(text)[: longest - 2] for text in TEXTS]
     ids, mask = padded([[tokenizer.cls_id, *row, tokenizer.sep_id] for row in rows])
@@ -53,10 +53,10 @@ def of_text(model):
     return {"text": {"text": TEXTS}}, {"text": outputs}
 
 
-def of_pair(model):
+def make_pairs(model):
     """Texts, and pairs that are short enough to be whole."""
     tokenizer = model.tokenizer
-    requests, wanted = of_text(model)
+    requests, wanted = make_texts(model)
     pairs = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in PAIRS]
     firsts = [[tokenizer.cls_id, *a, tokenizer.sep_id] for a, _ in pairs]
     ids, mask = padded(
@@ -70,7 +70,7 @@ def of_pair(model):
     return requests, {**wanted, "text_pair": answer(model, batch)}
 
 
-def of_masks(model):
+def make_masked_texts(model):
     texts = ["The [MASK] opens at nine.", "[MASK][MASK] a", "none"]
     network, top_k = model.network, model.options.top_k
     tokens = np.zeros([3, 2, top_k], object)
@@ -83,12 +83,12 @@ def of_masks(model):
     return {"text": {"text": texts}}, {"text": {"tokens": tokens, "probabilities": probabilities}}
 
 
-def of_choices(model):
+def make_choices(model):
     tokenizer, settings = model.tokenizer, model.options.run_config
     options = [[f"{word} {number}" for number in range(5)] for word in ("at", "by")]
-    asked = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
+    request = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
     rows, segments = [], []
-    for passage, question, row in zip(*asked.values(), strict=True):
+    for passage, question, row in zip(*request.values(), strict=True):
         for option in row:
             last = tokenizer.encode(race.fill_blank(question, option))[-settings.max_qa_length :]
             first = tokenizer.encode(passage)[: settings.max_seq_length - 3 - len(last)]
@@ -98,34 +98,34 @@ def of_choices(model):
     segment_ids = mask * (np.arange(ids.shape[1]) >= np.array(segments)[:, np.newaxis])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segment_ids}
     batch = {name: x.reshape(2, 5, -1) for name, x in batch.items()}
-    return {"question": asked}, {"question": answer(model, batch)}
+    return {"question": request}, {"question": answer(model, batch)}
 
 
-def of_question(model):
+def make_questions(model):
     """As `span_decoding` answers, from windows that Python makes."""
-    asked, settings = python_reference.make_questions(9), model.options.run_config
+    questions, settings = python_reference.make_questions(9), model.options.run_config
     rows = python_reference.answer_questions(
         model.tokenizer,
-        asked,
+        questions,
         lambda batch: answer(model, batch),
         AnswerOptions(model.options.may_be_none, settings.n_best_size, settings.max_answer_length),
         model.options.null_threshold,
     )
     outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     outputs["answer"] = np.array([row["answer"].encode() for row in rows], object)
-    texts = {"question": [q.question for q in asked], "context": [q.context for q in asked]}
+    texts = {"question": [q.question for q in questions], "context": [q.context for q in questions]}
     return {"question": texts}, {"question": outputs}
 
 
 EXPECTED = {
-    "encoder": of_text,
-    "sentence_embedding": of_text,
-    "fill_mask": of_masks,
-    "classification": of_pair,
-    "regression": of_pair,
-    "multiple_choice": of_choices,
-    "span": of_question,
-    "span_or_none": of_question,
+    "encoder": make_texts,
+    "sentence_embedding": make_texts,
+    "fill_mask": make_masked_texts,
+    "classification": make_pairs,
+    "regression": make_pairs,
+    "multiple_choice": make_choices,
+    "span": make_questions,
+    "span_or_none": make_questions,
 }
 
 
@@ -153,7 +153,7 @@ def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
     model, folder = exported
     made = signatures.make_signatures(model)
     several = {"text_pair", "question"} & made.keys()
-    assert bool(several) == (EXPECTED[model.options.kind] not in (of_text, of_masks))
+    assert bool(several) == (EXPECTED[model.options.kind] not in (make_texts, make_masked_texts))
     for name in several:
         signature = made[name]
         unlike = dict(signature.example)

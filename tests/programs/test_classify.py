@@ -1,4 +1,4 @@
-"""bin/classify: a fine-tuned model, asked."""
+"""bin/classify: predictions of a fine-tuned model."""
 
 from pathlib import Path
 

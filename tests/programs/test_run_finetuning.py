@@ -27,9 +27,9 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert "own dev | accuracy " in output
     best = read(tmp_path / "run/best/metrics.json")
     prefix = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
-    told = read(tmp_path / "run/metrics-dev.json")
-    assert told["checkpoint"] == prefix
-    assert told["metrics"]["accuracy"] == best["accuracy"]
+    scores_file = read(tmp_path / "run/metrics-dev.json")
+    assert scores_file["checkpoint"] == prefix
+    assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]

@@ -101,13 +101,13 @@ def test_an_unknown_metric_names_the_known_ones():
 
 
 def test_every_metric_of_a_task_with_labels_or_numbers_is_known():
-    asked = {
+    used = {
         name
         for task in task_table.TASKS.values()
         if task.kind not in (task_table.SPAN, task_table.SPAN_OR_NONE)
         for name in task.metrics
     }
-    assert asked == set(metrics.METRICS)
+    assert used == set(metrics.METRICS)
 
 
 def test_rows_of_the_levels_of_race():

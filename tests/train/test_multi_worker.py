@@ -78,9 +78,9 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
 def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
     settings = tiny_run.settings(num_train_steps=6)
     tiny_run.run(data, tmp_path / "one", settings)
-    told = "os.kill(os.getpid(), signal.SIGTERM)"
+    event = "os.kill(os.getpid(), signal.SIGTERM)"
     exit_codes = tiny_workers.run(
-        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=told
+        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=event
     )
     assert exit_codes == [0, 0, 0, 0]
     assert "interrupted at step 4" in (tmp_path / "output-0").read_text()

@@ -115,14 +115,14 @@ def test_the_first_difference(descriptions, difference):
 def compared(monkeypatch):
     """Calls of `check_same` end what runs; returns what the workers would have compared."""
 
-    def check_same(strategy, what):
-        raise UserError(what)
+    def check_same(strategy, values):
+        raise UserError(values)
 
     def compared_by(run):
         with pytest.raises(UserError) as e:
             run()
-        [what] = e.value.args
-        return what
+        [compared_values] = e.value.args
+        return compared_values
 
     monkeypatch.setattr(multi_worker, "check_same", check_same)
     return compared_by
@@ -179,7 +179,9 @@ def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path
 
 def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, tmp_path):
     values = []
-    monkeypatch.setattr(multi_worker, "check_same", lambda strategy, what: values.append(what))
+    monkeypatch.setattr(
+        multi_worker, "check_same", lambda strategy, compared: values.append(compared)
+    )
     monkeypatch.chdir(tmp_path)
     program = Path(__file__).parents[2] / "bin" / "run_finetuning"
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--workdir=w"]
