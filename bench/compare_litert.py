@@ -82,10 +82,10 @@ def main(_: list[str]) -> None:
     for quantize in litert.QUANTIZATIONS:
         content = litert.convert(source, quantize)
         logits, seconds = ask_all(make_answer(content), batch)
-        found = logits.argmax(1)
+        predicted = logits.argmax(1)
         print(
-            f"| {quantize} | {len(content) / 1e6:.2f} | {(found == labels).mean():.4f} "
-            f"| {(found == classes).mean():.2%} | {np.abs(logits - wanted).max():.2g} "
+            f"| {quantize} | {len(content) / 1e6:.2f} | {(predicted == labels).mean():.4f} "
+            f"| {(predicted == classes).mean():.2%} | {np.abs(logits - wanted).max():.2g} "
             f"| {seconds * 1e3:.2f} |",
             flush=True,
         )

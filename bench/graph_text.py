@@ -89,9 +89,9 @@ def main(_: list[str]) -> None:
     lines = [line for pattern in TEXT_FILES.value for line in read_lines(pattern)]
     differences = 0
     for name, some in (("lines", lines), ("random strings", [*random_lines(NUM_RANDOM.value)])):
-        found = count_differences(graph, tokenizer, some)
-        print(f"{name}: {found} of {len(some):,} differ")
-        differences += found
+        num_different = count_differences(graph, tokenizer, some)
+        print(f"{name}: {num_different} of {len(some):,} differ")
+        differences += num_different
     ids = tokenizer.encode_batch
     thousand = tf.constant(lines[:1000])
     decoded = [line.decode() for line in lines[:1000]]

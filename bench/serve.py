@@ -35,7 +35,7 @@ LENGTH = 128
 
 def make_source() -> model_kinds.ExportedModel:
     config = PRESETS["albert_base_v2"]
-    found = model_checkpoint.ModelCheckpoint(
+    checkpoint = model_checkpoint.ModelCheckpoint(
         source="random",
         config=config,
         weights={
@@ -50,7 +50,7 @@ def make_source() -> model_kinds.ExportedModel:
         dtype=DTYPE.value,
         text=bool(VOCABULARY.value),
     )
-    return export_source.load(found, options)
+    return export_source.load(checkpoint, options)
 
 
 def requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarray]]:
@@ -62,15 +62,17 @@ def requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarra
         features.INPUT_MASK: np.ones(shape),
         features.SEGMENT_IDS: np.zeros(shape),
     }
-    found = {"token_ids": {name: value.astype(np.int32) for name, value in values.items()}}
+    batch = {"token_ids": {name: value.astype(np.int32) for name, value in values.items()}}
     if source.tokenizer:
         rng, pieces = random.Random(0), source.tokenizer.replacement_ids.tolist()
         texts = [source.tokenizer.decode(rng.choices(pieces, k=LENGTH)) for _ in ids]
-        found["text"] = {"text": np.array([text.encode() for text in texts], object)}
-    return found
+        batch["text"] = {"text": np.array([text.encode() for text in texts], object)}
+    return batch
 
 
-def make_asks(folder: str, asked: dict[str, dict[str, np.ndarray]]) -> dict[str, Callable]:
+def make_asks(
+    folder: str, requests_by_signature: dict[str, dict[str, np.ndarray]]
+) -> dict[str, Callable]:
     """What asks a loaded model, by signature."""
     graph = tf.Graph()
     with graph.as_default():
@@ -80,10 +82,12 @@ def make_asks(folder: str, asked: dict[str, dict[str, np.ndarray]]) -> dict[str,
     def make_ask(name: str) -> Callable[[], object]:
         signature = meta.signature_def[name]
         fetches = [info.name for info in signature.outputs.values()]
-        feeds = {signature.inputs[key].name: value for key, value in asked[name].items()}
+        feeds = {
+            signature.inputs[key].name: value for key, value in requests_by_signature[name].items()
+        }
         return lambda: session.run(fetches, feeds)
 
-    return {name: make_ask(name) for name in asked}
+    return {name: make_ask(name) for name in requests_by_signature}
 
 
 def measure(ask: Callable[[], object]) -> tuple[float, float]:
@@ -104,15 +108,15 @@ def main(_: list[str]) -> None:
         start, cpu_start = time.perf_counter(), time.process_time()
         asks = make_asks(path, requests(source))
         load = time.perf_counter() - start, time.process_time() - cpu_start
-        found = {}
+        results = {}
         for name, ask in asks.items():
             seconds, cpu_seconds = measure(ask)
             prefix = "" if name == "token_ids" else f"{name}_"
-            found[f"{prefix}seconds"] = round(seconds, 4)
-            found[f"{prefix}cpu_seconds"] = round(cpu_seconds, 4)
-            found[f"{prefix}sequences_per_second"] = round(SEQUENCES.value / seconds, 2)
-        found |= {"load_seconds": round(load[0], 2), "load_cpu_seconds": round(load[1], 2)}
-    print(json.dumps(found))
+            results[f"{prefix}seconds"] = round(seconds, 4)
+            results[f"{prefix}cpu_seconds"] = round(cpu_seconds, 4)
+            results[f"{prefix}sequences_per_second"] = round(SEQUENCES.value / seconds, 2)
+        results |= {"load_seconds": round(load[0], 2), "load_cpu_seconds": round(load[1], 2)}
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

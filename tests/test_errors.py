@@ -20,6 +20,6 @@ RET_CHECK failure (tpu_node_interfaces.cc:432) *platform\x20
     ],
 )
 def test_a_reason_is_one_line(error, said):
-    found = errors.reason(error)
-    assert found.startswith(said)
-    assert "\n" not in found
+    reason = errors.reason(error)
+    assert reason.startswith(said)
+    assert "\n" not in reason

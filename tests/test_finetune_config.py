@@ -38,8 +38,8 @@ def test_warmup_is_shorter_than_the_run():
 
 def test_what_may_be_zero():
     names = ("num_train_steps", "num_warmup_steps", "eval_steps", "patience", "max_rollbacks")
-    found = load(*(f"{name}=0" for name in names))
-    assert [getattr(found, name) for name in names] == [0] * 5
+    config = load(*(f"{name}=0" for name in names))
+    assert [getattr(config, name) for name in names] == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_what_may_be_zero():
     ],
 )
 def test_steps_from_passes(overrides, num_records, expected):
-    found = load(*overrides).with_steps(num_records)
-    assert (found.num_train_steps, found.num_warmup_steps) == expected
-    assert found.with_steps(num_records) == found
+    config = load(*overrides).with_steps(num_records)
+    assert (config.num_train_steps, config.num_warmup_steps) == expected
+    assert config.with_steps(num_records) == config
 
 
 def test_steps_that_the_warmup_takes_whole():

@@ -24,16 +24,16 @@ PROGRAMS = [path for path in SOURCES if path.read_bytes().startswith(b"#!/usr/bi
 
 def pins(file):
     """Returns the exact requirements that hold here of a requirements file, by name."""
-    found = {}
+    results = {}
     for line in (ROOT / file).read_text().splitlines():
         if line.startswith("-r "):
-            found |= pins(line.removeprefix("-r "))
+            results |= pins(line.removeprefix("-r "))
         elif line and not line.startswith("#"):
             requirement = Requirement(line)
             assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), f"{file}: {line}"
             if requirement.marker is None or requirement.marker.evaluate():
-                found[requirement.name] = str(requirement.specifier).removeprefix("==")
-    return found
+                results[requirement.name] = str(requirement.specifier).removeprefix("==")
+    return results
 
 
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-tf220.txt"])
@@ -120,9 +120,9 @@ def commands(document):
 @pytest.mark.parametrize(("document", "least"), [("README.md", 2), ("BUILD.md", 25)])
 def test_commands_in_the_docs_have_the_flags_that_programs_have(document, least):
     programs = {f"bin/{path.name}": program_flags.read(path) for path in PROGRAMS}
-    found = commands(document)
-    assert len(found) >= least
-    for program, *arguments in found:
+    documented = commands(document)
+    assert len(documented) >= least
+    for program, *arguments in documented:
         if program in ("bin/quickstart", "bin/test"):
             continue
         given = {word[2:].split("=")[0] for word in arguments if word.startswith("--")}

@@ -89,13 +89,13 @@ def imported_names(tree):
 
 def imported_modules(path):
     """Returns the modules of this repository that a module imports."""
-    found = set()
+    actual = set()
     for name in imported_names(MODULES[path]):
         parts = name.split(".")
         if parts[0] in PACKAGES:
             ends = [Path("/".join(parts[:end]) + ".py") for end in (len(parts), len(parts) - 1)]
-            found.add(next((end for end in ends if end in MODULES), Path(parts[0], "__init__.py")))
-    return found - {path}
+            actual.add(next((end for end in ends if end in MODULES), Path(parts[0], "__init__.py")))
+    return actual - {path}
 
 
 def room(path):

@@ -13,6 +13,7 @@ from albert_tf.checkpoints import (
     archives,
     google_tf1,
     hugging_face,
+    hugging_face_vocabulary,
     matching,
     model_checkpoint,
     native,
@@ -53,6 +54,16 @@ def _find_prefix(path: str) -> str:
     return prefixes[0] if len(prefixes) == 1 else training_checkpoint.find_prefix(path)
 
 
+def _read_hugging_face(folder: str) -> ModelCheckpoint:
+    vocabulary = hugging_face_vocabulary.read(folder)
+    return dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
+
+
+def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
+    hugging_face.write(checkpoint, folder)
+    hugging_face_vocabulary.write(checkpoint, folder)
+
+
 FORMATS: dict[str, Format] = {
     "albert_tf": Format("a checkpoint of this project", _find_prefix, native.read, native.write),
     "google": Format(
@@ -61,8 +72,8 @@ FORMATS: dict[str, Format] = {
     "hugging_face": Format(
         "a folder of transformers",
         _find_folder,
-        hugging_face.read,
-        hugging_face.write,
+        _read_hugging_face,
+        _write_hugging_face,
         hugging_face.list_unsupported,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),

@@ -16,7 +16,6 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import (
-    hugging_face_vocabulary,
     model_checkpoint,
     tf_checkpoint,
     torch_pickle,
@@ -111,8 +110,7 @@ def map_names(config: AlbertConfig) -> dict[str, str]:
 
 
 def read(folder: str) -> ModelCheckpoint:
-    """Reads a folder; `UserError` if it lacks weights, is damaged, or is no ALBERT known here."""
-    vocabulary = hugging_face_vocabulary.read(folder)
+    """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
     config = _to_config(values, config_path)
@@ -131,9 +129,7 @@ def read(folder: str) -> ModelCheckpoint:
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
     if config.embedding_size == config.hidden_size:
         skipped |= _drop_mapping(weights, path)
-    return ModelCheckpoint(
-        source=path, config=config, weights=weights, vocabulary=vocabulary, skipped=skipped
-    )
+    return ModelCheckpoint(source=path, config=config, weights=weights, skipped=skipped)
 
 
 def _to_config(values: Any, path: str) -> AlbertConfig:
@@ -258,7 +254,6 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
-    hugging_face_vocabulary.write(checkpoint, folder)
 
 
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:

@@ -50,27 +50,27 @@ def without_text(tmp_path_factory):
 def with_text(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-    found = tiny_exports.source(request.param, vocabulary)
-    return found, model_versions.write(found, str(folder / "model"))
+    model = tiny_exports.source(request.param, vocabulary)
+    return model, model_versions.write(model, str(folder / "model"))
 
 
-def in_session(found, folder):
+def in_session(model, folder):
     """The answers of a session to the requests of the warm-up: {signature: {output: array}}."""
     requests = {
         name: {key: x.numpy() for key, x in signature.example.items()}
-        for name, signature in signatures.make_signatures(found).items()
+        for name, signature in signatures.make_signatures(model).items()
     }
     return tiny_exports.ask_session(folder, requests)
 
 
 def test_models_of_token_ids_need_no_library(without_text, serve_check):
-    found, folder = without_text
-    cpp.assert_same(cpp.ask(serve_check, folder), in_session(found, folder))
+    model, folder = without_text
+    cpp.assert_same(cpp.ask(serve_check, folder), in_session(model, folder))
 
 
 def test_models_of_texts(with_text, serve_check):
-    found, folder = with_text
-    cpp.assert_same(cpp.ask(serve_check, folder, LIBRARIES), in_session(found, folder))
+    model, folder = with_text
+    cpp.assert_same(cpp.ask(serve_check, folder, LIBRARIES), in_session(model, folder))
 
 
 def test_what_is_said_to_need_a_library_needs_it(with_text, serve_check):

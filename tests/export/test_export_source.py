@@ -21,15 +21,15 @@ vocabulary = tiny_exports.vocabulary
 
 @pytest.mark.parametrize("kind", tiny_finetuning.KINDS)
 def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
-    found = tiny_exports.read(write_run(tmp_path / "run", kind, vocabulary))
-    assert found.options.kind == kind
-    assert found.options.labels == tiny_exports.LABELS.get(kind, ())
-    assert found.options.run_config.max_seq_length == 9
-    assert found.options.may_be_none == (kind == "span_or_none")
-    assert found.tokenizer.sha256 == tokenization.load(vocabulary).sha256
+    model = tiny_exports.read(write_run(tmp_path / "run", kind, vocabulary))
+    assert model.options.kind == kind
+    assert model.options.labels == tiny_exports.LABELS.get(kind, ())
+    assert model.options.run_config.max_seq_length == 9
+    assert model.options.may_be_none == (kind == "span_or_none")
+    assert model.tokenizer.sha256 == tokenization.load(vocabulary).sha256
     trained = tiny_exports.contents(kind).weights
-    weights = {w.path: w.value.numpy() for w in found.network.trainable_weights}
-    assert found.loaded == set(trained) <= set(weights)
+    weights = {w.path: w.value.numpy() for w in model.network.trainable_weights}
+    assert model.loaded == set(trained) <= set(weights)
     for name, array in trained.items():
         np.testing.assert_array_equal(weights[name], array, err_msg=name)
 
@@ -43,26 +43,26 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
     ],
 )
 def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has_pairs, names):
-    found = tiny_exports.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
-    assert found.options.has_pairs is has_pairs
-    made = signatures.make_text_signatures(found, lambda batch: {"value": batch["input_ids"]})
+    model = tiny_exports.read(write_run(tmp_path / "run", "regression", vocabulary, more=more))
+    assert model.options.has_pairs is has_pairs
+    made = signatures.make_text_signatures(model, lambda batch: {"value": batch["input_ids"]})
     assert list(made) == names
 
 
 def test_settings_can_be_overridden(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "classification", vocabulary)
-    found = tiny_exports.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
-    assert found.options.run_config.max_seq_length == 7
-    assert found.options.labels == ("x", "y", "z")
+    model = tiny_exports.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
+    assert model.options.run_config.max_seq_length == 7
+    assert model.options.labels == ("x", "y", "z")
 
 
 def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary, null_answer="null_score")
     formats.get_writer("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
     (tmp_path / "run" / "best" / "albert_config.json").unlink()
-    found = tiny_exports.read(path)
-    assert found.options.kind == "span"
-    assert found.options.may_be_none
+    model = tiny_exports.read(path)
+    assert model.options.kind == "span"
+    assert model.options.may_be_none
 
 
 def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
@@ -80,17 +80,17 @@ def test_a_checkpoint_of_no_run_may_have_no_answer(tmp_path):
         write_checkpoint(tmp_path / "checkpoint", "span_or_none"),
         ["max_query_length=5"],
     )
-    found = tiny_exports.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
-    assert found.options.may_be_none
-    assert found.options.null_threshold == 2.5
+    model = tiny_exports.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
+    assert model.options.may_be_none
+    assert model.options.null_threshold == 2.5
 
 
 def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
-    found = tiny_exports.read(
+    model = tiny_exports.read(
         write_checkpoint(tmp_path / "checkpoint", "fill_mask"), "fill_mask", top_k=3
     )
-    assert found.options.run_config.max_seq_length == found.config.max_position_embeddings
-    assert found.options.top_k == 3
+    assert model.options.run_config.max_seq_length == model.config.max_position_embeddings
+    assert model.options.top_k == 3
     classes = tiny_exports.read(
         write_checkpoint(tmp_path / "classes", "classification"), "classification"
     )
@@ -103,8 +103,8 @@ def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
     settings = tiny_run.settings(max_seq_length=11)
     config_io.save(settings, str(tmp_path / "run" / run_files.RUN_CONFIG))
     (tmp_path / "run" / run_files.RECORDS).write_text("[]")
-    found = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
-    assert found.options.run_config.max_seq_length == 11 < found.config.max_position_embeddings
+    model = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
+    assert model.options.run_config.max_seq_length == 11 < model.config.max_position_embeddings
     longer = tiny_exports.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])
     assert longer.options.run_config.max_seq_length == 13
 

@@ -59,8 +59,8 @@ def encoder(exported):
 
 def batch():
     values = tiny.batch()
-    found = {theirs: values[ours] for ours, theirs in hub_module.NAMES.items()}
-    return found, {ours: values[ours] for ours in hub_module.NAMES}
+    renamed = {theirs: values[ours] for ours, theirs in hub_module.NAMES.items()}
+    return renamed, {ours: values[ours] for ours in hub_module.NAMES}
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -107,13 +107,15 @@ def test_gradients_are_those_of_the_model(exported, encoder, training):
         for part in ("encoder", "pooler", "sentence_order")
         for name in weight_names.parts(exported[0].config)[part]
     ]
-    found = dict(zip(names, tape.gradient(loss, encoder.sop.trainable_variables), strict=True))
+    gradients = dict(zip(names, tape.gradient(loss, encoder.sop.trainable_variables), strict=True))
     with tf.GradientTape() as tape:
         pooled = network.albert(ids, training=training)["pooled_output"]
         loss = tf.reduce_sum(network.sentence_order(pooled) ** 2)
     wanted = tape.gradient(loss, [weights[name] for name in names])
     for name, gradient in zip(names, wanted, strict=True):
-        tiny.assert_close(tf.convert_to_tensor(found[name]), tf.convert_to_tensor(gradient), 1e-4)
+        tiny.assert_close(
+            tf.convert_to_tensor(gradients[name]), tf.convert_to_tensor(gradient), 1e-4
+        )
 
 
 def test_a_reloaded_module_learns_with_all_its_weights(encoder):

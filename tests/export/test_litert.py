@@ -26,8 +26,8 @@ def runner(content):
     return tf.lite.Interpreter(model_content=content).get_signature_runner("token_ids")
 
 
-def request(found, seed=0):
-    ids = tiny_exports.ids(found, 1, tiny_exports.LENGTH, seed)
+def request(model, seed=0):
+    ids = tiny_exports.ids(model, 1, tiny_exports.LENGTH, seed)
     if "masked_lm_positions" in ids:
         positions = tf.range(litert.PREDICTIONS)[tf.newaxis] % tiny_exports.LENGTH
         ids["masked_lm_positions"] = positions
@@ -36,13 +36,13 @@ def request(found, seed=0):
 
 @pytest.mark.parametrize("kind", model_kinds.KINDS)
 def test_every_kind_answers_as_the_network(kind):
-    found = tiny_exports.source(kind)
-    answer = runner(litert.convert(found))
+    model = tiny_exports.source(kind)
+    answer = runner(litert.convert(model))
     for seed in range(3):
-        ids = request(found, seed)
+        ids = request(model, seed)
         wanted = {
             name: value
-            for name, value in tiny_exports.expected(found, ids).items()
+            for name, value in tiny_exports.expected(model, ids).items()
             if value.dtype != tf.string
         }
         tiny_exports.assert_same(answer(**ids), wanted)
@@ -50,39 +50,39 @@ def test_every_kind_answers_as_the_network(kind):
 
 def wide():
     """A model whose matrices are large enough to be quantised: 1,024 numbers."""
-    found = tiny_exports.contents(
+    checkpoint = tiny_exports.contents(
         "classification", hidden_size=64, intermediate_size=128, embedding_size=48
     )
     options = model_kinds.Options(
         kind="classification",
-        run_config=tiny_exports.settings(found.config),
+        run_config=tiny_exports.settings(checkpoint.config),
         labels=tiny_exports.LABELS["classification"],
         text=False,
     )
-    smaller = {name: x * 0.2 for name, x in found.weights.items()}
-    return export_source.load(dataclasses.replace(found, weights=smaller), options)
+    smaller = {name: x * 0.2 for name, x in checkpoint.weights.items()}
+    return export_source.load(dataclasses.replace(checkpoint, weights=smaller), options)
 
 
 @pytest.mark.parametrize("quantize", LEAST_SAVED)
 def test_smaller_matrices_change_little(quantize):
-    found = wide()
-    plain, content = litert.convert(found), litert.convert(found, quantize)
+    model = wide()
+    plain, content = litert.convert(model), litert.convert(model, quantize)
     assert len(content) < (1 - LEAST_SAVED[quantize]) * len(plain)
     answer, differences = runner(content), []
     for seed in range(5):
-        ids = request(found, seed)
-        wanted = tiny_exports.expected(found, ids)["probabilities"]
+        ids = request(model, seed)
+        wanted = tiny_exports.expected(model, ids)["probabilities"]
         differences.append(np.abs(answer(**ids)["probabilities"] - wanted).max())
     assert 0 < max(differences) < 0.02
 
 
 def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
-    found = tiny_exports.source("regression")
+    model = tiny_exports.source("regression")
     configs = []
 
     def read(config):
         configs.append(config)
-        return found
+        return model
 
     monkeypatch.setattr(export_source, "read", read)
     path = tmp_path / "model.tflite"
@@ -91,6 +91,6 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
     assert configs == [ExportConfig(source=source, text=False)]
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
-    ids = request(found)
-    wanted = tiny_exports.expected(found, ids)
+    ids = request(model)
+    wanted = tiny_exports.expected(model, ids)
     tiny_exports.assert_same(runner(files.read_bytes(str(path), "model"))(**ids), wanted)

@@ -27,12 +27,12 @@ def exported(tmp_path_factory):
 
 
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
-    found, folder = exported("classification")
-    ids = tiny_exports.ids(found)
+    model, folder = exported("classification")
+    ids = tiny_exports.ids(model)
     np.savez(tmp_path / "requests.npz", **ids)
     paths = [folder, str(tmp_path / "requests.npz"), str(tmp_path / "answers.npz")]
     subprocess.run([sys.executable, "-c", STRANGER, *paths], check=True, cwd=tmp_path)
-    wanted = tiny_exports.expected(found, ids)
+    wanted = tiny_exports.expected(model, ids)
     wanted.pop("label")
     tiny_exports.assert_same(dict(np.load(paths[-1])), wanted)
 

@@ -23,9 +23,9 @@ def served(request, tmp_path_factory):
     """The model, its folder and its card."""
     folder = tmp_path_factory.mktemp("models")
     vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-    found = tiny_exports.source(request.param, vocabulary)
-    written = model_versions.write(found, str(folder / request.param))
-    return found, written, Path(written, model_card.NAME).read_text()
+    model = tiny_exports.source(request.param, vocabulary)
+    written = model_versions.write(model, str(folder / request.param))
+    return model, written, Path(written, model_card.NAME).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,13 @@ def test_the_python_runs(served, address, capsys):
 
 
 def test_every_signature_is_asked_by_curl(served, address):
-    found, folder, text = served
+    exported_model, folder, text = served
     commands = re.findall(r"^    (curl .*? \\\n.*)$", text, re.MULTILINE)
     names = []
     with grpc.insecure_channel(address) as channel:
         for command in commands:
             model, response = rest.ask(channel, command)
-            assert model == found.options.kind
+            assert model == exported_model.options.kind
             names.append(response.model_spec.signature_name)
     wanted = set(tf.saved_model.load(folder).signatures) - {"serving_default"}
     assert sorted(names) == sorted(wanted)
@@ -80,12 +80,12 @@ def test_the_threshold_is_told(tmp_path, choices, shown):
     assert ("above which there is no answer: -1.25." in text) == shown
 
 
-def write_card(tmp_path, found, target):
+def write_card(tmp_path, model, target):
     """The card of a model, without the model."""
-    made = signatures.make_signatures(found)
+    made = signatures.make_signatures(model)
     outputs = {"value": tf.TensorSpec([None], tf.float32)}
     functions = dict.fromkeys(made, types.SimpleNamespace(structured_outputs=outputs))
-    model_card.write(found, made, functions, target, str(tmp_path))
+    model_card.write(model, made, functions, target, str(tmp_path))
     return (tmp_path / model_card.NAME).read_text()
 
 

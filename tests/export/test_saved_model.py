@@ -27,33 +27,33 @@ def exported(tmp_path_factory):
 
 @EVERY_KIND
 def test_answers_are_the_networks_whatever_batch_and_length(exported, kind):
-    found, folder = exported(kind)
+    model, folder = exported(kind)
     ask = tf.saved_model.load(folder).signatures["token_ids"]
     for batch, length in ((3, 7), (1, 16), (5, 2)):
-        ids = tiny_exports.ids(found, batch, length)
-        tiny_exports.assert_same(ask(**ids), tiny_exports.expected(found, ids))
+        ids = tiny_exports.ids(model, batch, length)
+        tiny_exports.assert_same(ask(**ids), tiny_exports.expected(model, ids))
 
 
 @EVERY_KIND
 def test_a_session_answers_the_same_to_every_signature(exported, kind):
-    found, folder = exported(kind)
-    ids = tiny_exports.ids(found)
+    model, folder = exported(kind)
+    ids = tiny_exports.ids(model)
     whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
-    wanted = tiny_exports.expected(found, whole)
+    wanted = tiny_exports.expected(model, whole)
     name = signatures.REPLIES.get(kind, (serving_api.EXAMPLES,))[0]
     answers = tiny_exports.ask_session(
         folder,
         {
             "serving_default": whole,
             "token_ids": whole,
-            name: {"inputs": tiny_exports.examples(found, whole)},
+            name: {"inputs": tiny_exports.examples(model, whole)},
         },
     )
     tiny_exports.assert_same(answers["token_ids"], wanted)
     tiny_exports.assert_same(answers["serving_default"], wanted)
     if name == "classify":
         np.testing.assert_allclose(answers[name]["scores"], wanted["probabilities"], 1e-5)
-        assert answers[name]["classes"].tolist() == [[x.encode() for x in found.options.labels]] * 3
+        assert answers[name]["classes"].tolist() == [[x.encode() for x in model.options.labels]] * 3
     elif name == "regress":
         np.testing.assert_allclose(answers[name]["outputs"], wanted["value"], 1e-5)
     else:
@@ -61,21 +61,21 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
 
 
 def test_examples_may_differ_in_length_and_leave_features_out(exported):
-    found, folder = exported("encoder")
-    ids = tiny_exports.ids(found, 2, 6)
+    model, folder = exported("encoder")
+    ids = tiny_exports.ids(model, 2, 6)
     ids["input_mask"] = tf.constant([[1] * 6, [1, 1, 1, 0, 0, 0]])
     ids = {name: value * ids["input_mask"] for name, value in ids.items()}
     ids["segment_ids"] *= tf.constant([[1], [0]])
     short = {"input_ids": ids["input_ids"][1:, :3]}
     serialized = tf.concat(
         [
-            tiny_exports.examples(found, {name: value[:1] for name, value in ids.items()}),
-            tiny_exports.examples(found, short),
+            tiny_exports.examples(model, {name: value[:1] for name, value in ids.items()}),
+            tiny_exports.examples(model, short),
         ],
         0,
     )
     answers = tf.saved_model.load(folder).signatures["examples"](inputs=serialized)
-    tiny_exports.assert_same(answers, tiny_exports.expected(found, ids))
+    tiny_exports.assert_same(answers, tiny_exports.expected(model, ids))
 
 
 def stored(folder):
@@ -91,11 +91,11 @@ def stored(folder):
 @EVERY_KIND
 def test_weights_are_stored_once(exported, kind):
     _, folder = exported(kind)
-    found, trained = stored(folder), tiny_exports.contents(kind).weights
-    assert set(found) == set(trained)
+    checkpoint, trained = stored(folder), tiny_exports.contents(kind).weights
+    assert set(checkpoint) == set(trained)
     for name, array in trained.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-    size = sum(array.nbytes for array in found.values())
+        np.testing.assert_array_equal(checkpoint[name], array, err_msg=name)
+    size = sum(array.nbytes for array in checkpoint.values())
     data = Path(folder, "variables/variables.data-00000-of-00001").stat().st_size
     assert size <= data < size + 20_000  # the table of objects
 
@@ -103,10 +103,10 @@ def test_weights_are_stored_once(exported, kind):
 @pytest.mark.slow
 @EVERY_KIND
 def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
-    found, folder = exported(kind, dtype="bfloat16")
+    model, folder = exported(kind, dtype="bfloat16")
     for name, array in stored(folder).items():
         assert array.dtype.name == ("float32" if array.ndim == 1 else "bfloat16"), name
-    ids = tiny_exports.ids(found)
+    ids = tiny_exports.ids(model)
     answers = tf.saved_model.load(folder).signatures["token_ids"](**ids)
     compared = [name for name in answers if answers[name].dtype == tf.float32 and "top" not in name]
     for name in compared:
@@ -114,15 +114,15 @@ def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
         np.testing.assert_allclose(answers[name], wanted, 0.1, 0.1, err_msg=name)
     assert compared
     # A session reads the same numbers; the kernels round theirs to 8 bits.
-    asked = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
+    outputs = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
     for name in compared:
-        np.testing.assert_allclose(asked[name], answers[name], 0.02, 0.02, err_msg=name)
+        np.testing.assert_allclose(outputs[name], answers[name], 0.02, 0.02, err_msg=name)
 
 
 def test_a_row_of_padding_alone_gives_numbers(exported):
     for kind in model_kinds.KINDS:
-        found, folder = exported(kind)
-        ids = {name: tf.zeros_like(value) for name, value in tiny_exports.ids(found).items()}
+        model, folder = exported(kind)
+        ids = {name: tf.zeros_like(value) for name, value in tiny_exports.ids(model).items()}
         for name, value in tf.saved_model.load(folder).signatures["token_ids"](**ids).items():
             if value.dtype == tf.float32:
                 assert np.isfinite(value).all(), f"{kind}: {name}"
@@ -130,8 +130,8 @@ def test_a_row_of_padding_alone_gives_numbers(exported):
 
 @EVERY_KIND
 def test_an_empty_batch_has_an_empty_answer(exported, kind):
-    found, folder = exported(kind)
-    ids = {name: value[:0] for name, value in tiny_exports.ids(found).items()}
+    model, folder = exported(kind)
+    ids = {name: value[:0] for name, value in tiny_exports.ids(model).items()}
     loaded = tf.saved_model.load(folder)
     answers = loaded.signatures["token_ids"](**ids)
     assert {len(value) for value in answers.values()} == {0}
@@ -153,8 +153,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("sizes", "changes", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(exported, sizes, changes, sentence):
-    found, folder = exported("fill_mask")
-    ids = tiny_exports.ids(found)
+    model, folder = exported("fill_mask")
+    ids = tiny_exports.ids(model)
     if sizes:
         shape = [3, sizes["length"]]
         ids |= {name: tf.zeros(shape, tf.int32) for name in token_ids.NAMES}
@@ -167,17 +167,17 @@ def test_what_does_not_fit_is_refused_with_a_sentence(exported, sizes, changes, 
 
 
 def test_choices_and_examples_that_do_not_fit_are_refused(exported):
-    found, folder = exported("multiple_choice")
-    ids = tiny_exports.ids(found)
+    model, folder = exported("multiple_choice")
+    ids = tiny_exports.ids(model)
     loaded = tf.saved_model.load(folder)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have 5 choices"):
         loaded.signatures["token_ids"](**{name: value[:, :4] for name, value in ids.items()})
     uneven = {"input_ids": tf.zeros([1, 9], tf.int32)}
     with pytest.raises(tf.errors.InvalidArgumentError, match="5 choices of one length"):
-        loaded.signatures["classify"](inputs=tiny_exports.examples(found, uneven))
+        loaded.signatures["classify"](inputs=tiny_exports.examples(model, uneven))
     ids["input_mask"] = ids["input_mask"][:, :4]
     with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask must have as many"):
-        loaded.signatures["classify"](inputs=tiny_exports.examples(found, ids))
+        loaded.signatures["classify"](inputs=tiny_exports.examples(model, ids))
     with pytest.raises(tf.errors.InvalidArgumentError, match="parse"):
         loaded.signatures["classify"](inputs=tf.constant(["no example"]))
 
@@ -211,15 +211,15 @@ def test_the_signatures_are_these(exported):
 
 
 def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
-    found = tiny_exports.source("encoder")
+    model = tiny_exports.source("encoder")
     folder = tmp_path / "models" / "encoder"
     for version in (1, 2):
-        assert model_versions.write(found, str(folder)) == f"{folder}/{version}"
+        assert model_versions.write(model, str(folder)) == f"{folder}/{version}"
     (folder / "7").mkdir()
     (folder / "notes").mkdir()
     assert model_versions.choose_version(str(folder)) == 8
     with pytest.raises(UserError, match=r"2 exists\. Take another --version"):
-        model_versions.write(found, str(folder), 2)
+        model_versions.write(model, str(folder), 2)
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_a_version_that_another_export_made_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    def write(found, folder):
+    def write(model, folder):
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "theirs").touch()
 
@@ -265,6 +265,6 @@ def test_what_killed_exports_left_is_removed_after_a_day(tmp_path):
 def test_a_killed_process_is_the_programs_to_tell(tmp_path, monkeypatch):
     """A library that sets handlers of signals cannot run in a thread."""
     monkeypatch.setattr(serving_api, "write_warmup", lambda *_: None)
-    found = tiny_exports.source("encoder")
+    model = tiny_exports.source("encoder")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(model_versions.write, found, str(tmp_path)).result() == f"{tmp_path}/1"
+        assert pool.submit(model_versions.write, model, str(tmp_path)).result() == f"{tmp_path}/1"

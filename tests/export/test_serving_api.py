@@ -18,10 +18,10 @@ LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Re
 @pytest.fixture(scope="module", params=["classification", "regression", "fill_mask"])
 def served(request, tmp_path_factory):
     """The model, its folder, a client."""
-    found = tiny_exports.source(request.param)
-    folder = model_versions.write(found, str(tmp_path_factory.mktemp("models") / request.param))
+    model = tiny_exports.source(request.param)
+    folder = model_versions.write(model, str(tmp_path_factory.mktemp("models") / request.param))
     with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
-        yield found, folder, prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        yield model, folder, prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
 
 def read_warmup(folder):
@@ -33,8 +33,8 @@ def read_warmup(folder):
 
 
 def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
-    found, folder, client = served
-    made = signatures.make_signatures(found)
+    model, folder, client = served
+    made = signatures.make_signatures(model)
     requests = {
         request.model_spec.signature_name: (method, request)
         for method, request in read_warmup(folder)
@@ -64,8 +64,8 @@ def test_there_is_a_request_for_every_signature_and_each_is_answered(served):
 
 
 def test_a_client_is_told_in_a_sentence_what_is_wrong(served):
-    found, _, client = served
-    ids = {name: tf.zeros([1, 17], tf.int32) for name in found.inputs}
+    model, _, client = served
+    ids = {name: tf.zeros([1, 17], tf.int32) for name in model.inputs}
     signature = serving_api.Signature({}, None, ids)
     with pytest.raises(grpc.RpcError) as error:
         client.Predict(serving_api.make_log("token_ids", signature).predict_log.request, timeout=60)

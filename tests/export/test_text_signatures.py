@@ -29,9 +29,9 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(scope="module", params=model_kinds.KINDS)
 def exported(request, tmp_path_factory, vocabulary):
     """The model and its folder, for each kind."""
-    found = tiny_exports.source(request.param, vocabulary, lengths=python_reference.LENGTHS)
+    model = tiny_exports.source(request.param, vocabulary, lengths=python_reference.LENGTHS)
     folder = tmp_path_factory.mktemp(request.param) / "model"
-    return found, model_versions.write(found, str(folder))
+    return model, model_versions.write(model, str(folder))
 
 
 def padded(rows):
@@ -42,53 +42,53 @@ def padded(rows):
     return ids, mask.astype(np.int32)
 
 
-def of_text(found):
-    tokenizer, longest = found.tokenizer, found.options.run_config.max_seq_length
+def make_texts(model):
+    tokenizer, longest = model.tokenizer, model.options.run_config.max_seq_length
     rows = [tokenizer.encode(text)[: longest - 2] for text in TEXTS]
     ids, mask = padded([[tokenizer.cls_id, *row, tokenizer.sep_id] for row in rows])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
-    outputs = answer(found, batch)
-    if found.options.kind == "encoder":
+    outputs = answer(model, batch)
+    if model.options.kind == "encoder":
         outputs |= {"input_ids": ids, "input_mask": mask}
     return {"text": {"text": TEXTS}}, {"text": outputs}
 
 
-def of_pair(found):
+def make_pairs(model):
     """Texts, and pairs that are short enough to be whole."""
-    tokenizer = found.tokenizer
-    requests, wanted = of_text(found)
+    tokenizer = model.tokenizer
+    requests, wanted = make_texts(model)
     pairs = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in PAIRS]
     firsts = [[tokenizer.cls_id, *a, tokenizer.sep_id] for a, _ in pairs]
     ids, mask = padded(
         [[*first, *b, tokenizer.sep_id] for first, (_, b) in zip(firsts, pairs, strict=True)]
     )
-    assert ids.shape[1] <= found.options.run_config.max_seq_length
+    assert ids.shape[1] <= model.options.run_config.max_seq_length
     segments = mask * (np.arange(ids.shape[1]) >= [[len(first)] for first in firsts])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     first, second = zip(*PAIRS, strict=True)
     requests["text_pair"] = {"text": first, "text_pair": second}
-    return requests, {**wanted, "text_pair": answer(found, batch)}
+    return requests, {**wanted, "text_pair": answer(model, batch)}
 
 
-def of_masks(found):
+def make_masked_texts(model):
     texts = ["The [MASK] opens at nine.", "[MASK][MASK] a", "none"]
-    network, top_k = found.network, found.options.top_k
+    network, top_k = model.network, model.options.top_k
     tokens = np.zeros([3, 2, top_k], object)
     tokens[:], probabilities = b"", np.zeros([3, 2, top_k])
     for row, text in enumerate(texts[:2]):
-        guessed = fill_mask.fill_mask(network, found.tokenizer, text, top_k=top_k)
+        guessed = fill_mask.fill_mask(network, model.tokenizer, text, top_k=top_k)
         for place, guesses in enumerate(guessed):
             tokens[row, place] = [guess.piece.encode() for guess in guesses]
             probabilities[row, place] = [guess.probability for guess in guesses]
     return {"text": {"text": texts}}, {"text": {"tokens": tokens, "probabilities": probabilities}}
 
 
-def of_choices(found):
-    tokenizer, settings = found.tokenizer, found.options.run_config
+def make_choices(model):
+    tokenizer, settings = model.tokenizer, model.options.run_config
     options = [[f"{word} {number}" for number in range(5)] for word in ("at", "by")]
-    asked = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
+    request = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
     rows, segments = [], []
-    for passage, question, row in zip(*asked.values(), strict=True):
+    for passage, question, row in zip(*request.values(), strict=True):
         for option in row:
             last = tokenizer.encode(race.fill_blank(question, option))[-settings.max_qa_length :]
             first = tokenizer.encode(passage)[: settings.max_seq_length - 3 - len(last)]
@@ -98,46 +98,46 @@ def of_choices(found):
     segment_ids = mask * (np.arange(ids.shape[1]) >= np.array(segments)[:, np.newaxis])
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segment_ids}
     batch = {name: x.reshape(2, 5, -1) for name, x in batch.items()}
-    return {"question": asked}, {"question": answer(found, batch)}
+    return {"question": request}, {"question": answer(model, batch)}
 
 
-def of_question(found):
+def make_questions(model):
     """As `span_decoding` answers, from windows that Python makes."""
-    asked, settings = python_reference.make_questions(9), found.options.run_config
+    questions, settings = python_reference.make_questions(9), model.options.run_config
     rows = python_reference.answer_questions(
-        found.tokenizer,
-        asked,
-        lambda batch: answer(found, batch),
-        AnswerOptions(found.options.may_be_none, settings.n_best_size, settings.max_answer_length),
-        found.options.null_threshold,
+        model.tokenizer,
+        questions,
+        lambda batch: answer(model, batch),
+        AnswerOptions(model.options.may_be_none, settings.n_best_size, settings.max_answer_length),
+        model.options.null_threshold,
     )
     outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     outputs["answer"] = np.array([row["answer"].encode() for row in rows], object)
-    texts = {"question": [q.question for q in asked], "context": [q.context for q in asked]}
+    texts = {"question": [q.question for q in questions], "context": [q.context for q in questions]}
     return {"question": texts}, {"question": outputs}
 
 
 EXPECTED = {
-    "encoder": of_text,
-    "sentence_embedding": of_text,
-    "fill_mask": of_masks,
-    "classification": of_pair,
-    "regression": of_pair,
-    "multiple_choice": of_choices,
-    "span": of_question,
-    "span_or_none": of_question,
+    "encoder": make_texts,
+    "sentence_embedding": make_texts,
+    "fill_mask": make_masked_texts,
+    "classification": make_pairs,
+    "regression": make_pairs,
+    "multiple_choice": make_choices,
+    "span": make_questions,
+    "span_or_none": make_questions,
 }
 
 
-def answer(found, batch):
+def answer(model, batch):
     """What the network says itself."""
-    ids = {name: tf.constant(batch[name], tf.int32) for name in found.inputs}
-    return dict(found.compute_outputs(ids))
+    ids = {name: tf.constant(batch[name], tf.int32) for name in model.inputs}
+    return dict(model.compute_outputs(ids))
 
 
 def test_a_session_answers_what_python_and_the_network_do(exported):
-    found, folder = exported
-    requests, wanted = EXPECTED[found.options.kind](found)
+    model, folder = exported
+    requests, wanted = EXPECTED[model.options.kind](model)
     answers = tiny_exports.ask_session(folder, requests)
     for name, outputs in wanted.items():
         assert answers[name].keys() == outputs.keys()
@@ -150,10 +150,10 @@ def test_a_session_answers_what_python_and_the_network_do(exported):
 
 
 def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
-    found, folder = exported
-    made = signatures.make_signatures(found)
+    model, folder = exported
+    made = signatures.make_signatures(model)
     several = {"text_pair", "question"} & made.keys()
-    assert bool(several) == (EXPECTED[found.options.kind] not in (of_text, of_masks))
+    assert bool(several) == (EXPECTED[model.options.kind] not in (make_texts, make_masked_texts))
     for name in several:
         signature = made[name]
         unlike = dict(signature.example)
@@ -173,6 +173,6 @@ def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
 
 
 def test_a_model_without_a_vocabulary_cannot_answer_text():
-    found = tiny_exports.source("classification", text=True)
+    model = tiny_exports.source("classification", text=True)
     with pytest.raises(UserError, match=r"has no vocabulary: .* --text=false"):
-        signatures.make_signatures(found)
+        signatures.make_signatures(model)

@@ -97,10 +97,10 @@ def test_from_text_to_guessed_words(program, tmp_path):
     )
     assert "step 900/900" in output
     program("evaluate_pretraining", workdir=run, eval_files=f"{data}/eval-*,{nsp}/eval-*")
-    found = json.loads((run / "evaluation.json").read_text())
+    content = json.loads((run / "evaluation.json").read_text())
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
-    assert found["sop"]["masked_lm_loss"] < entropy - 1
-    assert 0 < found["nsp"]["next_sentence_accuracy"] < 1
+    assert content["sop"]["masked_lm_loss"] < entropy - 1
+    assert 0 < content["nsp"]["next_sentence_accuracy"] < 1
     output = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
     piece = output.splitlines()[1].split()[0]
     # The vocabulary is too small for whole words, and one [MASK] may be any piece of the word.

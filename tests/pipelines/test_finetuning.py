@@ -32,10 +32,10 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
     assert config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json") == settings()
-    found = tiny_run.metrics(tmp_path / "run")
-    evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in found if "loss" not in r}
+    metrics = tiny_run.metrics(tmp_path / "run")
+    evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in metrics if "loss" not in r}
     assert list(evaluated) == [4, 8]
-    assert all(np.isfinite(record["loss"]) for record in found if "loss" in record)
+    assert all(np.isfinite(record["loss"]) for record in metrics if "loss" in record)
     best = json.loads((tmp_path / "run/best/metrics.json").read_text())
     assert best[METRICS[kind]] == max(evaluated.values())
     # The best checkpoint, read again, predicts as it did in the run.
@@ -131,8 +131,8 @@ def test_xla_and_bfloat16_learn_nearly_the_same(run, tmp_path):
 
 def test_steps_are_counted_from_passes(run, tmp_path):
     run(num_train_steps=0, num_train_epochs=2.0, num_warmup_steps=0)
-    found = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
-    assert (found.num_train_steps, found.num_warmup_steps) == (6, 0)  # 24 examples, 8 a step
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    assert (config.num_train_steps, config.num_warmup_steps) == (6, 0)  # 24 examples, 8 a step
 
 
 def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
@@ -177,9 +177,9 @@ def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_
         predict(tmp_path / "run", dev, tmp_path / f"out{size}", eval_batch_size=size)
     two = replicas.two_replicas()
     predict(tmp_path / "run", dev, tmp_path / "out2", eval_batch_size=6, strategy=two)
-    found = [predictions.read(f"{tmp_path}/out{k}/predictions-dev.json") for k in (1, 2, 4, 7)]
-    one, *others = found
+    content = [predictions.read(f"{tmp_path}/out{k}/predictions-dev.json") for k in (1, 2, 4, 7)]
+    one, *others = content
     for other in others:
         for name, value in one["predictions"].items():
-            found = other["predictions"][name]["probabilities"]
-            assert found == pytest.approx(value["probabilities"], rel=1e-5)
+            content = other["predictions"][name]["probabilities"]
+            assert content == pytest.approx(value["probabilities"], rel=1e-5)

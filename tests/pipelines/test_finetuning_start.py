@@ -29,10 +29,10 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path
     assert "new: the head of the task, output_bias, output_weights" in log
     assert "loaded 25, missing 0, unexpected 0, mismatched 0" in log
     assert not any("step 0" in line for line in log)
-    found = native.read_weights(f"{tmp_path}/run")
-    for name in found.keys() & start["initial"].weights.keys():
-        np.testing.assert_array_equal(found[name], start["initial"].weights[name])
-    assert found["output_weights"].shape == (3, 8)
+    weights = native.read_weights(f"{tmp_path}/run")
+    for name in weights.keys() & start["initial"].weights.keys():
+        np.testing.assert_array_equal(weights[name], start["initial"].weights[name])
+    assert weights["output_weights"].shape == (3, 8)
 
 
 def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
@@ -43,12 +43,12 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run(name="with", options=options, **still)
     assert "evaluation at step 0" in capsys.readouterr().err
-    found = native.read_weights(f"{tmp_path}/with")
-    np.testing.assert_array_equal(found["output_weights"], checkpoint.weights["output_weights"])
+    weights = native.read_weights(f"{tmp_path}/with")
+    np.testing.assert_array_equal(weights["output_weights"], checkpoint.weights["output_weights"])
     run(name="without", options={"initial": checkpoint}, **still)
     assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
-    found = native.read_weights(f"{tmp_path}/without")
-    assert np.abs(found["output_weights"] - checkpoint.weights["output_weights"]).max() > 1e-3
+    weights = native.read_weights(f"{tmp_path}/without")
+    assert np.abs(weights["output_weights"] - checkpoint.weights["output_weights"]).max() > 1e-3
     with pytest.raises(UserError, match=r"has output_bias \[3\] instead of \[1\] .*init_head"):
         run("regression", name="no", options=options, **still)
     assert not (tmp_path / "no").exists()

@@ -37,15 +37,15 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     assert kept == ["model.ckpt-12.index", "model.ckpt-8.index"]
     assert any(name.startswith("events.out.tfevents") for name in names)
     assert config_io.load(PretrainConfig, f"{tmp_path}/config.json") == settings
-    found = tiny_run.metrics(tmp_path)
-    steps = [record["step"] for record in found if "loss" in record]
+    metrics = tiny_run.metrics(tmp_path)
+    steps = [record["step"] for record in metrics if "loss" in record]
     assert steps == [2, 4, 6, 8, 10, 12]
-    assert found[0]["learning_rate"] == pytest.approx(0.05 / 2)  # of the second update
-    assert found[-2].keys() == {
+    assert metrics[0]["learning_rate"] == pytest.approx(0.05 / 2)  # of the second update
+    assert metrics[-2].keys() == {
         "step", "loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss",
         "sentence_order_accuracy", "learning_rate", "gradient_norm", "weight_norm",
     }  # fmt: skip
-    evaluated = [record for record in found if "eval_loss" in record]
+    evaluated = [record for record in metrics if "eval_loss" in record]
     assert [record["step"] for record in evaluated] == [6, 12]
     assert evaluated[0]["eval_num_sentence_order"] == 10
     best = json.loads((tmp_path / "best" / "metrics.json").read_text())
@@ -57,13 +57,13 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
 def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=2), evaluate=True)
     last = tiny_run.metrics(tmp_path)[-1]
-    found = pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
-    assert found["checkpoint"] == f"{tmp_path}/model.ckpt-2"
-    assert found["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
-    assert found["sop"]["num_sentence_order"] == 10
+    results = pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+    assert results["checkpoint"] == f"{tmp_path}/model.ckpt-2"
+    assert results["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
+    assert results["sop"]["num_sentence_order"] == 10
     model = loaded_model.load(str(tmp_path))
     [guesses] = model.fill_mask(["[MASK] abc [MASK]"], top_k=3)
-    assert [len(of_one) for of_one in guesses] == [3, 3]
+    assert [len(best) for best in guesses] == [3, 3]
     assert guesses[0][0].probability >= guesses[0][1].probability > 0
     with pytest.raises(UserError, match=r"no \[MASK\]"):
         model.fill_mask(["nothing here"])
@@ -74,12 +74,12 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
 def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     nsp = tiny_run.write_data(tmp_path / "nsp", like=data, sentence_task="nsp")
-    found = pretraining_evaluation.evaluate(
+    results = pretraining_evaluation.evaluate(
         str(tmp_path / "run"), None, [f"{data}/eval-*", f"{nsp}/eval-*"]
     )
-    assert "sentence_order_accuracy" in found["sop"]
+    assert "sentence_order_accuracy" in results["sop"]
     # The same random records under the other name: the same hits.
-    assert found["nsp"]["next_sentence_accuracy"] == found["sop"]["sentence_order_accuracy"]
+    assert results["nsp"]["next_sentence_accuracy"] == results["sop"]["sentence_order_accuracy"]
 
 
 def test_a_second_start_of_a_finished_run_changes_nothing(data, tmp_path):

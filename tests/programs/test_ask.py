@@ -82,8 +82,8 @@ def test_pairs_are_asked_of_their_signature(ask, exported):
     assert lines[::2] == ["a b | c", "d | e f"]
     pair = {"text": tf.constant(["a b", "d"]), "text_pair": tf.constant(["c", "e f"])}
     values = tf.saved_model.load(exported("regression")).signatures["text_pair"](**pair)["value"]
-    found = [float(re.fullmatch(r"   value: (\S+)", line)[1]) for line in lines[1::2]]
-    assert found == pytest.approx(values.numpy().tolist(), abs=1e-3)
+    matches = [float(re.fullmatch(r"   value: (\S+)", line)[1]) for line in lines[1::2]]
+    assert matches == pytest.approx(values.numpy().tolist(), abs=1e-3)
 
 
 def test_an_answer_comes_before_where_it_is(ask):

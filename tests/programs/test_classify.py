@@ -1,4 +1,4 @@
-"""bin/classify: a fine-tuned model, asked."""
+"""bin/classify: predictions of a fine-tuned model."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
         PROGRAM, f"--workdir={tmp_path}/run", "--text=good day", "--text=bad day"
     )
     expected = [
-        f"   {found['prediction']} ({max(found['probabilities']):.3f})"
-        for found in predicted.values()
+        f"   {prediction['prediction']} ({max(prediction['probabilities']):.3f})"
+        for prediction in predicted.values()
     ]
     assert capsys.readouterr().out.splitlines() == [
         "good day",

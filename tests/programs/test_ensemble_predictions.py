@@ -48,9 +48,9 @@ def test_scores_each_file_and_the_ensemble(runs, run_program, capsys):
         "ensemble of 2: accuracy 1",
         f"written to {output}",
     ]
-    found = predictions.read(str(output))
-    assert found["checkpoint"] == ["run-1/best", "run-2/best"]
-    assert found["predictions"]["x"] == choice("bad", pytest.approx([0.525, 0.475]))
+    content = predictions.read(str(output))
+    assert content["checkpoint"] == ["run-1/best", "run-2/best"]
+    assert content["predictions"]["x"] == choice("bad", pytest.approx([0.525, 0.475]))
 
 
 def test_confidence_and_a_list_of_files(runs, run_program, capsys):

@@ -25,10 +25,10 @@ def checkpoint(tmp_path):
 
 def answers(folder, path, kind, **choices):
     """What the SavedModel says of ids, and what the network does."""
-    found = tiny_exports.read(path, kind, text=False, **choices)
-    ids = tiny_exports.ids(found)
+    model = tiny_exports.read(path, kind, text=False, **choices)
+    ids = tiny_exports.ids(model)
     return tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"], (
-        tiny_exports.expected(found, ids)
+        tiny_exports.expected(model, ids)
     )
 
 
@@ -67,9 +67,9 @@ def test_a_model_of_a_run_answers_none_above_its_threshold(
         about = [f"--checkpoint={run}", f"--to={tmp_path}/{is_none}"]
         assert not run_program(MODEL, *about, f"--null_threshold={threshold}")
         folder = capsys.readouterr().out.split()[-1]
-        found = tiny_exports.ask_session(folder, {"question": texts})["question"]
-        assert (found["answer"][0] == b"") == is_none
-        assert np.isfinite(found["null_odds"]).all()
+        outputs = tiny_exports.ask_session(folder, {"question": texts})["question"]
+        assert (outputs["answer"][0] == b"") == is_none
+        assert np.isfinite(outputs["null_odds"]).all()
 
 
 @pytest.mark.parametrize(

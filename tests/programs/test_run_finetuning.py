@@ -27,9 +27,9 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert "own dev | accuracy " in output
     best = read(tmp_path / "run/best/metrics.json")
     prefix = f"{tmp_path}/run/best/model.ckpt-{best['step']}"
-    told = read(tmp_path / "run/metrics-dev.json")
-    assert told["checkpoint"] == prefix
-    assert told["metrics"]["accuracy"] == best["accuracy"]
+    scores_file = read(tmp_path / "run/metrics-dev.json")
+    assert scores_file["checkpoint"] == prefix
+    assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
@@ -44,9 +44,9 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     write(tmp_path / "new.tsv", ["review"], ["good"], ["bad"], ["so so"])
     more = (f"--test_file={tmp_path}/new.tsv", f"--checkpoint={tmp_path}/run/model.ckpt-4")
     assert not run(*OWN, *more, "--mode=predict", f"--workdir={tmp_path}/other", start=None)
-    found = predictions.read(f"{tmp_path}/other/predictions-test.json")
-    assert found["checkpoint"] == f"{tmp_path}/run/model.ckpt-4"
-    assert len(found["predictions"]) == 3
+    content = predictions.read(f"{tmp_path}/other/predictions-test.json")
+    assert content["checkpoint"] == f"{tmp_path}/run/model.ckpt-4"
+    assert len(content["predictions"]) == 3
 
 
 def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
@@ -150,9 +150,9 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
         assert predictions.read(f"{tmp_path}/run/predictions-{split}.json")["split"] == split
     own = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert not run("--task=ax", glue, "--mode=predict", start=None)
-    found = predictions.read(f"{tmp_path}/run/predictions-test-ax.json")
+    content = predictions.read(f"{tmp_path}/run/predictions-test-ax.json")
     assert predictions.read(f"{tmp_path}/run/predictions-test.json") == own
-    assert (found["task"], len(found["predictions"])) == ("ax", 2)
+    assert (content["task"], len(content["predictions"])) == ("ax", 2)
     rte = ("--task=rte", glue, f"--workdir={tmp_path}/rte", "--recipe=v1")
     message = run(*rte, "--init_head", start=f"--init_checkpoint={tmp_path}/run")
     assert "has output_bias [3] instead of [2] for the head of the task" in message
@@ -160,7 +160,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     assert not run(*rte, start=f"--init_checkpoint={tmp_path}/run")
     output = "".join(capsys.readouterr())
     assert "left out: the head classifier, 2 weights" in output
-    assert f"| {found['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
+    assert f"| {content['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
     settings = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
     assert settings.albert.hidden_dropout_prob == 0.1  # of the recipe
 
@@ -186,9 +186,9 @@ def test_squad(task, more, run, tmp_path):
         squad(tmp_path / f"{split}.json", task == "squad2")
     paths = [f"--{split}_file={tmp_path}/{split}.json" for split in ("train", "dev")]
     assert not run(f"--task={task}", *paths, *more)
-    found = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
-    assert list(found) == [f"q{k}" for k in range(5)]
-    assert all(("null_odds" in value) == (task == "squad2") for value in found.values())
+    content = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
+    assert list(content) == [f"q{k}" for k in range(5)]
+    assert all(("null_odds" in value) == (task == "squad2") for value in content.values())
     assert 0 <= read(tmp_path / "run/metrics-dev.json")["metrics"]["f1"] <= 100
 
 

@@ -28,17 +28,17 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
 )
 def test_mistakes_are_one_line_and_write_nothing(arguments, message, run, tmp_path):
     write_own(tmp_path)
-    found = run(*OWN, f"--data_dir={tmp_path}", *arguments)
-    assert message in found
-    assert "\n" not in found
+    error = run(*OWN, f"--data_dir={tmp_path}", *arguments)
+    assert message in error
+    assert "\n" not in error
     assert not (tmp_path / "run").exists()
 
 
 def test_an_empty_dev_set(run, tmp_path):
     write_own(tmp_path)
     write(tmp_path / "dev.tsv", ["review", "stars"])
-    found = run(*OWN, f"--data_dir={tmp_path}")
-    assert "dev.tsv has no examples. Give a file with at least one." in found
+    message = run(*OWN, f"--data_dir={tmp_path}")
+    assert "dev.tsv has no examples. Give a file with at least one." in message
     assert not (tmp_path / "run").exists()
 
 
@@ -47,8 +47,8 @@ def test_files_that_are_missing_are_missed_before_the_training(run, tmp_path):
     train = f"--train_file={tmp_path}/train.tsv"
     assert "--mode=eval needs --dev_file or --data_dir" in run(*OWN, train)
     (tmp_path / "test.tsv").unlink()
-    found = run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
-    assert "must hold one file test.tsv or test.csv or test.jsonl" in found
+    message = run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
+    assert "must hold one file test.tsv or test.csv or test.jsonl" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -56,14 +56,14 @@ def test_another_vocabulary(run, checkpoint, tmp_path):
     write_own(tmp_path)
     tiny_run.write_vocabulary(str(tmp_path / "v"))
     (tmp_path / "v/cleaning.json").write_text('{"lower_case": false}')
-    found = run(*OWN, f"--data_dir={tmp_path}", f"--vocabulary={tmp_path}/v")
-    assert "are different vocabularies" in found
-    assert "\n" not in found
+    message = run(*OWN, f"--data_dir={tmp_path}", f"--vocabulary={tmp_path}/v")
+    assert "are different vocabularies" in message
+    assert "\n" not in message
     assert not (tmp_path / "run").exists()
 
 
 def test_what_was_never_trained(run, tmp_path):
     write_own(tmp_path)
     for mode in ("eval", "predict"):
-        found = run(*OWN, f"--data_dir={tmp_path}", f"--mode={mode}", start=None)
-        assert f"there is nothing at '{tmp_path}/run'" in found
+        message = run(*OWN, f"--data_dir={tmp_path}", f"--mode={mode}", start=None)
+        assert f"there is nothing at '{tmp_path}/run'" in message

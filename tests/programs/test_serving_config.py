@@ -66,26 +66,26 @@ def read(name, message):
 
 
 def test_the_server_reads_the_list_of_models():
-    found = read("models.config", model_server_config_pb2.ModelServerConfig())
-    (model,) = found.model_config_list.config
+    config = read("models.config", model_server_config_pb2.ModelServerConfig())
+    (model,) = config.model_config_list.config
     assert (model.model_platform, model.base_path) == ("tensorflow", f"/models/{model.name}")
     assert model.model_version_policy.latest.num_versions == 1
 
 
 def test_batches_have_allowed_sizes_and_are_never_padded_by_the_server():
-    found = read("batching.config", published("BatchingParameters"))
-    sizes = list(found.allowed_batch_sizes)
+    config = read("batching.config", published("BatchingParameters"))
+    sizes = list(config.allowed_batch_sizes)
     assert sizes == sorted(sizes)
-    assert sizes[-1] == found.max_batch_size.value  # the server asks for it
-    assert found.num_batch_threads.value >= 1
-    assert not found.pad_variable_length_inputs
-    assert text_format.Parse(model_card.BATCHING, published("BatchingParameters")) == found
+    assert sizes[-1] == config.max_batch_size.value  # the server asks for it
+    assert config.num_batch_threads.value >= 1
+    assert not config.pad_variable_length_inputs
+    assert text_format.Parse(model_card.BATCHING, published("BatchingParameters")) == config
 
 
 def test_prometheus_is_on():
-    found = read("monitoring.config", published("MonitoringConfig"))
-    assert found.prometheus_config.enable
-    assert found.prometheus_config.path in (SERVING / "monitoring.config").read_text()
+    config = read("monitoring.config", published("MonitoringConfig"))
+    assert config.prometheus_config.enable
+    assert config.prometheus_config.path in (SERVING / "monitoring.config").read_text()
 
 
 def test_the_command_names_these_files_and_the_server_of_the_card():
@@ -97,9 +97,9 @@ def test_the_command_names_these_files_and_the_server_of_the_card():
 
 def test_padding_by_the_server_would_change_the_answer():
     """Why it is off: the server pads with the first number of an input, 1 in `input_mask`."""
-    found = tiny_exports.source("classification")
-    answer = signatures.make_signatures(found)["token_ids"].function
-    ids = tiny_exports.ids(found, 1, 5)
+    model = tiny_exports.source("classification")
+    answer = signatures.make_signatures(model)["token_ids"].function
+    ids = tiny_exports.ids(model, 1, 5)
     ids["input_mask"] = tf.ones_like(ids["input_mask"])
     wanted = answer(ids)["logits"]
     first = {name: tf.repeat(value[:, :1], 3, axis=1) for name, value in ids.items()}

@@ -11,7 +11,8 @@ SQUAD1, SQUAD2 = task_table.get("squad1"), task_table.get("squad2")
 def average(task, *members):
     """The ensemble's predictions."""
     contents = {
-        f"{i}.json": content(task, found, checkpoint=f"run-{i}") for i, found in enumerate(members)
+        f"{i}.json": content(task, member, checkpoint=f"run-{i}")
+        for i, member in enumerate(members)
     }
     return ensembles.average(contents)["predictions"]
 
@@ -19,8 +20,8 @@ def average(task, *members):
 def test_probabilities_are_averaged_and_outvote_labels():
     """Two of three prefer "bad", by a little; the third prefers "good" by much."""
     sure, unsure = choice("good", [0.125, 0.875]), choice("bad", [0.5625, 0.4375])
-    found = average(OWN, {"é": unsure}, {"é": unsure}, {"é": sure})
-    assert found == {"é": choice("good", [1.25 / 3, 1.75 / 3])}
+    averaged = average(OWN, {"é": unsure}, {"é": unsure}, {"é": sure})
+    assert averaged == {"é": choice("good", [1.25 / 3, 1.75 / 3])}
 
 
 def test_the_first_label_wins_a_tie():
@@ -41,14 +42,14 @@ def test_answers_are_summed_by_text():
         {"q": answer(("the river", 0.5), ("Zürich", 0.375))},
         {"q": answer(("Zürich", 0.375), ("in Zürich", 0.25))},
     )
-    found = average(SQUAD1, *members)["q"]
-    assert found["prediction"] == "Zürich"
-    assert [(a["text"], a["probability"]) for a in found["nbest"]] == [
+    averaged = average(SQUAD1, *members)["q"]
+    assert averaged["prediction"] == "Zürich"
+    assert [(a["text"], a["probability"]) for a in averaged["nbest"]] == [
         ("Zürich", pytest.approx(1 / 3)),
         ("in Zürich", pytest.approx(0.25)),
         ("the river", pytest.approx(1 / 6)),  # as long as the longest list
     ]
-    assert found["nbest"][0] | {"probability": 0.25} == members[0]["q"]["nbest"][1]
+    assert averaged["nbest"][0] | {"probability": 0.25} == members[0]["q"]["nbest"][1]
 
 
 def test_a_text_that_a_member_names_twice_counts_twice():
@@ -65,8 +66,8 @@ def test_null_odds_are_averaged():
         {"q": answer(("a", 1.0), null_odds=-3.0)},
         {"q": answer(("b", 0.75), ("a", 0.25), null_odds=4.0)},
     )
-    found = average(SQUAD2, *members)["q"]
-    assert (found["prediction"], found["null_odds"]) == ("a", 0.5)
+    averaged = average(SQUAD2, *members)["q"]
+    assert (averaged["prediction"], averaged["null_odds"]) == ("a", 0.5)
 
 
 def test_members_are_left_as_they_were():

@@ -16,13 +16,13 @@ from albert_tf.tasks import finetuned_model
 
 def made(number):
     """Weights that are all `number`."""
-    found = tiny_checkpoints.make()
-    weights = {name: 0 * array + number for name, array in found.weights.items()}
-    return dataclasses.replace(found, weights=weights)
+    checkpoint = tiny_checkpoints.make()
+    weights = {name: 0 * array + number for name, array in checkpoint.weights.items()}
+    return dataclasses.replace(checkpoint, weights=weights)
 
 
-def value(found):
-    (number,) = {float(array.mean()) for array in found.weights.values()}
+def value(model):
+    (number,) = {float(array.mean()) for array in model.weights.values()}
     return number
 
 
@@ -40,8 +40,8 @@ def trained(tmp_path):
 
 
 def test_the_best_checkpoint_of_a_run_is_started_from_and_named(trained):
-    found = finetuned_model.read_initial_checkpoint(str(trained))
-    assert (found.source, value(found)) == (f"{trained}/best/model.ckpt-0", 2)
+    checkpoint = finetuned_model.read_initial_checkpoint(str(trained))
+    assert (checkpoint.source, value(checkpoint)) == (f"{trained}/best/model.ckpt-0", 2)
     assert (
         value(finetuned_model.read_initial_checkpoint(f"{trained}/model.ckpt-0")) == 1
     )  # the one that is named
@@ -51,8 +51,8 @@ def test_of_a_published_folder_the_checkpoint_called_best_is_taken(tmp_path):
     tiny_checkpoints.write_config(tmp_path, made(0).config)
     for name, number in (("model.ckpt-best", 1), ("model.ckpt-7", 2)):
         tiny_checkpoints.save_v1(str(tmp_path / name), made(number).weights)
-    found = finetuned_model.read_initial_checkpoint(str(tmp_path))
-    assert (found.source, value(found)) == (str(tmp_path), 1)
+    checkpoint = finetuned_model.read_initial_checkpoint(str(tmp_path))
+    assert (checkpoint.source, value(checkpoint)) == (str(tmp_path), 1)
 
 
 def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
@@ -82,10 +82,10 @@ def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_
     if path:
         values = {key: json.loads(text) for key, text in (one.split("=") for one in overrides)}
         (tmp_path / "config.json").write_text(json.dumps(values))
-    found = settings(*() if path else overrides, path=path)
-    found = found.with_steps(320)
-    assert (found.num_train_steps, found.num_warmup_steps) == expected
-    assert found.learning_rate == 3e-5  # the rest of the recipe stays
+    actual = settings(*() if path else overrides, path=path)
+    actual = actual.with_steps(320)
+    assert (actual.num_train_steps, actual.num_warmup_steps) == expected
+    assert actual.learning_rate == 3e-5  # the rest of the recipe stays
 
 
 def test_a_file_that_is_no_config(tmp_path):
@@ -119,8 +119,8 @@ def test_a_recipe_sets_the_dropout_of_any_model(
         model = dataclasses.replace(start.config, **ODD)
     (tmp_path / "config.json").write_text(json.dumps({"albert": in_file} if in_file else {}))
     path = str(tmp_path / "config.json")
-    found = settings("max_seq_length=7", *overrides, task="mrpc", path=path, initial=start).albert
-    assert found == dataclasses.replace(
+    actual = settings("max_seq_length=7", *overrides, task="mrpc", path=path, initial=start).albert
+    assert actual == dataclasses.replace(
         model,
         hidden_dropout_prob=dropouts[0],
         attention_probs_dropout_prob=dropouts[1],

@@ -55,9 +55,9 @@ def test_matthews_of_three_labels():
     table = np.array([[5, 1, 0], [2, 3, 1], [0, 2, 7]])
     pairs = [(t, p) for t in range(3) for p in range(3) for _ in range(table[t, p])]
     total, right = table.sum(), np.trace(table)
-    true, found = table.sum(1), table.sum(0)
-    expected = (right * total - true @ found) / math.sqrt(
-        float((total**2 - found @ found) * (total**2 - true @ true))
+    true, predicted = table.sum(1), table.sum(0)
+    expected = (right * total - true @ predicted) / math.sqrt(
+        float((total**2 - predicted @ predicted) * (total**2 - true @ true))
     )
     targets, predictions = (
         [f"label {label}" for label in column] for column in np.transpose(pairs)
@@ -101,13 +101,13 @@ def test_an_unknown_metric_names_the_known_ones():
 
 
 def test_every_metric_of_a_task_with_labels_or_numbers_is_known():
-    asked = {
+    used = {
         name
         for task in task_table.TASKS.values()
         if task.kind not in (task_table.SPAN, task_table.SPAN_OR_NONE)
         for name in task.metrics
     }
-    assert asked == set(metrics.METRICS)
+    assert used == set(metrics.METRICS)
 
 
 def test_rows_of_the_levels_of_race():

@@ -44,7 +44,7 @@ def test_an_ensemble_names_all_its_checkpoints(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "found"),
+    ("task", "predicted"),
     [
         (MRPC, {"0": choice("1", [math.nan, math.nan])}),
         (MRPC, {"0": choice("2", [0.5, 0.5])}),
@@ -59,13 +59,13 @@ def test_an_ensemble_names_all_its_checkpoints(tmp_path):
         (SQUAD2, {"0": answer(("a", 1.0))}),
     ],
 )
-def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, found, tmp_path):
+def test_a_prediction_of_another_kind_is_neither_written_nor_read(task, predicted, tmp_path):
     path = tmp_path / "found.json"
     message = rf"the prediction of '0' does not fit the kind {task.kind}"
     with pytest.raises(UserError, match=message):
-        write_predictions(path, task, found)
+        write_predictions(path, task, predicted)
     assert os.listdir(tmp_path) == []
-    path.write_text(json.dumps(content(task, found)))
+    path.write_text(json.dumps(content(task, predicted)))
     with pytest.raises(UserError, match=message) as error:
         predictions.read(str(path))
     assert "\n" not in str(error.value)
@@ -135,15 +135,17 @@ def test_score_of_two_metrics():
     labels = "1101000"
     guesses = "1011000"
     gold = [{"id": str(i), "label": label} for i, label in enumerate(labels)]
-    found = {str(i): choice(label, [0.5, 0.5]) for i, label in enumerate(guesses)}
+    predicted = {str(i): choice(label, [0.5, 0.5]) for i, label in enumerate(guesses)}
     # Found 2 of 3, and 1 that is none.
-    assert predictions.score(MRPC, gold, found) == pytest.approx({"accuracy": 5 / 7, "f1": 4 / 6})
+    assert predictions.score(MRPC, gold, predicted) == pytest.approx(
+        {"accuracy": 5 / 7, "f1": 4 / 6}
+    )
 
 
 def test_score_of_numbers_that_are_all_alike_is_0():
     gold = [{"id": str(i), "label": i / 2} for i in range(5)]
-    found = {str(i): {"prediction": 2.0} for i in range(5)}
-    assert predictions.score(STS_B, gold, found) == {"pearson": 0.0, "spearman": 0.0}
+    predicted = {str(i): {"prediction": 2.0} for i in range(5)}
+    assert predictions.score(STS_B, gold, predicted) == {"pearson": 0.0, "spearman": 0.0}
     diverged = {str(i): {"prediction": math.nan} for i in range(5)}
     assert predictions.score(STS_B, gold, diverged) == {"pearson": 0.0, "spearman": 0.0}
 
@@ -151,16 +153,16 @@ def test_score_of_numbers_that_are_all_alike_is_0():
 def test_score_of_race_is_also_by_level():
     labels = {"high1.txt-0": "A", "high1.txt-1": "B", "high2.txt-0": "D", "middle9.txt-0": "C"}
     gold = [{"id": id_, "label": label} for id_, label in labels.items()]
-    found = {
+    predicted = {
         id_: choice("B" if label == "D" else label, [0.25] * 4) for id_, label in labels.items()
     }
-    scores = predictions.score(RACE, gold, found)
+    scores = predictions.score(RACE, gold, predicted)
     assert scores == pytest.approx(
         {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
     )
     high = [example for example in gold if example["id"].startswith("high")]
-    found = {example["id"]: found[example["id"]] for example in high}
-    assert list(predictions.score(RACE, high, found)) == ["accuracy", "high_accuracy"]
+    predicted = {example["id"]: predicted[example["id"]] for example in high}
+    assert list(predictions.score(RACE, high, predicted)) == ["accuracy", "high_accuracy"]
 
 
 def question(id_, *answers, labelled=True):
@@ -176,8 +178,8 @@ def question(id_, *answers, labelled=True):
 
 def test_score_of_answers_is_that_of_the_official_script():
     gold = [question("q", "the river", "Zürich"), question("r", "the river"), question("s", "In")]
-    found = {"q": answer(("zürich", 1.0)), "r": answer(("On river!", 1.0), ("x", 0.0))}
-    scores = predictions.score(SQUAD1, gold, found)
+    predicted = {"q": answer(("zürich", 1.0)), "r": answer(("On river!", 1.0), ("x", 0.0))}
+    scores = predictions.score(SQUAD1, gold, predicted)
     # "on river" and "river" have precision 1/2 and recall 1; the third question was not answered.
     assert scores["exact"] == pytest.approx(100 / 3)
     assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3) / 3)
@@ -185,21 +187,21 @@ def test_score_of_answers_is_that_of_the_official_script():
 
 def test_score_of_answers_or_none_takes_the_odds():
     gold = [question("q", "Zürich"), question("r"), question("s", "the river")]
-    found = {
+    predicted = {
         "q": answer(("Zürich", 1.0), null_odds=-2.0),
         "r": answer(("the river", 1.0), null_odds=3.0),
         "s": answer(("the river", 1.0), null_odds=1.0),
     }
-    scores = predictions.score(SQUAD2, gold, found)
+    scores = predictions.score(SQUAD2, gold, predicted)
     assert scores["exact"] == pytest.approx(200 / 3)  # at threshold 0 the third is not answered
     assert scores["best_exact"] == pytest.approx(100.0)
     assert 1.0 <= scores["best_exact_thresh"] < 3.0
-    scores = predictions.score(SQUAD2, gold, found, null_threshold=1.0, confidence=True)
+    scores = predictions.score(SQUAD2, gold, predicted, null_threshold=1.0, confidence=True)
     assert scores["exact"] == scores["exact_from"] == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize(
-    ("gold", "found", "message"),
+    ("gold", "predicted", "message"),
     [
         ([], OWN_PREDICTIONS, "there is no example to score: the set is empty"),
         (OWN_GOLD + OWN_GOLD[1:2], OWN_PREDICTIONS, "the example 'größe/2' is there twice"),
@@ -212,9 +214,9 @@ def test_score_of_answers_or_none_takes_the_odds():
         ),
     ],
 )
-def test_what_cannot_be_scored_is_told_in_one_line(gold, found, message):
+def test_what_cannot_be_scored_is_told_in_one_line(gold, predicted, message):
     with pytest.raises(UserError, match=message) as error:
-        predictions.score(OWN, gold, found)
+        predictions.score(OWN, gold, predicted)
     assert "\n" not in str(error.value)
 
 
@@ -227,18 +229,18 @@ def test_questions_without_answers_or_unknown_are_refused():
 
 def test_confidence_of_labels():
     gold = [{"id": str(i), "label": "good"} for i in range(12)]
-    found = {str(i): choice("bad" if i < 3 else "good", [0.5, 0.5]) for i in range(12)}
-    scores = predictions.score(OWN, gold, found, confidence=True)
+    predicted = {str(i): choice("bad" if i < 3 else "good", [0.5, 0.5]) for i in range(12)}
+    scores = predictions.score(OWN, gold, predicted, confidence=True)
     assert list(scores) == ["accuracy", "accuracy_from", "accuracy_to"]
     assert 0.25 <= scores["accuracy_from"] < 0.75 == scores["accuracy"] < scores["accuracy_to"] < 1
-    assert scores == predictions.score(OWN, gold, found, confidence=True)
+    assert scores == predictions.score(OWN, gold, predicted, confidence=True)
 
 
 def test_confidence_of_answers_is_of_questions():
     """Three of four right: what BCa and percentiles give lies within the four that there are."""
     gold = [question(str(i), "In") for i in range(20)]
-    found = {str(i): answer(("In" if i % 4 else "the river", 1.0)) for i in range(19)}
-    scores = predictions.score(SQUAD1, gold, found, confidence=True)
+    predicted = {str(i): answer(("In" if i % 4 else "the river", 1.0)) for i in range(19)}
+    scores = predictions.score(SQUAD1, gold, predicted, confidence=True)
     assert scores["exact"] == pytest.approx(100 * 14 / 20)
     for end, half in (("from", -1), ("to", 1)):
         expected = 70 + half * 1.96 * 100 * math.sqrt(0.7 * 0.3 / 20)

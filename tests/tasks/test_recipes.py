@@ -25,18 +25,18 @@ PAPER = {
 
 
 def of(name, task):
-    found = config_io.load(FinetuneConfig, None, (), recipes.read_recipe(name, task))
-    albert = found.albert
+    config = config_io.load(FinetuneConfig, None, (), recipes.read_recipe(name, task))
+    albert = config.albert
     assert albert.hidden_dropout_prob == albert.attention_probs_dropout_prob
     assert albert.classifier_dropout_prob == 0.1
-    assert found.optimizer == "adamw"
+    assert config.optimizer == "adamw"
     return (
-        found.learning_rate,
-        found.train_batch_size,
+        config.learning_rate,
+        config.train_batch_size,
         albert.hidden_dropout_prob,
-        found.num_train_steps,
-        found.num_warmup_steps,
-        found.max_seq_length,
+        config.num_train_steps,
+        config.num_warmup_steps,
+        config.max_seq_length,
     )
 
 
@@ -56,11 +56,11 @@ def test_no_task_lacks_a_row():
 def test_each_value_can_be_overridden(tmp_path):
     (tmp_path / "c.json").write_text('{"albert": {"hidden_size": 24}, "num_warmup_steps": 7}')
     overrides = ["num_train_steps=90", "albert.hidden_dropout_prob=0.3"]
-    found = config_io.load(
+    config = config_io.load(
         FinetuneConfig, str(tmp_path / "c.json"), overrides, recipes.read_recipe("v1", "rte")
     )
-    assert (found.num_train_steps, found.num_warmup_steps, found.learning_rate) == (90, 7, 3e-5)
-    albert = found.albert
+    assert (config.num_train_steps, config.num_warmup_steps, config.learning_rate) == (90, 7, 3e-5)
+    albert = config.albert
     assert (albert.hidden_size, albert.hidden_dropout_prob) == (24, 0.3)
     assert albert.attention_probs_dropout_prob == 0.1
 

@@ -14,8 +14,8 @@ def test_one_run_has_the_folder_to_itself():
 
 
 def test_several_runs_have_seeds_and_folders_of_their_own():
-    found = seeds.make_runs(FinetuneConfig(seed=3, patience=9), "run", 2)
-    assert found == [
+    runs = seeds.make_runs(FinetuneConfig(seed=3, patience=9), "run", 2)
+    assert runs == [
         (FinetuneConfig(seed=3, patience=9), "run/seed-3"),
         (FinetuneConfig(seed=4, patience=9), "run/seed-4"),
     ]
@@ -40,12 +40,12 @@ def test_summary(tmp_path):
         for seed, score in scores.items()
     ]
     lines = seeds.summarize(str(tmp_path), results)
-    found = json.loads((tmp_path / "summary.json").read_text())
-    assert found["median"] == pytest.approx(0.75)
-    assert found["mean"] == pytest.approx(0.75)
-    assert found["sd"] == pytest.approx((0.05 / 3) ** 0.5)  # of a sample
-    assert (found["best"], found["best_seed"]) == (0.9, 6)
-    assert found["runs"][2] == {
+    content = json.loads((tmp_path / "summary.json").read_text())
+    assert content["median"] == pytest.approx(0.75)
+    assert content["mean"] == pytest.approx(0.75)
+    assert content["sd"] == pytest.approx((0.05 / 3) ** 0.5)  # of a sample
+    assert (content["best"], content["best_seed"]) == (0.9, 6)
+    assert content["runs"][2] == {
         "seed": 7,
         "checkpoint": "c",
         "predictions": "p7",

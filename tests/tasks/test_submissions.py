@@ -52,8 +52,8 @@ def glue(tmp_path_factory):
 
 
 def test_glue_has_every_file_with_every_row(glue):
-    _, found, _ = glue
-    assert {name: len(rows) - 1 for name, rows in found.items()} == {
+    _, predictions, _ = glue
+    assert {name: len(rows) - 1 for name, rows in predictions.items()} == {
         "AX.tsv": 1104,
         "CoLA.tsv": 1063,
         "MNLI-m.tsv": 9796,
@@ -66,15 +66,15 @@ def test_glue_has_every_file_with_every_row(glue):
         "STS-B.tsv": 1379,
         "WNLI.tsv": 146,
     }
-    for rows in found.values():
+    for rows in predictions.values():
         assert rows[0] == ["index", "prediction"]
         assert [index for index, _ in rows[1:]] == [str(i) for i in range(len(rows) - 1)]
 
 
 def test_glue_predictions_are_in_the_order_of_the_rows(glue):
-    _, found, _ = glue
-    assert [label for _, label in found["WNLI.tsv"][1:]] == ["0", "1"] * 73
-    assert [label for _, label in found["RTE.tsv"][1:5]] == [
+    _, predictions, _ = glue
+    assert [label for _, label in predictions["WNLI.tsv"][1:]] == ["0", "1"] * 73
+    assert [label for _, label in predictions["RTE.tsv"][1:5]] == [
         "not_entailment",
         "entailment",
         "entailment",
@@ -90,13 +90,13 @@ def test_glue_scores_are_from_0_to_5(glue):
 
 
 def test_glue_filler_is_a_label_and_is_said(glue):
-    folder, found, lines = glue
-    labels = {name: {label for _, label in rows[1:]} for name, rows in found.items()}
+    folder, predictions, lines = glue
+    labels = {name: {label for _, label in rows[1:]} for name, rows in predictions.items()}
     assert labels["QQP.tsv"] == {"0"}
     assert labels["MNLI-mm.tsv"] == {"contradiction"}
     assert labels["QNLI.tsv"] == {"entailment"}
     by_name = dict(line.split(": ", 1) for line in lines)
-    assert list(by_name) == list(found)
+    assert list(by_name) == list(predictions)
     assert by_name["WNLI.tsv"] == "w.json, split test, checkpoint w/ckpt-1"
     assert by_name["STS-B.tsv"] == "s.json, split test, checkpoint s/ckpt-1 + s/ckpt-2"
     assert by_name["MNLI-mm.tsv"] == (
@@ -118,8 +118,10 @@ def test_the_same_predictions_give_the_same_archive(monkeypatch, tmp_path):
 
 
 def test_squad_1_1_in_the_official_shapes(tmp_path):
-    found = {"q1": answer(("Zürich", 0.75), ("a", 0.25)), "q2": answer()}
-    lines = submissions.write({"s.json": content(task_table.get("squad1"), found)}, str(tmp_path))
+    predictions = {"q1": answer(("Zürich", 0.75), ("a", 0.25)), "q2": answer()}
+    lines = submissions.write(
+        {"s.json": content(task_table.get("squad1"), predictions)}, str(tmp_path)
+    )
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"q1": "Zürich", "q2": ""}
     nbest = json.loads((tmp_path / "nbest_predictions.json").read_text())
     assert [(a["text"], a["probability"]) for a in nbest["q1"]] == [("Zürich", 0.75), ("a", 0.25)]
@@ -138,10 +140,10 @@ def test_squad_1_1_in_the_official_shapes(tmp_path):
 )
 def test_squad_2_0_answers_nothing_above_the_threshold(threshold, expected, tmp_path):
     odds = {"q1": -1.0, "q2": 2.5, "q3": -1.5}
-    found = {
+    predictions = {
         id_: answer((text, 1.0), null_odds=odds[id_]) for id_, text in zip(odds, "abc", strict=True)
     }
-    contents = {"s.json": content(task_table.get("squad2"), found)}
+    contents = {"s.json": content(task_table.get("squad2"), predictions)}
     lines = submissions.write(contents, str(tmp_path), null_threshold=threshold)
     assert json.loads((tmp_path / "predictions.json").read_text()) == expected
     assert json.loads((tmp_path / "null_odds.json").read_text()) == odds
@@ -152,8 +154,8 @@ def test_squad_2_0_answers_nothing_above_the_threshold(threshold, expected, tmp_
 def test_race_answers_are_by_passage_in_the_order_of_the_questions(tmp_path):
     letters = {"high12.txt-1": "B", "middle-3.txt-0": "D", "high12.txt-0": "C"}
     letters |= {f"high2.txt-{i}": "ABCD"[i % 4] for i in range(11)}
-    found = {id_: choice(letter, [0.25] * 4) for id_, letter in letters.items()}
-    submissions.write({"r.json": content(RACE, found, split="test")}, str(tmp_path))
+    predictions = {id_: choice(letter, [0.25] * 4) for id_, letter in letters.items()}
+    submissions.write({"r.json": content(RACE, predictions, split="test")}, str(tmp_path))
     assert json.loads((tmp_path / "answers.json").read_text()) == {
         "high12.txt": ["C", "B"],
         "middle-3.txt": ["D"],
@@ -219,8 +221,8 @@ def test_what_does_not_fit_is_told_and_nothing_is_written(contents, message, tmp
 
 
 def test_the_program(tmp_path, run_program, capsys):
-    found = {"high1.txt-0": choice("B", [0.1, 0.7, 0.1, 0.1])}
-    path = write_predictions(tmp_path / "race.json", RACE, found, split="test")
+    predictions = {"high1.txt-0": choice("B", [0.1, 0.7, 0.1, 0.1])}
+    path = write_predictions(tmp_path / "race.json", RACE, predictions, split="test")
     made = tmp_path / "made"
     assert not run_program(PROGRAM, f"--predictions={path}", f"--output_dir={made}")
     assert capsys.readouterr().out.splitlines() == [

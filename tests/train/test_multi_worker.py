@@ -34,9 +34,9 @@ def arguments(data, tmp_path):
 def assert_same_training(shared, whole, *, last):
     """Of several workers and of one process: losses until the last step, and weights after it."""
     expected = {record["step"]: record for record in tiny_run.metrics(whole)}
-    found = tiny_run.metrics(shared)
-    assert [record["step"] for record in found] == list(range(2, last + 1, 2))
-    for record in found:
+    metrics = tiny_run.metrics(shared)
+    assert [record["step"] for record in metrics] == list(range(2, last + 1, 2))
+    for record in metrics:
         for name, value in record.items():
             assert value == pytest.approx(expected[record["step"]][name], rel=1e-4), name
     weights = native.read_weights(f"{shared}/model.ckpt-{last}")
@@ -50,8 +50,8 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
     settings = tiny_run.settings(albert=albert, num_train_steps=10)
     command = arguments("run", settings)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    found = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
-    assert found == [1, -signal.SIGKILL]
+    exit_codes = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
+    assert exit_codes == [1, -signal.SIGKILL]
     output = (tmp_path / "output-0").read_text()
     assert "Traceback" not in output
     last = output.splitlines()[-1]
@@ -78,11 +78,11 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
 def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
     settings = tiny_run.settings(num_train_steps=6)
     tiny_run.run(data, tmp_path / "one", settings)
-    told = "os.kill(os.getpid(), signal.SIGTERM)"
-    found = tiny_workers.run(
-        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=told
+    event = "os.kill(os.getpid(), signal.SIGTERM)"
+    exit_codes = tiny_workers.run(
+        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=event
     )
-    assert found == [0, 0, 0, 0]
+    assert exit_codes == [0, 0, 0, 0]
     assert "interrupted at step 4" in (tmp_path / "output-0").read_text()
     assert_same_training(tmp_path / "four", tmp_path / "one", last=4)
 

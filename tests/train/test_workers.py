@@ -99,7 +99,7 @@ def test_one_process_agrees_with_itself():
 
 
 @pytest.mark.parametrize(
-    ("found", "difference"),
+    ("descriptions", "difference"),
     [
         ([{"a": 1, "b": 2}] * 3, None),
         ([{"a": 1, "b": 2}, {"a": 1, "b": 3}], (1, "b")),
@@ -107,22 +107,22 @@ def test_one_process_agrees_with_itself():
         ([{"a": None}, {}], (1, "a")),
     ],
 )
-def test_the_first_difference(found, difference):
-    assert multi_worker.find_difference(found) == difference
+def test_the_first_difference(descriptions, difference):
+    assert multi_worker.find_difference(descriptions) == difference
 
 
 @pytest.fixture
 def compared(monkeypatch):
     """Calls of `check_same` end what runs; returns what the workers would have compared."""
 
-    def check_same(strategy, what):
-        raise UserError(what)
+    def check_same(strategy, values):
+        raise UserError(values)
 
     def compared_by(run):
         with pytest.raises(UserError) as e:
             run()
-        [what] = e.value.args
-        return what
+        [compared_values] = e.value.args
+        return compared_values
 
     monkeypatch.setattr(multi_worker, "check_same", check_same)
     return compared_by
@@ -179,7 +179,9 @@ def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path
 
 def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, tmp_path):
     values = []
-    monkeypatch.setattr(multi_worker, "check_same", lambda strategy, what: values.append(what))
+    monkeypatch.setattr(
+        multi_worker, "check_same", lambda strategy, compared: values.append(compared)
+    )
     monkeypatch.chdir(tmp_path)
     program = Path(__file__).parents[2] / "bin" / "run_finetuning"
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--workdir=w"]

@@ -93,10 +93,10 @@ def test_records_hold_the_text(create, vocabulary_dir):
 
 def test_manifest(create, vocabulary_dir):
     directory = create(eval_fraction=0.3)
-    found = manifest.read(str(directory))
-    assert found["settings"] == dataclasses.asdict(dataclasses.replace(SMALL, eval_fraction=0.3))
+    written = manifest.read(str(directory))
+    assert written["settings"] == dataclasses.asdict(dataclasses.replace(SMALL, eval_fraction=0.3))
     tokenizer = tokenization.load(vocabulary_dir)
-    assert found["vocabulary"] == {"size": 211, "sha256": tokenizer.sha256}
+    assert written["vocabulary"] == {"size": 211, "sha256": tokenizer.sha256}
     assert tokenization.load(str(directory / "vocabulary")).sha256 == tokenizer.sha256
     paths = [str(path) for path in sorted(directory.glob("*.tfrecord"))]
     assert [os.path.basename(path) for path in paths] == [
@@ -105,7 +105,7 @@ def test_manifest(create, vocabulary_dir):
         "train-00000-01.tfrecord",
     ]
     assert manifest.count_examples(paths) == [len(read(path)["input_ids"]) for path in paths]
-    statistics = found["statistics"]
+    statistics = written["statistics"]
     assert statistics["predictions_are_capped"] is False
     train, held_out = statistics["train"], statistics["eval"]
     assert train["documents"] + held_out["documents"] == 10
@@ -166,8 +166,8 @@ def test_any_language(create, tmp_path):
 def test_paragraphs(create, tmp_path):
     path = tmp_path / "paragraphs.txt"
     path.write_text(CORPUS.read_text().replace("\n", " ").replace("  ", "\n\n"), encoding="utf-8")
-    found = create(inputs=[path], split_sentences=True)
-    assert manifest.read(str(found))["statistics"]["train"]["sentences"] == 36
+    statistics = create(inputs=[path], split_sentences=True)
+    assert manifest.read(str(statistics))["statistics"]["train"]["sentences"] == 36
 
 
 def test_warns_of_the_cap(create, capsys):

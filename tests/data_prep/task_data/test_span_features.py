@@ -177,18 +177,18 @@ def test_an_answer_is_the_smallest_part_that_pieces_can_give(vocabulary_dir):
     labels = span_features.label(questions, tokens, windows)
     assert not labels.is_impossible.any()
     assert 0.02 < labels.is_exact.mean() < 0.9
-    for row, asked in enumerate(questions):
+    for row, labelled in enumerate(questions):
         context = slice(tokens.begins[row], tokens.begins[row] + tokens.lengths[row])
         starts, ends = tokens.starts[context], tokens.ends[context]
         first = labels.start_positions[row] - windows.firsts[row]
         last = labels.end_positions[row] - windows.firsts[row]
-        text = asked.answers[0].text.strip()
-        begin = asked.context.index(text, asked.answers[0].start)
+        text = labelled.answers[0].text.strip()
+        begin = labelled.context.index(text, labelled.answers[0].start)
         pieces_of_it = (starts < begin + len(text)) & (ends > begin)
         expected = np.flatnonzero(pieces_of_it)
         if len(expected):
             assert (first, last) == (expected[0], expected[-1])
-        part = asked.context[starts[first] : ends[last]].strip()
+        part = labelled.context[starts[first] : ends[last]].strip()
         assert labels.is_exact[row] == (part == text)
 
 

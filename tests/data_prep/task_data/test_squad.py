@@ -45,7 +45,7 @@ def read(tmp_path):
 
 
 def test_both_versions_are_read(read):
-    found = read(
+    questions = read(
         official(
             entry(),
             entry("q2", answers=[SATURDAY, {"text": "mat", "answer_start": 18}]),
@@ -55,7 +55,7 @@ def test_both_versions_are_read(read):
         )
     )
     mat = Answer("a mat", 16)
-    assert found == [
+    assert questions == [
         Question("q1", "Who sat?", CONTEXT, (mat,), False, True),
         Question("q2", "Who sat?", CONTEXT, (mat, Answer("mat", 18)), False, True),
         Question("q3", "Who sat?", CONTEXT, (), True, True),
@@ -66,9 +66,9 @@ def test_both_versions_are_read(read):
 
 def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
     content = official(entry(answers=[{"text": "cat", "answer_start": 2}]), context="\ud83d cat 😀")
-    (found,) = read(content)
-    assert found.context == "\ufffd cat 😀"
-    assert found.answers == (Answer("cat", 2),)
+    (questions,) = read(content)
+    assert questions.context == "\ufffd cat 😀"
+    assert questions.answers == (Answer("cat", 2),)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "a", "##t",
 def asked_about_texts():
     for context, parts in TEXTS:
         for part in parts:
-            found = () if part is None else (Answer(part, context.rindex(part)),)
+            answers = () if part is None else (Answer(part, context.rindex(part)),)
             name = f"{context[:9]}: {part}"
-            yield Question(name, "the what of it", context, found, part is None, True)
+            yield Question(name, "the what of it", context, answers, part is None, True)
 
 
 @pytest.mark.parametrize("kind", ["SentencePiece", "WordPiece"])
@@ -175,14 +175,14 @@ def test_an_answer_there_and_back(write, vocabulary_dir, kind, max_seq_length):
         "start_logits": 9.0 * np.eye(max_seq_length)[columns["start_positions"]],
         "end_logits": 9.0 * np.eye(max_seq_length)[columns["end_positions"]],
     }
-    found = span_decoding.predict(outputs, cut, examples, AnswerOptions(may_be_none=True))
+    predictions = span_decoding.predict(outputs, cut, examples, AnswerOptions(may_be_none=True))
     for example in examples:
         if example["answers"]:
-            assert found[example["id"]]["prediction"] == example["answers"][0]
+            assert predictions[example["id"]]["prediction"] == example["answers"][0]
     scores = squad_metrics.evaluate(
         examples,
-        {name: prediction["prediction"] for name, prediction in found.items()},
-        {name: prediction["null_odds"] for name, prediction in found.items()},
+        {name: prediction["prediction"] for name, prediction in predictions.items()},
+        {name: prediction["null_odds"] for name, prediction in predictions.items()},
     )
     assert scores["exact"] == scores["f1"] == scores["best_f1"] == 100
     assert (scores["HasAns_total"], scores["NoAns_total"]) == (14, 1)

@@ -12,14 +12,14 @@ from export.graph_tokenizer import charsmap_ops, code_points
 @functools.cache
 def model(rule):
     """One that does nothing to text but what its rules say."""
-    found = tiny_texts.sentencepieces(rule=rule).backend.processor.serialized_model_proto()
-    found = sentencepiece_model_pb2.ModelProto.FromString(found)
+    proto = tiny_texts.sentencepieces(rule=rule).backend.processor.serialized_model_proto()
+    proto = sentencepiece_model_pb2.ModelProto.FromString(proto)
     for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
-        setattr(found.normalizer_spec, name, False)
-    for piece in found.pieces:
+        setattr(proto.normalizer_spec, name, False)
+    for piece in proto.pieces:
         if piece.type == piece.USER_DEFINED:
             piece.type = piece.NORMAL
-    return found
+    return proto
 
 
 @pytest.mark.parametrize("rule", ["nmt_nfkc", "nmt_nfkc_cf", "identity"])

@@ -15,8 +15,8 @@ from export.graph_tokenizer import sentencepiece_ops
 
 
 def assert_same(tokenizer, lines):
-    found, expected = (f(tokenizer, lines) for f in (tiny_texts.in_graph, tiny_texts.in_python))
-    for line, a, b in zip(lines, found, expected, strict=True):
+    in_graph, expected = (f(tokenizer, lines) for f in (tiny_texts.in_graph, tiny_texts.in_python))
+    for line, a, b in zip(lines, in_graph, expected, strict=True):
         assert a == b, line
 
 
@@ -86,16 +86,16 @@ def test_no_text_becomes_a_special_piece():
 def test_long_texts_and_large_batches():
     tokenizer = by_hand(add_special_pieces(["▁the", "▁cat", "s", "▁", "中"]))
     lines = ["the cats " * 4000, "中" * 40000, "", "the", *["cats "] * 9000, "s" * 32001]
-    found = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines))
-    assert found.to_list() == tokenizer.encode_batch(lines)
+    ids = tiny_texts.graph(tokenizer).tokenize(tf.constant(lines))
+    assert ids.to_list() == tokenizer.encode_batch(lines)
 
 
 def test_empty_batches():
     for tokenizer in (tiny_texts.sentencepieces(), tiny_texts.wordpieces()):
         made = tiny_texts.graph(tokenizer)
         for lines in ([], ["", "  "]):
-            found = made.tokenize_with_offsets(tf.constant(lines, tf.string))
-            assert [values.to_list() for values in found] == [[[]] * len(lines)] * 3
+            actual = made.tokenize_with_offsets(tf.constant(lines, tf.string))
+            assert [values.to_list() for values in actual] == [[[]] * len(lines)] * 3
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ import tensorflow_text
 model = tf.saved_model.load(sys.argv[1])
 assert not [name for name in sys.modules if name.startswith(("albert_tf", "export"))]
 lines = tf.constant([bytes.fromhex(line) for line in sys.argv[2:]])
-found = model.signatures["serving_default"](texts=lines)
-print(found["ids"].numpy().tolist(), found["begins"].numpy().tolist())
+outputs = model.signatures["serving_default"](texts=lines)
+print(outputs["ids"].numpy().tolist(), outputs["begins"].numpy().tolist())
 """
 
 

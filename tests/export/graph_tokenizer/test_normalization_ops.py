@@ -20,10 +20,10 @@ def assert_same(settings, lines):
 
     cleaned, starts, ends = traced(tf.constant(lines))
     rows = zip(lines, cleaned.numpy().tolist(), starts.to_list(), ends.to_list(), strict=True)
-    for line, found, begins, afters in rows:
+    for line, actual, begins, afters in rows:
         text = line.decode(errors="replace")
         expected, origin = normalization.normalize_with_origin(text, settings)
-        assert found.decode() == expected, text
+        assert actual.decode() == expected, text
         assert begins == (origin.starts if origin else [*range(len(text))]), text
         assert afters == (origin.ends if origin else [*range(1, len(text) + 1)]), text
 

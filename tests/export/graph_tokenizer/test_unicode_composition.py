@@ -10,8 +10,8 @@ from export.graph_tokenizer import code_points, unicode_composition
 def compose(lines):
     chars = code_points.decode(tf.constant(lines))
     places = tf.range(tf.size(chars.values))
-    found, _, _ = unicode_composition.compose(chars, places)
-    return [line.decode() for line in code_points.encode(found).numpy()]
+    composed, _, _ = unicode_composition.compose(chars, places)
+    return [line.decode() for line in code_points.encode(composed).numpy()]
 
 
 def test_letters_with_marks():

@@ -60,8 +60,10 @@ def test_guesses_are_pieces_and_nothing_where_there_is_no_mask():
 
 
 def test_blanks_are_filled_as_in_the_records():
-    found = text_requests.fill_blanks(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
-    for question, options, endings in zip(QUESTIONS, OPTIONS, found, strict=True):
+    endings_of_questions = (
+        text_requests.fill_blanks(tf.constant(QUESTIONS), tf.constant(OPTIONS)).numpy().tolist()
+    )
+    for question, options, endings in zip(QUESTIONS, OPTIONS, endings_of_questions, strict=True):
         expected = [race.fill_blank(question, option).encode() for option in options]
         assert endings == expected
 
@@ -70,11 +72,11 @@ def test_what_is_no_text_joins_to_no_character():
     rng = random.Random(0)
     ends = [rng.randbytes(rng.randint(1, 5)) for _ in range(300)]
     questions = [b"a" + end + b"_" + other for end, other in itertools.pairwise(ends)]
-    found = text_requests.fill_blanks(
+    endings_of_questions = text_requests.fill_blanks(
         tf.constant(questions), tf.constant([ends] * len(questions))
     ).numpy()
     decoded = [end.decode(errors="replace") for end in ends]
-    for question, endings in zip(questions, found, strict=True):
+    for question, endings in zip(questions, endings_of_questions, strict=True):
         text = question.decode(errors="replace")
         assert [ending.decode() for ending in endings] == [
             race.fill_blank(text, x) for x in decoded
