@@ -16,13 +16,13 @@ import numpy as np
 from absl import app, flags, logging
 from ai_edge_litert.interpreter import Interpreter
 
+from albert_tf.data_prep.task_data import glue, sequence_features
+from albert_tf.data_prep.task_data.task_source import TaskSplit
+from albert_tf.export import export_source, litert
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features, task_table
 from albert_tf.train_config import Lengths
-from data_prep.task_data import glue, sequence_features
-from data_prep.task_data.task_source import TaskSplit
-from export import export_source, litert
-from export.export_config import ExportConfig, SourceConfig
-from export.model_kinds import ExportedModel
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning", required=True)
 TASK = flags.DEFINE_string("task", None, "of GLUE, with classes", required=True)

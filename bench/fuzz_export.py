@@ -16,7 +16,7 @@ import time
 import fuzzing
 from absl import app, flags, logging
 
-from export import model_kinds
+from albert_tf.export import model_kinds
 
 SEED = flags.DEFINE_integer("seed", 0, "of all requests")
 NUMBER = flags.DEFINE_integer("number", 20_000, "of requests", lower_bound=1)

@@ -17,11 +17,11 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf import files
+from albert_tf.export.graph_tokenizer import graph_tokenizer
+from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from albert_tf.export.requests import packing
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from export.graph_tokenizer import graph_tokenizer
-from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
-from export.requests import packing
 
 TEXT_FILES = flags.DEFINE_list("text_files", None, "patterns of text; .xz too", required=True)
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder of the vocabulary", required=True)

@@ -21,7 +21,7 @@ MODEL, INPUTS, OUTPUTS = "model/1", "inputs", "outputs"
 def write(folder: pathlib.Path) -> None:
     import fuzzing
 
-    from export import model_kinds, signatures
+    from albert_tf.export import model_kinds, signatures
 
     for vocabulary in fuzzing.VOCABULARIES:
         for kind in model_kinds.KINDS:

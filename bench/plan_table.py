@@ -16,9 +16,9 @@ import sys
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.plan.aot import aot_compile, lint, lowering
+from albert_tf.plan.formula import chips, costs, memory
 from albert_tf.train_config import PretrainConfig
-from plan.aot import aot_compile, lint, lowering
-from plan.formula import chips, costs, memory
 
 MODELS = ("base", "large", "xlarge", "xxlarge")
 WAYS = ("plain", "rematerialize", "layer_loop")

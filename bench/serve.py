@@ -21,10 +21,10 @@ from absl import app, flags
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
+from albert_tf.export import export_config, export_source, model_kinds, model_versions
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
-from export import export_config, export_source, model_kinds, model_versions
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", export_config.DTYPES, "of weights and products")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 import sentencepiece
 
+from albert_tf.data_prep.vocabulary import USER_SYMBOLS
 from albert_tf.tokenizers import sentencepiece_tokenizer, tokenization, wordpiece_tokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer, WordPieceConfig
-from data_prep.vocabulary import USER_SYMBOLS
 
 Encode = Callable[[str], list[int]]
 Rule = Callable[[Encode], Encode]

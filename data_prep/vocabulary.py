@@ -15,10 +15,10 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
+from albert_tf.data_prep.pretraining_data import documents
 from albert_tf.errors import UserError, require
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
-from data_prep.pretraining_data import documents
 
 REPORT = "report.json"
 CONTROL_SYMBOLS = (tokenization.CLS, tokenization.SEP, tokenization.MASK)

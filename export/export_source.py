@@ -9,14 +9,14 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.export import model_kinds
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.model import weight_names
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import FinetuneConfig
-from export import model_kinds
-from export.export_config import ExportConfig, SourceConfig
-from export.model_kinds import KINDS, ExportedModel, Options
 
 _CLASSES = "output_bias"
 # Number of outputs of the head of each kind; 0 is one for each label.

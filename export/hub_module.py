@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.export import saved_model, server_ops
+from albert_tf.export.graph_tokenizer.graph_tokenizer import make_tokenizer
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests import packing
 from albert_tf.model import weight_names, xla
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
-from export import saved_model, server_ops
-from export.graph_tokenizer.graph_tokenizer import make_tokenizer
-from export.model_kinds import ExportedModel
-from export.requests import packing
 
 # Our names of inputs -> the Hub's.
 NAMES = {

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from albert_tf.export import saved_model
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests.token_ids import Tensors
+from albert_tf.export.serving_api import TOKEN_IDS, Signature
 from albert_tf.records import features
-from export import saved_model
-from export.model_kinds import ExportedModel
-from export.requests.token_ids import Tensors
-from export.serving_api import TOKEN_IDS, Signature
 
 # Positions of [MASK] in a request of fill_mask; positions that are not needed are 0.
 PREDICTIONS = 8

@@ -12,10 +12,10 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import files
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests import window_ops
+from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
 from albert_tf.records import features
-from export.model_kinds import ExportedModel
-from export.requests import window_ops
-from export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
 
 NAME = "MODEL.md"
 # The newest server.

@@ -8,12 +8,12 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.export.requests.token_ids import NAMES, Tensors, check_positions, require_all
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, SQUAD1, SQUAD2
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
-from export.requests.token_ids import NAMES, Tensors, check_positions, require_all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

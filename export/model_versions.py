@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from export import model_card, saved_model, server_ops, serving_api, signatures
-from export.model_kinds import ExportedModel
+from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
+from albert_tf.export.model_kinds import ExportedModel
 
 # Leftovers of a killed export, and their age in seconds from which on they are removed.
 _TEMPORARY = re.compile(r"\d+\.[0-9a-f]{32}\.tmp")

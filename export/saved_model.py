@@ -15,9 +15,9 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.serving_api import PREDICT, Signature
 from albert_tf.model import weight_names, xla
-from export.model_kinds import ExportedModel
-from export.serving_api import PREDICT, Signature
 
 LABELS = "labels.txt"
 

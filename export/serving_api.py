@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from export.requests.token_ids import Tensors
+from albert_tf.export.requests.token_ids import Tensors
 
 # Names of signatures; the default one is the first of text, or without text that of token ids.
 DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"

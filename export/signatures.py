@@ -11,15 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.export import serving_api
+from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests import answer_ops, packing, text_requests, token_ids
+from albert_tf.export.requests.token_ids import Tensors
+from albert_tf.export.serving_api import Function, Signature
 from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.train_config import FinetuneConfig
-from export import serving_api
-from export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
-from export.model_kinds import ExportedModel
-from export.requests import answer_ops, packing, text_requests, token_ids
-from export.requests.token_ids import Tensors
-from export.serving_api import Function, Signature
 
 TEXT, PAIR = "text", "text_pair"
 _SENTENCE = "The museum opens at nine and closes at five."

@@ -3,7 +3,7 @@
 import dataclasses
 
 from albert_tf.errors import UserError
-from plan.formula import chips
+from albert_tf.plan.formula import chips
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
+from albert_tf.plan import report
+from albert_tf.plan.aot import aot_compile, lint, lowering
+from albert_tf.plan.formula import costs, estimate, memory
+from albert_tf.plan.formula.estimate import Plan
+from albert_tf.plan.plan_arguments import Arguments
 from albert_tf.train_config import PretrainConfig
-from plan import report
-from plan.aot import aot_compile, lint, lowering
-from plan.formula import costs, estimate, memory
-from plan.formula.estimate import Plan
-from plan.plan_arguments import Arguments
 
 
 def run(config: PretrainConfig, arguments: Arguments) -> None:

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from plan.aot.aot_compile import Compiled
-from plan.formula.costs import Flops
-from plan.formula.estimate import Plan
+from albert_tf.plan.aot.aot_compile import Compiled
+from albert_tf.plan.formula.costs import Flops
+from albert_tf.plan.formula.estimate import Plan
 
 GB = 1e9
 TERA = 1e12

@@ -6,8 +6,8 @@ import pytest
 from albert_tf import config, config_io
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.plan import planning
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
-from plan import planning
 
 # What a published albert_config.json of version 2 holds.
 PUBLISHED_BASE_V2 = {

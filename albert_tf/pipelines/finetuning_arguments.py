@@ -4,11 +4,11 @@ import dataclasses
 import os
 from dataclasses import field
 
+from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 from albert_tf.tasks.recipes import ConfigOverrides
-from data_prep.task_data.task_source import DataArguments
 
 # The modes, and the split that each reads.
 MODES = {"train": "train", "eval": "dev", "predict": "test"}

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from albert_tf import run_files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.pipelines import finetuning, task_evaluation
 from albert_tf.pipelines.finetuning import Inputs
@@ -18,8 +20,6 @@ from albert_tf.tasks import finetuned_model, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
-from data_prep.task_data import task_cache
-from data_prep.task_data.task_source import TaskSplit
 
 
 def run(arguments: Arguments) -> None:

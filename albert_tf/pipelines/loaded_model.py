@@ -16,7 +16,12 @@ from albert_tf import config_io
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
+from albert_tf.data_prep.task_data import sequence_features, span_features
+from albert_tf.data_prep.task_data.span_features import Question
+from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import UserError, require, require_choice
+from albert_tf.export import export_source, model_kinds, model_versions
+from albert_tf.export.export_config import POOLINGS, ExportConfig, SourceConfig
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
@@ -29,11 +34,6 @@ from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
-from data_prep.task_data import sequence_features, span_features
-from data_prep.task_data.span_features import Question
-from data_prep.task_data.task_source import Example
-from export import export_source, model_kinds, model_versions
-from export.export_config import POOLINGS, ExportConfig, SourceConfig
 
 _BATCH = 32  # sequences that are computed at once
 
@@ -106,26 +106,9 @@ class LoadedModel:
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
                 "Take a pre-trained checkpoint."
             )
-        return [self._fill_text(text, top_k) for (text,) in _as_tuples(texts, 1)]
-
-    def _fill_text(self, text: str, top_k: int) -> list[list[Guess]]:
         tokenizer = self._require_tokenizer()
-        ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
-        positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
-        if not positions:
-            raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
-        longest = self.config.max_position_embeddings
-        if len(ids) > longest:
-            raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
-        batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
-        outputs = self.model({name: tf.constant([row]) for name, row in batch.items()})
-        logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
-        probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
-        best = np.argsort(-probabilities, axis=-1)[:, :top_k]
-        return [
-            [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
-            for row, indices in zip(probabilities, best, strict=True)
-        ]
+        rows = _as_tuples(texts, 1)
+        return [guess_masked(self.model, tokenizer, text, top_k=top_k) for (text,) in rows]
 
     def predict(self, inputs: Sequence[str | Sequence[str]]) -> list[Prediction]:
         """Predicts with the head of the task; one prediction for each input.
@@ -290,6 +273,31 @@ def _count_texts(task: Task, inputs: Sequence[str | Sequence[str]]) -> int:
     if task.has_pairs is None:
         return 1 if isinstance(inputs[0], str) else 2
     return 1 + task.has_pairs
+
+
+def guess_masked(
+    network: AlbertForPretraining, tokenizer: Tokenizer, text: str, *, top_k: int = 5
+) -> list[list[Guess]]:
+    """Returns for each [MASK] in `text` the `top_k` likeliest pieces, best first.
+
+    Raises `UserError` if there is no [MASK] in the text, or it is too long for the model.
+    """
+    ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
+    positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
+    if not positions:
+        raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+    longest = network.albert.config.max_position_embeddings
+    if len(ids) > longest:
+        raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
+    batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
+    outputs = network({name: tf.constant([row]) for name, row in batch.items()})
+    logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
+    probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
+    best = np.argsort(-probabilities, axis=-1)[:, :top_k]
+    return [
+        [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
+        for row, indices in zip(probabilities, best, strict=True)
+    ]
 
 
 def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:

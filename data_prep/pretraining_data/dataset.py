@@ -19,13 +19,13 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf import files
+from albert_tf.data_prep.pretraining_data import documents, shard_writer, worker_processes
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.documents import Block
+from albert_tf.data_prep.pretraining_data.shard_writer import Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from data_prep.pretraining_data import documents, shard_writer, worker_processes
-from data_prep.pretraining_data.data_config import DataConfig
-from data_prep.pretraining_data.documents import Block
-from data_prep.pretraining_data.shard_writer import Job
 
 PROGRESS = "progress.jsonl"
 _SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"

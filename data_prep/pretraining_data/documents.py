@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
-from data_prep.pretraining_data.data_config import DataConfig
 
 Document = list[str]
 SPLITS = ("train", "eval")

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.tokenizers.tokenization import Tokenizer
-from data_prep.pretraining_data.data_config import DataConfig
 
 # Shares of the chosen tokens that become [MASK] and that stay; the others become a random piece.
 # Each token is drawn by itself, as published.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 
 
 class Encoded(NamedTuple):

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data_prep.pretraining_data import documents, masking, record_writer, segments
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.documents import Block
+from albert_tf.data_prep.pretraining_data.masking import Masked
+from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 from albert_tf.errors import UserError
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from data_prep.pretraining_data import documents, masking, record_writer, segments
-from data_prep.pretraining_data.data_config import DataConfig
-from data_prep.pretraining_data.documents import Block
-from data_prep.pretraining_data.masking import Masked
-from data_prep.pretraining_data.segments import Encoded, Pair
 
 _BATCH = 256  # sentences to encode, or records to serialize, at once
 

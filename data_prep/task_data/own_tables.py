@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.data_prep.task_data import race, table_files, task_source
+from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
-from data_prep.task_data import race, table_files, task_source
-from data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 
 # More are rather texts, numbers or ids in the wrong column.
 _MAX_LABELS_IN_FILE = 100

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.data_prep.task_data import table_files
+from albert_tf.data_prep.task_data.task_source import Example, TaskSplit, parse_label
 from albert_tf.errors import UserError
 from albert_tf.records.task_table import Task
-from data_prep.task_data import table_files
-from data_prep.task_data.task_source import Example, TaskSplit, parse_label
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data_prep.pretraining_data import documents, record_writer
+from albert_tf.data_prep.task_data.task_source import Example, Label
 from albert_tf.records import features, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
-from data_prep.pretraining_data import documents, record_writer
-from data_prep.task_data.task_source import Example, Label
 
 _BATCH = 256  # examples to encode and to serialise at once
 

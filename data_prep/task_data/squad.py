@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.task_data import span_features
+from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
 from albert_tf.records import qa_windows, task_dataset, task_table, token_lengths
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
-from data_prep.pretraining_data import record_writer
-from data_prep.task_data import span_features
-from data_prep.task_data.span_features import Answer, Question
 
 _BATCH = 256  # windows to serialise at once
 # JSON can write half of a character, and nothing else can.

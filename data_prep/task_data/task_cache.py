@@ -5,7 +5,7 @@ A task dataset is a folder, `<task>-<split>-<hash of all that its records depend
     records.tfrecord    the features, in the order of the file
     examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
-    windows.npz         of spans only, see `data_prep.task_data.squad`
+    windows.npz         of spans only, see `albert_tf.data_prep.task_data.squad`
 """
 
 import contextlib
@@ -21,13 +21,13 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
+from albert_tf.data_prep.task_data import glue, own_tables, race, sequence_features, squad
+from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
-from data_prep.task_data import glue, own_tables, race, sequence_features, squad
-from data_prep.task_data.task_source import SPLITS, DataArguments, TaskSplit
 
 # Part of the hash: to be increased when records of the same files change.
 _FORMAT = 1

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
+from albert_tf.export.graph_tokenizer import code_points
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 
 _NONE = -1
 # Bits of a unit of the trie.

@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
-from albert_tf.tokenizers.tokenization import Tokenizer, WordPieceConfig
-from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
-from export.graph_tokenizer import (
+from albert_tf.export.graph_tokenizer import (
     code_points,
     normalization_ops,
     piece_offsets,
     sentencepiece_ops,
     wordpiece_ops,
 )
-from export.graph_tokenizer.code_points import Pieces
+from albert_tf.export.graph_tokenizer.code_points import Pieces
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer, WordPieceConfig
+from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
 
 # Stands for [MASK] in SentencePiece, as in albert_tf.
 _STAND_IN = 0xFDD0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.export.graph_tokenizer import code_points, unicode_composition
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
-from export.graph_tokenizer import code_points, unicode_composition
-from export.graph_tokenizer.code_points import CodePoints, Property, Replacements
 
 _SIGMA, _FINAL_SIGMA, _OTHER_SIGMA = map(ord, "Σςσ")
 # Kinds of neighbours, which decide the lower form of a sigma.

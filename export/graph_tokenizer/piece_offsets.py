@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.export.graph_tokenizer import code_points
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, Expansion
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import CodePoints, Pieces
 
 _START = ord(WORD_START)
 

@@ -14,11 +14,11 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert_tf.errors import UserError
+from albert_tf.export.graph_tokenizer import charsmap_ops, code_points
+from albert_tf.export.graph_tokenizer import sentencepiece_proto as proto
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces
+from albert_tf.export.graph_tokenizer.sentencepiece_proto import NORMAL, USER_DEFINED
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
-from export.graph_tokenizer import charsmap_ops, code_points
-from export.graph_tokenizer import sentencepiece_proto as proto
-from export.graph_tokenizer.code_points import CodePoints, Pieces
-from export.graph_tokenizer.sentencepiece_proto import NORMAL, USER_DEFINED
 
 _START = ord(WORD_START)
 # An unknown character is as likely as the least likely piece, and this less.

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer.code_points import CodePoints, Property
+from albert_tf.export.graph_tokenizer import code_points
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Property
 
 # How often a letter grows: by other letters (the three of a Korean syllable), and by marks.
 _BY_LETTERS, _BY_MARKS = 2, 3

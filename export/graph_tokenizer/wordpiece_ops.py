@@ -14,10 +14,10 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from albert_tf.export.graph_tokenizer import code_points, unicode_composition
+from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 from albert_tf.tokenizers import wordpiece_tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, UNK, WordPieceTokenizer
-from export.graph_tokenizer import code_points, unicode_composition
-from export.graph_tokenizer.code_points import CodePoints, Pieces, Property
 
 # Stands for [MASK]: no code point has this number.
 STAND_IN = sys.maxunicode + 1

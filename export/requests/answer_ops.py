@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.export.graph_tokenizer import code_points, normalization_ops
+from albert_tf.export.graph_tokenizer.code_points import CodePoints
+from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from albert_tf.export.requests import window_ops
+from albert_tf.export.requests.packing import Batch
 from albert_tf.records import features
 from albert_tf.tasks import span_decoding
 from albert_tf.tasks.span_decoding import AnswerOptions, Outputs, Spans
 from albert_tf.train_config import Lengths
-from export.graph_tokenizer import code_points, normalization_ops
-from export.graph_tokenizer.code_points import CodePoints
-from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
-from export.requests import window_ops
-from export.requests.packing import Batch
 
 # Windows that the model reads at once.
 _BATCH = 32

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.export.requests.token_ids import require_all
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
-from export.requests.token_ids import require_all
 
 Batch = dict[str, tf.Tensor]
 

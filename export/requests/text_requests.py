@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from albert_tf.export.graph_tokenizer import code_points
+from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from albert_tf.export.requests import packing
+from albert_tf.export.requests.packing import Batch, Parts
+from albert_tf.export.requests.token_ids import require_all
 from albert_tf.records import features, token_lengths
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
-from export.requests import packing
-from export.requests.packing import Batch, Parts
-from export.requests.token_ids import require_all
 
 _BLANK = "_"
 # Bytes of all the endings of a question: a long option in many blanks would fill the memory.

@@ -8,13 +8,13 @@ of an input.
 
 import tensorflow as tf
 
+from albert_tf.export.graph_tokenizer import code_points
+from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
+from albert_tf.export.requests import packing
+from albert_tf.export.requests.packing import Batch, Parts
 from albert_tf.records import features, qa_windows, token_lengths
 from albert_tf.records.qa_windows import Windows
 from albert_tf.train_config import Lengths
-from export.graph_tokenizer import code_points
-from export.graph_tokenizer.graph_tokenizer import GraphTokenizer
-from export.requests import packing
-from export.requests.packing import Batch, Parts
 
 # Of one question: tens of thousands of characters. More would take minutes.
 MAX_WINDOWS = 128
@@ -23,7 +23,7 @@ MAX_WINDOWS = 128
 def pack(
     questions: tf.Tensor, contexts: tf.Tensor, tokenizer: GraphTokenizer, lengths: Lengths
 ) -> tuple[Windows, Batch]:
-    """Splits contexts into windows, as `data_prep.task_data.span_features` does.
+    """Splits contexts into windows, as `albert_tf.data_prep.task_data.span_features` does.
 
     What is beyond the first `MAX_WINDOWS` windows of a context is not read. Nor is it refused: a
     server answers requests together, and would refuse all of them for the one.

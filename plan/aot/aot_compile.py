@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.errors import UserError
-from plan.aot import environment
-from plan.aot.lowering import Lowered
-from plan.formula import chips
+from albert_tf.plan.aot import environment
+from albert_tf.plan.aot.lowering import Lowered
+from albert_tf.plan.formula import chips
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ from albert_tf import files
 from albert_tf.config_io import to_dict
 from albert_tf.errors import UserError
 from albert_tf.model import losses
+from albert_tf.plan.aot import environment, lowering
+from albert_tf.plan.formula import costs
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
-from plan.aot import environment, lowering
-from plan.formula import costs
 
 PLATFORMS = ("cpu", "cuda")
 RUNNER, DESCRIPTION = "run_step.py", "step.json"

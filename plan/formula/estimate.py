@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 from albert_tf.errors import UserError
+from albert_tf.plan.formula import costs
+from albert_tf.plan.formula import memory as memory_of
+from albert_tf.plan.formula.chips import Topology
 from albert_tf.train_config import PretrainConfig
-from plan.formula import costs
-from plan.formula import memory as memory_of
-from plan.formula.chips import Topology
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from albert_tf.plan.formula import costs
 from albert_tf.train_config import PretrainConfig
-from plan.formula import costs
 
 PROBABILITIES, LAST, INPUTS = "attention probabilities", "last block", "inputs of blocks"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from albert_tf.data_prep import vocabulary
+from albert_tf.data_prep.vocabulary import VocabularyConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
-from data_prep import vocabulary
-from data_prep.vocabulary import VocabularyConfig
 
 CORPUS = str(Path(__file__).parents[1] / "fixtures" / "corpus.txt")
 PROGRAM = Path(__file__).parents[2] / "bin" / "train_vocabulary"

@@ -11,7 +11,7 @@ import tensorflow_text
 import tiny_exports
 import tiny_run
 
-from export import model_versions, server_ops, serving_api, signatures
+from albert_tf.export import model_versions, server_ops, serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # One for each way that texts are asked; test_export_texts asks every kind, in a session.

@@ -13,8 +13,8 @@ from tiny_exports import write_checkpoint, write_run
 from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
+from albert_tf.export import signatures
 from albert_tf.tokenizers import tokenization
-from export import signatures
 
 vocabulary = tiny_exports.vocabulary
 

@@ -14,8 +14,8 @@ from tensorflow.python.saved_model import loader_impl
 from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
+from albert_tf.export import export_source, hub_module
 from albert_tf.model import weight_names
-from export import export_source, hub_module
 
 TEXTS = ["The quick brown fox", "a b", ""]
 # A process that has TensorFlow and tensorflow-text, but not this project.

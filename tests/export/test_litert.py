@@ -9,8 +9,8 @@ import tensorflow as tf
 import tiny_exports
 
 from albert_tf import files
-from export import export_source, litert, model_kinds
-from export.export_config import ExportConfig, SourceConfig
+from albert_tf.export import export_source, litert, model_kinds
+from albert_tf.export.export_config import ExportConfig, SourceConfig
 
 PROGRAM = Path(__file__).parents[2] / "bin" / "export_litert"
 # The whole file is at least this much smaller.

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from export import model_card, model_kinds, model_versions, signatures
+from albert_tf.export import model_card, model_kinds, model_versions, signatures
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import tiny_exports
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import UserError
-from export import model_kinds, model_versions, serving_api, signatures
-from export.requests import token_ids
+from albert_tf.export import model_kinds, model_versions, serving_api, signatures
+from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/goldens/signatures.txt"

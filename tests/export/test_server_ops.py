@@ -4,8 +4,8 @@ import tensorflow_text as tf_text
 import tiny_texts
 
 from albert_tf.errors import UserError
-from export import server_ops
-from export.graph_tokenizer import graph_tokenizer
+from albert_tf.export import server_ops
+from albert_tf.export.graph_tokenizer import graph_tokenizer
 
 
 def save(folder, function):

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny_exports
 from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
-from export import model_versions, serving_api, signatures
+from albert_tf.export import model_versions, serving_api, signatures
 
 LOGS = {"predict_log": "Predict", "classify_log": "Classify", "regress_log": "Regress"}
 

@@ -10,11 +10,11 @@ import tiny_exports
 import tiny_run
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+from albert_tf.data_prep.task_data import race
 from albert_tf.errors import UserError
-from albert_tf.pipelines import fill_mask
+from albert_tf.export import model_kinds, model_versions, serving_api, signatures
+from albert_tf.pipelines import loaded_model
 from albert_tf.tasks.span_decoding import AnswerOptions
-from data_prep.task_data import race
-from export import model_kinds, model_versions, serving_api, signatures
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
@@ -76,7 +76,7 @@ def make_masked_texts(model):
     tokens = np.zeros([3, 2, top_k], object)
     tokens[:], probabilities = b"", np.zeros([3, 2, top_k])
     for row, text in enumerate(texts[:2]):
-        guessed = fill_mask.fill_mask(network, model.tokenizer, text, top_k=top_k)
+        guessed = loaded_model.guess_masked(network, model.tokenizer, text, top_k=top_k)
         for place, guesses in enumerate(guessed):
             tokens[row, place] = [guess.piece.encode() for guess in guesses]
             probabilities[row, place] = [guess.probability for guess in guesses]

@@ -13,8 +13,8 @@ from repository import ROOT
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from plan.aot import aot_compile, environment, lowering
-from plan.formula import chips, costs
+from albert_tf.plan.aot import aot_compile, environment, lowering
+from albert_tf.plan.formula import chips, costs
 
 PROGRAM = ROOT / "bin" / "plan_training"
 V5E = chips.topology("v5e:2x2")

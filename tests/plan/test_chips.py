@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from plan.formula import chips
+from albert_tf.plan.formula import chips
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import tiny_run
 
 from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
+from albert_tf.plan.aot import lowering
+from albert_tf.plan.formula import costs, memory
 from albert_tf.train_config import PretrainConfig
-from plan.aot import lowering
-from plan.formula import costs, memory
 
 BATCH = 6
 ROWS = pathlib.Path(__file__).parents[1] / "goldens" / "plan_rows.jsonl"

@@ -12,7 +12,7 @@ from absl import logging
 from repository import ROOT
 
 from albert_tf.errors import UserError
-from plan.aot import environment, lowering
+from albert_tf.plan.aot import environment, lowering
 
 
 def test_no_python_for_jax_is_one_line(monkeypatch, tmp_path):
@@ -94,7 +94,7 @@ def test_sigterm_ends_the_compiler_too(program, flags, run_program, monkeypatch,
     ids = lowering.Array(name="input_ids", shape=(1, 14), dtype="int32")
     lowered = lowering.Lowered(module=b"", inputs=(ids,), outputs=(), state=(), num_replicas=1)
     monkeypatch.setattr(lowering, "lower", lambda *_, **__: lowered)
-    monkeypatch.setattr("plan.aot.artifact.describe", lambda *_: {})
+    monkeypatch.setattr("albert_tf.plan.aot.artifact.describe", lambda *_: {})
     monkeypatch.setattr(environment, "make_environment", lambda: str(python))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 

@@ -16,8 +16,8 @@ from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
 from albert_tf.pipelines import pretraining
+from albert_tf.plan.aot import artifact, environment, lowering
 from albert_tf.train import train_step
-from plan.aot import artifact, environment, lowering
 
 ROOT = Path(__file__).parents[2]
 STEPS, BATCH = 20, 6

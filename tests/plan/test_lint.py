@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
-from plan.aot import lint, lowering
+from albert_tf.plan.aot import lint, lowering
 
 ROWS, SIZE = 6, 4
 

@@ -8,7 +8,7 @@ import tiny_run
 
 from albert_tf.model import albert_model, weight_names
 from albert_tf.pipelines import pretraining
-from plan.aot import lowering
+from albert_tf.plan.aot import lowering
 
 BATCH = 6
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from albert_tf.config import PRESETS
+from albert_tf.plan.formula import costs, memory
 from albert_tf.train_config import PretrainConfig
-from plan.formula import costs, memory
 
 LARGE = PretrainConfig(albert=PRESETS["albert_large_v2"], dtype="mixed_bfloat16")
 TOKENS = 8 * 512

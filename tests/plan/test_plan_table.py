@@ -8,7 +8,7 @@ import pytest
 from repository import ROOT
 
 from albert_tf.errors import UserError
-from plan.aot import lowering
+from albert_tf.plan.aot import lowering
 
 
 @pytest.fixture

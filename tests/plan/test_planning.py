@@ -9,10 +9,10 @@ from repository import ROOT
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.plan import planning, report
+from albert_tf.plan.aot import aot_compile, lint, lowering
+from albert_tf.plan.formula import chips, estimate, memory
 from albert_tf.train_config import PretrainConfig
-from plan import planning, report
-from plan.aot import aot_compile, lint, lowering
-from plan.formula import chips, estimate, memory
 
 PROGRAM = ROOT / "bin" / "plan_training"
 GB = 10**9

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from export import model_versions
+from albert_tf.export import model_versions
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[2] / "serving/ask.py"

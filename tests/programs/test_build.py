@@ -22,8 +22,8 @@ import tiny_run
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
+from albert_tf.plan.aot import environment
 from albert_tf.tasks import submissions
-from plan.aot import environment
 
 checkpoint = tiny_program.checkpoint
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import tiny_exports
 import tiny_run
 
 from albert_tf.checkpoints import formats
-from export import hub_module
+from albert_tf.export import hub_module
 
 PROGRAMS = Path(__file__).parents[2] / "bin"
 MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export_hub_module"

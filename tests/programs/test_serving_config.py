@@ -15,7 +15,7 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from export import model_card, signatures
+from albert_tf.export import model_card, signatures
 
 SERVING = Path(__file__).parents[2] / "serving"
 FIELD = descriptor_pb2.FieldDescriptorProto

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.plan.formula import chips
 from albert_tf.train import devices
 from albert_tf.train_config import PretrainConfig
-from plan.formula import chips
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tpu.md").read_text()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sentencepiece import sentencepiece_model_pb2 as pb
 
+from albert_tf.data_prep import vocabulary
 from albert_tf.tokenizers import tokenization
-from data_prep import vocabulary
 
 transformers = pytest.importorskip("transformers")
 

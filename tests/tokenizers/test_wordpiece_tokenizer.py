@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tiny_records
 
+from albert_tf.data_prep.pretraining_data import masking
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
-from data_prep.pretraining_data import masking
-from data_prep.pretraining_data.data_config import DataConfig
 
 vocabulary_dir = tiny_records.vocabulary_dir
 

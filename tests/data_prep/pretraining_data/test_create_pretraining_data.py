@@ -9,10 +9,10 @@ import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
 
+from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers import tokenization
-from data_prep.pretraining_data import dataset
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, TESTS, contents
 
+from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import dataset
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 

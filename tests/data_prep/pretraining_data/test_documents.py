@@ -3,9 +3,9 @@ import lzma
 
 import pytest
 
+from albert_tf.data_prep.pretraining_data import documents
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import documents
-from data_prep.pretraining_data.data_config import DataConfig
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 

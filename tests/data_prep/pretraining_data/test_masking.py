@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data_prep.pretraining_data import masking
-from data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data import masking
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 
 # Ids: 0-4 special, 5-79 starts of words, 80-99 continuations.
 V = 100

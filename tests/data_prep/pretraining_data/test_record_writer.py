@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.data_prep.pretraining_data import record_writer, shard_writer
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.masking import Masked
+from albert_tf.data_prep.pretraining_data.segments import Pair
 from albert_tf.records import features
-from data_prep.pretraining_data import record_writer, shard_writer
-from data_prep.pretraining_data.data_config import DataConfig
-from data_prep.pretraining_data.masking import Masked
-from data_prep.pretraining_data.segments import Pair
 
 S, P = 11, 4
 TOKENIZER = SimpleNamespace(cls_id=2, sep_id=3)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from data_prep.pretraining_data import segments
-from data_prep.pretraining_data.data_config import DataConfig
-from data_prep.pretraining_data.segments import Encoded, Pair
+from albert_tf.data_prep.pretraining_data import segments
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 
 # Even ids start words.
 IS_WORD_START = np.arange(100_000) % 2 == 0

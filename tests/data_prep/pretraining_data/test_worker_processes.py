@@ -6,8 +6,8 @@ from multiprocessing import Pipe
 
 import pytest
 
+from albert_tf.data_prep.pretraining_data import worker_processes
 from albert_tf.errors import UserError
-from data_prep.pretraining_data import worker_processes
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from albert_tf.data_prep.task_data import own_tables
+from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
-from data_prep.task_data import own_tables
-from data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 
 TASK = task_table.make_own("classification", ["bad", "good"])
 PLAIN = Columns(text="review", label="verdict", id="name")

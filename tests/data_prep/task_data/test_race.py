@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from albert_tf.data_prep.task_data import race
+from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
-from data_prep.task_data import race
-from data_prep.task_data.task_source import DataSource, TaskSplit
 
 RACE = task_table.get("race")
 PASSAGE = {

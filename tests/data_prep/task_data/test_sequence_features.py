@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
+from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.task_data import sequence_features
+from albert_tf.data_prep.task_data.task_source import Columns
 from albert_tf.records import features, manifest, task_table
-from data_prep.pretraining_data import record_writer
-from data_prep.task_data import sequence_features
-from data_prep.task_data.task_source import Columns
 
 
 def rows_of(tokenizer, *texts):

@@ -8,13 +8,13 @@ import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
+from albert_tf.data_prep.task_data import squad
+from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
 from albert_tf.tasks import span_decoding, squad_metrics
 from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
-from data_prep.task_data import squad
-from data_prep.task_data.span_features import Answer, Question
 
 vocabulary_dir = tiny_records.vocabulary_dir
 write = tiny_task_data.write_questions

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny_texts
 from sentencepiece import sentencepiece_model_pb2
 
-from export.graph_tokenizer import charsmap_ops, code_points
+from albert_tf.export.graph_tokenizer import charsmap_ops, code_points
 
 
 @functools.cache

@@ -8,10 +8,10 @@ from python_reference import is_in_canonical_order
 from vocabularies import KEEPING, PUBLISHED, SETTINGS, add_special_pieces, serialize_model
 
 from albert_tf.errors import UserError
+from albert_tf.export.graph_tokenizer import sentencepiece_ops
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.normalization import COMPATS
 from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
-from export.graph_tokenizer import sentencepiece_ops
 
 
 def assert_same(tokenizer, lines):

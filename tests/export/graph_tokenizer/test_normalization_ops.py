@@ -3,9 +3,9 @@ import tensorflow as tf
 import tiny_texts
 from vocabularies import PUBLISHED, SETTINGS
 
+from albert_tf.export.graph_tokenizer import code_points, normalization_ops
 from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
-from export.graph_tokenizer import code_points, normalization_ops
 
 
 def assert_same(settings, lines):

@@ -6,8 +6,8 @@ import sys
 import tiny_texts
 from sentencepiece import sentencepiece_model_pb2
 
+from albert_tf.export.graph_tokenizer import sentencepiece_proto
 from albert_tf.tokenizers.tokenization import TokenizerConfig
-from export.graph_tokenizer import sentencepiece_proto
 
 
 def test_fields_and_defaults_are_those_of_sentencepiece():
@@ -35,6 +35,6 @@ def test_the_export_does_not_import_the_classes_of_sentencepiece():
     """They refuse a protobuf before 7.36, which other packages pin."""
     code = (
         "import sys; sys.modules['sentencepiece.sentencepiece_model_pb2'] = None\n"
-        "from export.graph_tokenizer import graph_tokenizer"
+        "from albert_tf.export.graph_tokenizer import graph_tokenizer"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

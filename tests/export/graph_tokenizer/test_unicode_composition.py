@@ -4,7 +4,7 @@ import unicodedata
 import tensorflow as tf
 import tiny_texts
 
-from export.graph_tokenizer import code_points, unicode_composition
+from albert_tf.export.graph_tokenizer import code_points, unicode_composition
 
 
 def compose(lines):

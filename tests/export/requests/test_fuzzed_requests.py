@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import model_kinds
+from albert_tf.export import model_kinds
 
 NUMBER = 30
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from export.requests import packing
+from albert_tf.export.requests import packing
 
 IDS = types.SimpleNamespace(pad_id=9, cls_id=1, sep_id=2)
 ROWS = [[], [10], [10, 11, 12], [*range(10, 19)], [*range(10, 30)]]

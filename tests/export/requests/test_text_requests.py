@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import tiny_texts
 
+from albert_tf.data_prep.task_data import race
+from albert_tf.export.requests import text_requests
 from albert_tf.train_config import Lengths
-from data_prep.task_data import race
-from export.requests import text_requests
 
 MASKED = ["the [MASK] sold [MASK][MASK], offices", "no mask", "", "[MASK]", "the " * 9 + "[MASK]"]
 PASSAGES = ["The cafe sold 2011, offices. " * 3, "한국어 문장을 읽고", "", "a"]
