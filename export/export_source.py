@@ -43,6 +43,13 @@ def read(config: ExportConfig) -> ExportedModel:
     run = finetuned_model.read_finetuning_run(prefix)
     values, task = run or (make_default_values(prefix, checkpoint.config), None)
     run_config = config_io.load(FinetuneConfig, None, config.source.overrides, values)
+    return choose(config, checkpoint, task, run_config)
+
+
+def choose(
+    config: ExportConfig, checkpoint: ModelCheckpoint, task: Task | None, run_config: FinetuneConfig
+) -> ExportedModel:
+    """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
     kind = _select_kind(config.source, task, run_config)
     may_be_none = kind == task_table.SPAN_OR_NONE or (
         kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE
@@ -50,7 +57,7 @@ def read(config: ExportConfig) -> ExportedModel:
     _check_choices(config, kind, may_be_none=may_be_none)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
-        threshold = _read_best_threshold(prefix)
+        threshold = _read_best_threshold(checkpoint.source)
     if config.text:
         token_lengths.check(run_config, kind)
     options = Options(

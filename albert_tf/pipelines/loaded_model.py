@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ from albert_tf.records import features, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model, inference, span_decoding
-from albert_tf.tasks.finetuned_model import ConfigOverrides
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -85,6 +84,9 @@ class LoadedModel:
         pooling, or a checkpoint without vocabulary or without the weights that pooling needs.
         """
         require_choice("pooling", pooling, POOLINGS)
+        pooler = weight_names.parts(self.config)[weight_names.POOLER]
+        if pooling == "first" and not pooler.keys() <= self.checkpoint.weights.keys():
+            raise UserError(f"{self.checkpoint.source} has no pooler: take pooling='mean'.")
         options = model_kinds.Options(
             kind="sentence_embedding", run_config=self.run_config, pooling=pooling
         )
@@ -128,7 +130,7 @@ class LoadedModel:
         if self.task is None:
             raise UserError(
                 f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
-                "bin/run_finetuning, or use embed or fill_mask."
+                "bin/run_finetuning or with_head, or use embed or fill_mask."
             )
         if not inputs:
             return []
@@ -164,19 +166,62 @@ class LoadedModel:
         options = inference.make_answer_options(config, self.task)
         return [*span_decoding.predict(outputs, windows, examples, options).values()]
 
-    def export(self, to: str, **options: Any) -> str:
-        """Writes the next version of a SavedModel for TensorFlow Serving; returns its folder.
+    def encode(self, inputs: Sequence[str | Sequence[str]]) -> dict[str, np.ndarray]:
+        """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
 
-        `options` are fields of `albert_tf.export.export_source.SourceConfig` (`kind`, `labels`,
-        `pooling`, `top_k`, `overrides`) and of `ExportConfig` (`dtype`, `null_threshold`, `text`),
-        as flags of bin/export_saved_model.
+        Inputs are texts or pairs of texts, of multiple choice as in `predict`. `input_ids`,
+        `input_mask` and `segment_ids` are [N, S] int32, of multiple choice [N, C * S]; S is
+        `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
-        names = {field.name for field in fields(SourceConfig)}
-        source = {name: options.pop(name) for name in names & options.keys()}
-        config = ExportConfig(
-            source=SourceConfig(checkpoint=self.checkpoint.source, **source), **options
+        kind = self.task.kind if self.task else task_table.CLASSIFICATION
+        number = _count_texts(self.task, inputs) if inputs else 1
+        examples = [Example("", row, None) for row in _as_tuples(inputs, number)]
+        batch, _ = sequence_features.encode(
+            examples, self._require_tokenizer(), kind, self.run_config
         )
-        return model_versions.write(export_source.read(config), to)
+        return {name: array.astype(np.int32) for name, array in batch.items()}
+
+    def with_head(self, kind: str = "classification", labels: Sequence[str] = ()) -> "LoadedModel":
+        """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
+
+        `kind` is `classification` or `multiple_choice`, with `labels` in the order of their ids,
+        or `regression`. The targets are {"logits": [N] ids, or numbers}.
+        """
+        task = task_table.make_own(kind, labels)
+        model, _ = make_task_model(self.run_config, task)
+        matching.assign_task_weights(
+            self.checkpoint, model, with_head=False, log_level=logging.DEBUG
+        )
+        head = {weight.path: weight.numpy() for weight in model.head.trainable_weights}
+        checkpoint = replace(self.checkpoint, weights={**self.checkpoint.weights, **head})
+        return replace(self, checkpoint=checkpoint, model=model, task=task)
+
+    def export(
+        self,
+        to: str,
+        *,
+        kind: str | None = None,
+        dtype: str = "float32",
+        pooling: str | None = None,
+        top_k: int | None = None,
+        text: bool = True,
+    ) -> str:
+        """Writes the model, with its present weights, as the next version in the folder `to`.
+
+        The options are the flags of bin/export_saved_model. Returns the folder of the SavedModel.
+        """
+        source = SourceConfig(
+            checkpoint=self.checkpoint.source, kind=kind, pooling=pooling, top_k=top_k
+        )
+        config = ExportConfig(source=source, dtype=dtype, text=text)
+        variables = weight_names.weights_by_name(self.model)
+        weights = {
+            name: variables[name].numpy() if name in variables else weight
+            for name, weight in self.checkpoint.weights.items()
+        }
+        checkpoint = replace(self.checkpoint, weights=weights)
+        exported = export_source.choose(config, checkpoint, self.task, self.run_config)
+        return model_versions.write(exported, to)
 
     def _require_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -221,58 +266,31 @@ def load(
         raise UserError(f"path: {path!r} is not the path of a checkpoint.")
     task = task_table.get(task) if isinstance(task, str) else task
     prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
-    changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
-    if task is None and finetuned_model.read_finetuning_run(prefix) is None:
-        return _load_pretrained(prefix, vocabulary, changes)
-    checkpoint, config, task = finetuned_model.read_finetuned(
-        prefix, task, ConfigOverrides(overrides=changes)
-    )
-    checkpoint = _add_vocabulary(checkpoint, vocabulary)
-    model, _ = make_task_model(config, task)
-    matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
+    checkpoint = formats.read(prefix)
+    if vocabulary is not None:
+        checkpoint = _replace_vocabulary(checkpoint, vocabulary)
+    run = finetuned_model.read_finetuning_run(prefix)
+    values, own_task = run or (export_source.make_default_values(prefix, checkpoint.config), None)
+    changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
+    config = config_io.load(FinetuneConfig, None, changes, values)
+    task = task or own_task
+    model: keras.Model
+    if task is None:
+        head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
+        kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+        options = model_kinds.Options(kind=kind, run_config=config)
+        model = export_source.load(checkpoint, options).network
+    else:
+        model, _ = make_task_model(config, task)
+        matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
 
 
-def _load_pretrained(prefix: str, vocabulary: str | None, changes: Sequence[str]) -> LoadedModel:
-    checkpoint = _add_vocabulary(formats.read(prefix), vocabulary)
-    values = export_source.make_default_values(prefix, checkpoint.config)
-    config = config_io.load(FinetuneConfig, None, changes, values)
-    head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
-    kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
-    exported = export_source.load(checkpoint, model_kinds.Options(kind=kind, run_config=config))
-    return LoadedModel(checkpoint=checkpoint, model=exported.network, task=None, run_config=config)
-
-
-def _add_vocabulary(checkpoint: ModelCheckpoint, folder: str | None) -> ModelCheckpoint:
-    if folder is None:
-        return checkpoint
+def _replace_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
     tokenization.load(folder)  # refuses a folder without a vocabulary
     checkpoint = replace(checkpoint, vocabulary=model_checkpoint.read_vocabulary(folder))
     model_checkpoint.check_vocabulary_size(checkpoint)
     return checkpoint
-
-
-def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple[str, ...]]:
-    """Returns each input as a tuple of `number` texts; `UserError` if it is none."""
-    if isinstance(inputs, str):
-        raise UserError(f"give a list of inputs, not one text: [{inputs[:40]!r}].")
-    rows = [(row,) if isinstance(row, str) else row for row in inputs]
-    for row in rows:
-        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
-        require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
-        texts = "1 text" if number == 1 else f"{number} texts"
-        first = f": {row[0]!r}" if row else ""
-        require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
-    return [tuple(row) for row in rows]
-
-
-def _count_texts(task: Task, inputs: Sequence[str | Sequence[str]]) -> int:
-    """Returns how many texts an input of the task has; the first one tells, if nothing else."""
-    if task.kind == task_table.MULTIPLE_CHOICE:
-        return 1 + len(task.labels)
-    if task.has_pairs is None:
-        return 1 if isinstance(inputs[0], str) else 2
-    return 1 + task.has_pairs
 
 
 def guess_masked(
@@ -298,6 +316,29 @@ def guess_masked(
         [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
         for row, indices in zip(probabilities, best, strict=True)
     ]
+
+
+def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple[str, ...]]:
+    """Returns each input as a tuple of `number` texts; `UserError` if it is none."""
+    if isinstance(inputs, str):
+        raise UserError(f"give a list of inputs, not one text: [{inputs[:40]!r}].")
+    rows = [(row,) if isinstance(row, str) else row for row in inputs]
+    for row in rows:
+        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+        require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
+        texts = "1 text" if number == 1 else f"{number} texts"
+        first = f": {row[0]!r}" if row else ""
+        require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
+    return [tuple(row) for row in rows]
+
+
+def _count_texts(task: Task | None, inputs: Sequence[str | Sequence[str]]) -> int:
+    """Returns how many texts an input of the task has; the first one tells, if nothing else."""
+    if task and task.kind == task_table.MULTIPLE_CHOICE:
+        return 1 + len(task.labels)
+    if task is None or task.has_pairs is None:
+        return 1 if isinstance(inputs[0], str) else 2
+    return 1 + task.has_pairs
 
 
 def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:

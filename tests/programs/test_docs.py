@@ -1,11 +1,17 @@
-"""docs/datum.md runs as a doctest; docs/walks.md names functions that exist."""
+"""docs/datum.md and docs/python.md run as doctests; docs/walks.md names functions that exist."""
 
 import ast
 import doctest
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
+import tiny_checkpoints
+import tiny_exports
+import tiny_run
+
+from albert_tf.checkpoints import formats
 
 ROOT = Path(__file__).parents[2]
 ROWS = re.findall(
@@ -16,6 +22,40 @@ ROWS = re.findall(
 def test_the_life_of_one_sentence():
     results = doctest.testfile(
         str(ROOT / "docs" / "datum.md"), module_relative=False, optionflags=doctest.ELLIPSIS
+    )
+    assert results.attempted > 30
+    assert results.failed == 0
+
+
+@pytest.fixture
+def checkpoints(tmp_path, monkeypatch):
+    """A folder, now the current one, with the checkpoints that docs/python.md loads."""
+    monkeypatch.chdir(tmp_path)
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    pretrained = tiny_checkpoints.make(vocabulary)
+    for folder, name in (("", "albert_tf"), ("google", "google"), ("hugging_face",) * 2):
+        target = tmp_path / folder / "albert_base"
+        target.mkdir(parents=True)
+        formats.get_writer(name)(pretrained, str(target))
+    with tarfile.open("albert_base.tar.gz", "w:gz") as archive:
+        archive.add("google/albert_base", "albert_base")
+    (tmp_path / "hugging_face/reviews").mkdir()
+    reviews = tiny_exports.contents("classification", vocabulary)
+    formats.get_writer("hugging_face")(reviews, "hugging_face/reviews")
+    for name, kind, more in (
+        ("reviews", "classification", ', "has_pairs": false'),
+        ("similarity", "regression", ', "has_pairs": true'),
+        ("squad1", "span", ""),
+        ("race", "multiple_choice", ""),
+    ):
+        path = tmp_path / "runs" / name
+        tiny_exports.write_run(path, kind, vocabulary, more=more, max_query_length=3)
+
+
+@pytest.mark.usefixtures("checkpoints")
+def test_the_python_page():
+    results = doctest.testfile(
+        str(ROOT / "docs" / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS
     )
     assert results.attempted > 30
     assert results.failed == 0
