@@ -6,6 +6,8 @@ import pytest
 import tiny_program
 from tiny_program import OWN, write, write_own
 
+import albert_tf
+
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 PROGRAM = Path(__file__).parents[2] / "bin" / "classify"
 
@@ -15,6 +17,9 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     write_own(tmp_path)
     run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
     predicted = tiny_program.read(tmp_path / "run/predictions-test.json")["predictions"]
+    assert albert_tf.load(tmp_path / "run").predict(["good day", "bad day"]) == list(
+        predicted.values()
+    )
     one = (f"--workdir={tmp_path}/run", "--text=good day")
     message = run_program(PROGRAM, *one, "--second_text=bad day")
     assert message == "classify: an input must have 1 text, not 2: 'good day'."

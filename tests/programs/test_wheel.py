@@ -1,0 +1,82 @@
+"""The wheel, installed elsewhere: the command `albert-tf`, with all it needs inside."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_checkpoints
+import tiny_run
+
+from albert_tf.checkpoints import google_tf1
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("albert_tf", "bin", "data_prep", "export", "plan")
+FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements-plan.txt")
+PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the installed wheel; TensorFlow and the like are this environment's."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, source / name, symlinks=True)
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder))
+    subprocess.run([*build, str(source)], check=True)
+    [wheel] = folder.glob("*.whl")
+    install = (*PIP, "install", "--no-deps", "--target", str(folder / "site"))
+    subprocess.run([*install, str(wheel)], check=True)
+    return folder / "site"
+
+
+def run_command(site, *arguments):
+    """Runs `albert-tf` outside the clone; returns its output."""
+    done = subprocess.run(
+        [sys.executable, site / "bin" / "albert-tf", *arguments],
+        cwd=site.parent,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_one_package_and_one_command(site):
+    names = {path.name for path in site.iterdir() if path.suffix != ".dist-info"}
+    assert names == {"albert_tf", "bin"}
+    assert [path.name for path in (site / "bin").iterdir()] == ["albert-tf"]
+    assert (site / "albert_tf/py.typed").exists()
+    assert (site / "albert_tf/plan/jax_side/run_step.py").exists()
+    assert (site / "albert_tf/requirements-plan.txt").exists()
+
+
+@pytest.mark.slow
+def test_the_command_lists_and_runs_the_programs(site, tmp_path):
+    programs = {path.name for path in (ROOT / "bin").iterdir() if path.suffix != ".sh"}
+    listed = run_command(site, "--help")
+    for name in programs - {"quickstart", "test"}:
+        assert f"\n  {name} " in listed
+    assert "quickstart " not in listed
+    checkpoint = tiny_checkpoints.make(tiny_run.write_vocabulary(str(tmp_path / "vocabulary")))
+    (tmp_path / "google").mkdir()
+    google_tf1.write(checkpoint, str(tmp_path / "google"))
+    run_command(site, "convert_checkpoint", f"--from={tmp_path}/google", f"--to={tmp_path}/ours")
+    guesses = run_command(site, "fill_mask", f"--checkpoint={tmp_path}/ours", "--text=a [MASK]")
+    assert guesses.startswith("a [MASK]\n   ")
+
+
+def test_an_unknown_program_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "albert_tf.command", "fill_msk"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "albert-tf: there is no program 'fill_msk'. Did you mean 'fill_mask'?\n"
