@@ -65,8 +65,9 @@ def match_strictly(
     differences = []
     for kind, names in lists.items():
         lines = {name: f"{name} {matches.mismatched.get(name, '')}".rstrip() for name in names}
+        level = logging.DEBUG if kind == "loaded" else log_level  # --verbosity=1 shows all names
         for line in lines.values():
-            logging.log(log_level, f"{kind}: {line}")
+            logging.log(level, f"{kind}: {line}")
         refused = [line for name, line in lines.items() if not allowed.fullmatch(name)]
         if refused and kind != "loaded":
             differences.append(f"{len(refused)} {kind}: {refused[0]}")

@@ -49,13 +49,35 @@ def number(name: str, value: float) -> str:
     return f"{name} {value:,.0f}" if is_count else f"{name} {value:.4g}"
 
 
-def line(record: Mapping[str, float], num_steps: int) -> str:
-    parts = [f"step {int(record['step'])}/{num_steps}"]
-    parts += [
-        number(name, value)
-        for name, value in record.items()
-        if name.endswith(("_loss", "_accuracy", "_norm", "_rate"))
-    ]
-    parts.append(f"{record['sequences_per_second']:.1f} sequences/s")
-    parts.append(f"{tqdm.format_interval(record['seconds_left'])} left")
+# Names of metrics in lines for the terminal, which fit 100 columns; the files have all, in full.
+_SHORT_NAMES = {
+    "masked_lm_loss": "mlm",
+    "sentence_order_loss": "sop",
+    "next_sentence_loss": "nsp",
+    "learning_rate": "lr",
+}
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """The metrics for the terminal: losses with their accuracies, then the others."""
+    parts = []
+    for name, value in metrics.items():
+        task = name.removesuffix("_accuracy")
+        if name.startswith("num_") or (name == "loss" and len(metrics) > 3):
+            continue
+        if name.endswith("_accuracy") and f"{task}_loss" in metrics:
+            parts[-1] += f" {value:.1%}"
+        else:
+            digits = 3 if name == "learning_rate" else 4
+            parts.append(f"{_SHORT_NAMES.get(name, name)} {value:.{digits}g}")
     return " | ".join(parts)
+
+
+def line(record: Mapping[str, float], num_steps: int) -> str:
+    """The progress of a run in at most 100 columns: losses, learning rate, speed, time left."""
+    kept = ("_loss", "_accuracy", "learning_rate")
+    metrics = {name: value for name, value in record.items() if name.endswith(kept)}
+    rate = record["sequences_per_second"]
+    speed = f"{rate:.{1 if rate < 100 else 0}f} seq/s"
+    left = f"{tqdm.format_interval(record['seconds_left'])} left"
+    return f"step {int(record['step'])}/{num_steps} | {format_metrics(metrics)} | {speed} | {left}"

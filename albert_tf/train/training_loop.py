@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import os
 import signal
@@ -209,8 +208,7 @@ class Run:
         """Evaluates, reports, and saves the checkpoint if it is the best."""
         assert self.evaluate
         metrics = self.evaluate()
-        numbers = itertools.starmap(reports.number, metrics.items())
-        logging.info(" | ".join([f"evaluation at step {step}", *numbers]))
+        logging.info(f"evaluation at step {step} | {reports.format_metrics(metrics)}")
         self._write({"step": step, **{f"eval_{name}": x for name, x in metrics.items()}})
         if not self._is_chief:
             return

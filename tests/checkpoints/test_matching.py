@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from absl import logging
 
 from albert_tf.checkpoints import matching
 from albert_tf.errors import UserError
@@ -25,6 +26,7 @@ def test_long_lists_are_not_cut_short(capsys):
 
 
 def test_the_lists_are_logged_before_the_error(capsys):
+    logging.set_verbosity(logging.DEBUG)
     with pytest.raises(UserError, match="1 missing: c"):
         matching.match_strictly(WEIGHTS, SHAPES, "ckpt", "[bd]")
     assert capsys.readouterr().err.splitlines() == [
@@ -35,6 +37,13 @@ def test_the_lists_are_logged_before_the_error(capsys):
         "unexpected: d",
         "mismatched: b [4] instead of [5]",
     ]
+
+
+def test_the_names_that_are_loaded_are_shown_on_request_alone(capsys):
+    matching.match_strictly(WEIGHTS, SHAPES, "ckpt", "[bcd]")
+    log = capsys.readouterr().err
+    assert "loaded 2, missing 1" in log
+    assert "loaded: a" not in log
 
 
 def test_that_nothing_is_loaded_is_always_an_error():

@@ -29,7 +29,7 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     tiny_run.run(data, tmp_path, settings, evaluate=True)
     log = capsys.readouterr().err
     assert "step 12/12" in log
-    assert "sequences/s" in log
+    assert "seq/s" in log
     assert "left" in log
     names = set(os.listdir(tmp_path))
     assert {"config.json", "vocabulary", "metrics.jsonl", "best", "checkpoint"} <= names
