@@ -257,7 +257,8 @@ def load(
         task: of a fine-tuned checkpoint that is not of a run, which knows its task; the name of a
             published one, or what `task_table.make_own` returns.
         vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
-        overrides: values that replace those of the run's `FinetuneConfig`, `max_seq_length` say.
+        overrides: values that replace those of the run's `FinetuneConfig`: `max_seq_length`, or
+            `dtype`, which is that of the run, or float32.
 
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
@@ -270,7 +271,8 @@ def load(
     if vocabulary is not None:
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
     run = finetuned_model.read_finetuning_run(prefix)
-    values, own_task = run or (export_source.make_default_values(prefix, checkpoint.config), None)
+    defaults = export_source.make_default_values(prefix, checkpoint.config)
+    values, own_task = run or ({"dtype": "float32", **defaults}, None)
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
     config = config_io.load(FinetuneConfig, None, changes, values)
     task = task or own_task

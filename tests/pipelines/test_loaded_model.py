@@ -1,0 +1,157 @@
+"""`albert_tf.load`: what it refuses, and what its page (docs/python.md) does not show."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_checkpoints
+import tiny_exports
+
+import albert_tf
+from albert_tf.checkpoints import formats
+
+vocabulary = tiny_exports.vocabulary
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory, vocabulary):
+    folder = str(tmp_path_factory.mktemp("pretrained"))
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(vocabulary), folder)
+    return albert_tf.load(folder)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory, vocabulary):
+    folder = tmp_path_factory.mktemp("reviews")
+    more = ', "has_pairs": false'
+    return albert_tf.load(tiny_exports.write_run(folder, "classification", vocabulary, more=more))
+
+
+def test_the_names_are_documented():
+    page = (ROOT / "docs" / "python.md").read_text()
+    for name in albert_tf.__all__:
+        assert re.search(rf"^\| .*`{name}`.*\|", page, re.MULTILINE), name
+        assert getattr(albert_tf, name) is not None
+        assert name in dir(albert_tf)
+    with pytest.raises(AttributeError, match="no attribute 'none'"):
+        albert_tf.none  # noqa: B018
+
+
+def test_importing_it_does_not_import_tensorflow():
+    code = (
+        "import sys, albert_tf\n"
+        "albert_tf.PRESETS, albert_tf.UserError\n"
+        "assert not {'tensorflow', 'keras'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_vectors_do_not_depend_on_the_other_texts(pretrained):
+    texts = ["abcd efgh", "a", "abcd efgh ijkl"]
+    together = pretrained.embed(texts)
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(pretrained.embed([text])[0], vector, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_is_of_any_size(pretrained, reviews):
+    assert pretrained.embed(["a b"] * 33).shape == (33, 8)
+    assert len(reviews.predict(["a b"] * 33)) == 33
+
+
+def test_nothing_in_is_nothing_out(pretrained, reviews):
+    assert pretrained.embed([]).shape == (0, 8)
+    assert pretrained.fill_mask([]) == []
+    assert reviews.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("one text", r"give a list of inputs, not one text: \['one text'\]"),
+        ([3], "an input must be text, or a tuple of texts, not '3'"),
+        ([None], "an input must be text, or a tuple of texts, not 'None'"),
+        ([b"bytes"], "an input must be text, or a tuple of texts"),
+        ([("a", "b")], "an input must have 1 text, not 2: 'a'"),
+        ([()], "an input must have 1 text, not 0"),
+    ],
+)
+def test_inputs_that_are_no_texts(reviews, inputs, message):
+    for method in (reviews.predict, reviews.embed):
+        with pytest.raises(ValueError, match=message):
+            method(inputs)
+
+
+def test_a_model_without_the_head_says_so(pretrained, reviews):
+    with pytest.raises(ValueError, match="is not fine-tuned: fine-tune it with"):
+        pretrained.predict(["a"])
+    with pytest.raises(ValueError, match="has no masked-LM head, which guesses need"):
+        reviews.fill_mask(["a [MASK]"])
+    with pytest.raises(ValueError, match=r"pooling: 'max' is not one of mean, first"):
+        reviews.embed(["a"], pooling="max")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "path: '' is not the path of a checkpoint"),
+        (3, "path: 3 is not the path of a checkpoint"),
+        ("none", "there is nothing at 'none'"),
+        (".", r"'\.' is none of: a checkpoint of this project; "),
+    ],
+)
+def test_paths_that_are_no_checkpoint(tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "readme.txt").touch()
+    with pytest.raises(ValueError, match=message):
+        albert_tf.load(path)
+
+
+def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary):
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(), str(tmp_path))
+    model = albert_tf.load(tmp_path)
+    assert model.tokenizer is None
+    with pytest.raises(ValueError, match="has no vocabulary beside it: load it with vocabulary="):
+        model.embed(["a"])
+    assert albert_tf.load(tmp_path, vocabulary=vocabulary).embed(["a"]).shape == (1, 8)
+    with pytest.raises(ValueError, match="there is no file"):
+        albert_tf.load(tmp_path, vocabulary=str(tmp_path))
+
+
+def test_options_of_the_run_may_be_replaced(pretrained):
+    path = pretrained.checkpoint.source
+    assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)
+    with pytest.raises(ValueError, match="unknown key 'max_length'"):
+        albert_tf.load(path, max_length=7)
+
+
+def test_a_new_head_is_trained_and_exported(pretrained, tmp_path):
+    tuned = pretrained.with_head("regression")
+    targets = {"logits": np.array([[1.0], [-1.0]])}
+    tuned.model.compile("adam", loss={"logits": "mse"})
+    tuned.model.fit(tuned.encode(["abcd", "efgh ijkl"]), targets, epochs=2, verbose=0)
+    [prediction] = tuned.predict(["abcd"])
+    folder = tuned.export(str(tmp_path / "model"))
+    answer = tiny_exports.ask_session(folder, {"text": {"text": np.array([b"abcd"], object)}})
+    np.testing.assert_allclose(answer["text"]["value"], [prediction["prediction"]], rtol=1e-5)
+    with pytest.raises(ValueError, match="there is no kind 'span'"):
+        pretrained.with_head("span")
+
+
+@pytest.mark.slow
+def test_a_typed_program_of_a_user_passes_strict_checks(tmp_path):
+    program = tmp_path / "user.py"
+    program.write_text(
+        "import albert_tf\n"
+        "model: albert_tf.LoadedModel = albert_tf.load('albert_base', max_seq_length=64)\n"
+        "size: int = model.config.hidden_size + albert_tf.PRESETS['albert_base_v2'].hidden_size\n"
+        "piece: str = model.fill_mask(['a [MASK]'])[0][0][0].piece\n"
+        "label: object = model.predict(['a text'])[0]['prediction']\n"
+        "path: str = model.with_head(labels=['a', 'b']).export('models/a')\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(program)]
+    done = subprocess.run(mypy, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
