@@ -60,7 +60,7 @@ _SHORT_NAMES = {
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
     """The metrics for the terminal: losses with their accuracies, then the others."""
-    parts = []
+    parts: list[str] = []
     for name, value in metrics.items():
         task = name.removesuffix("_accuracy")
         if name.startswith("num_") or (name == "loss" and len(metrics) > 3):
