@@ -246,3 +246,23 @@ def test_apply_reduced_wants_one_gradient_for_each_variable():
     optimizer.build([make_variable("a/kernel", WEIGHT), make_variable("b/kernel", WEIGHT)])
     with pytest.raises(ValueError, match="zip"):
         optimizer.apply_reduced([tf.constant(GRADIENT, tf.float32)])
+
+
+@pytest.mark.parametrize(("adapt", "bound"), [(True, 1e-6), (False, 2e-5)])
+def test_the_published_rounding_of_one_minus_beta_2_changes_next_to_nothing(adapt, bound):
+    """The published code multiplies by float32(1 - 0.999), see docs/decisions.md."""
+    rng = np.random.default_rng(0)
+    start = tf.constant(rng.normal(0, 0.05, (64, 64)), tf.float32)
+    constants = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "weight_decay_rate": 0.01}
+    ours, m, v = start, tf.zeros_like(start), tf.zeros_like(start)
+    theirs, their_m, their_v = start, m, v
+    for _ in range(200):
+        g = tf.constant(rng.normal(size=(64, 64)), tf.float32)
+        update, m, v = lamb_update(ours, g, m, v, adapt=adapt, **constants)
+        ours -= 0.002 * update
+        their_m = 0.9 * their_m + (1.0 - 0.9) * g
+        their_v = 0.999 * their_v + (1.0 - 0.999) * tf.square(g)
+        update = their_m / (tf.sqrt(their_v) + 1e-6) + 0.01 * theirs
+        theirs -= 0.002 * update * (trust_ratio(theirs, update) if adapt else 1.0)
+    difference = np.abs(ours - theirs).max() / np.abs(ours).max()
+    assert 0 < difference < bound
