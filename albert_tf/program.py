@@ -38,7 +38,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
         app.usage(shorthelp=True, writeto_stdout=True)
         sys.exit(0)  # absl exits with 1
-    app.run(lambda argv: _report_mistakes(main, argv))
+    app.run(lambda argv: _report_mistakes(main, argv), flags_parser=_parse_flags)
 
 
 def define_flags(cls: type) -> None:
@@ -143,6 +143,19 @@ class _Stderr(io.TextIOBase):
 def _is_of_interest(record: standard_logging.LogRecord) -> bool:
     # TensorFlow reports at INFO how long it took to shard each checkpoint.
     return record.levelno > standard_logging.INFO or "tensorflow" not in record.pathname
+
+
+def _parse_flags(arguments: list[str]) -> list[str]:
+    """Parses the flags; a mistake in one is a line, where absl has several."""
+    name = os.path.basename(arguments[0])
+    try:
+        rest = flags.FLAGS(arguments)
+    except flags.Error as error:
+        sys.exit(f"{name}: {' '.join(str(error).split())} --help lists the flags.")
+    for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
+        if flag.value == "" and flag.default is None:
+            sys.exit(f"{name}: --{flag.name} is empty: give it a value, or leave it out.")
+    return rest
 
 
 def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None:

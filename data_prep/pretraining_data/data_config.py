@@ -1,11 +1,14 @@
 """Settings of pre-training records."""
 
 import dataclasses
+import locale
 
 from albert_tf import train_config
 from albert_tf.errors import require, require_choice
 from albert_tf.records import token_lengths
 
+# The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
+_LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}
 _LOWEST = {
     "max_seq_length": 8,
     "max_predictions_per_seq": 1,
@@ -55,6 +58,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
         require_choice("one_segment", self.one_segment, ("split", "skip", "random"))
+        require(
+            self.language in _LANGUAGES,
+            f"language: {self.language!r} is no two-letter code of a language (ISO 639-1).",
+        )
         for name, lowest in _LOWEST.items():
             require(getattr(self, name) >= lowest, f"{name} must be at least {lowest}.")
         for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):

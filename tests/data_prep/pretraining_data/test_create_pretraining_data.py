@@ -193,6 +193,7 @@ def test_warns_of_the_cap(create, capsys):
         ({"one_segment": "keep"}, "one_segment: 'keep' is not one of split, skip, random"),
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),
         ({"dupe_factor": 0}, "dupe_factor must be at least 1"),
+        ({"language": "xx"}, "language: 'xx' is no two-letter code of a language"),
         ({"shard_megabytes": 0.0}, r"shard_megabytes must be at least 0\.001"),
     ],
 )
