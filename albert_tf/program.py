@@ -1,5 +1,6 @@
 """Starts and ends every program of `bin/`: flags, logging, errors in one line."""
 
+import contextlib
 import dataclasses
 import inspect
 import io
@@ -134,10 +135,12 @@ class _Formatter(standard_logging.Formatter):
 
 
 class _Stderr(io.TextIOBase):
-    """The current `sys.stderr`, which tests replace."""
+    """The current `sys.stderr`, which tests replace; a message that it cannot take is dropped."""
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        with contextlib.suppress(OSError):  # a full disk must not end the work
+            return sys.stderr.write(text)
+        return len(text)
 
 
 def _is_of_interest(record: standard_logging.LogRecord) -> bool:
@@ -169,8 +172,12 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
             )
         tf.load()
         main(argv)
+        sys.stdout.flush()
     except UserError as error:
         sys.exit(f"{name}: {error}")
+    except BrokenPipeError:  # `| head -1` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except (OSError, tf.errors.OpError) as error:
         message = str(error).partition("\n")[0]
         for reason, remedy in _REMEDIES.items():

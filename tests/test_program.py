@@ -131,6 +131,28 @@ def test_what_a_shell_sees():
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "-c: seed: must be 3.\n")
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status"), [("| head -1; exit ${PIPESTATUS[0]}", 141), ("2>/dev/full", 0)]
+)
+def test_output_that_nobody_reads_is_no_traceback(redirection, status):
+    source = """
+        from absl import logging
+        from albert_tf import program
+
+        def main(argv):
+            logging.info("a message")
+            for _ in range(20_000):
+                print("an answer")
+
+        program.run(main)
+    """
+    command = f"{sys.executable} -c '{textwrap.dedent(source)}' {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == status
+    assert done.stdout.startswith("an answer\n")
+    assert "Traceback" not in done.stderr
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
     """A size.
