@@ -4,6 +4,7 @@
      "settings": {"sentence_task": "sop", "max_seq_length": 512, ...},
      "vocabulary": {"size": 30000, "sha256": "..."},
      "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
+     "bytes": {"train-00000-00.tfrecord": 567890, ...},     name -> size; Google's have none
      "statistics": {...}}
 
 The vocabulary itself lies beside it, in `vocabulary/`.
@@ -14,25 +15,72 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
 FORMAT = 1
+_FRAME = 16  # bytes that TFRecord adds to each record
 
 
 def write(directory: str, manifest: Mapping[str, Any]) -> None:
     """Writes the manifest of a folder whose records are complete."""
-    files.write_json(os.path.join(directory, NAME), {"format": FORMAT, **manifest})
+    paths = {name: os.path.join(directory, name) for name in manifest["files"]}
+    sizes = {name: tf.io.gfile.stat(x).length for name, x in paths.items() if tf.io.gfile.exists(x)}
+    content = {"format": FORMAT, **manifest, **({"bytes": sizes} if sizes else {})}
+    files.write_json(os.path.join(directory, NAME), content)
 
 
 def read(directory: str) -> dict[str, Any]:
     """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
     path = os.path.join(directory, NAME)
-    manifest = files.read_json(path, "records without a manifest (has what makes them finished?)")
+    manifest = files.read_json(path, "records without a manifest, so unfinished or not made here")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
+    vocabulary = manifest.get("vocabulary", {"size": 1, "sha256": ""})
+    is_sound = {
+        "settings": isinstance(manifest.get("settings"), dict),
+        "vocabulary": isinstance(vocabulary, dict)
+        and _is_count(vocabulary.get("size"))
+        and isinstance(vocabulary.get("sha256"), str),
+        **{key: _are_counts(manifest.get(key, {})) for key in ("files", "bytes")},
+    }
+    if wrong := [key for key, sound in is_sound.items() if not sound]:
+        raise UserError(f"{path} is damaged: {wrong[0]!r} is wrong. Create the records anew.")
     return manifest
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, dict) and all(map(_is_count, values.values()))
+
+
+def check_size(
+    path: str, manifest: Mapping[str, Any], remedy: str = "Create the records anew."
+) -> None:
+    """Raises `UserError` unless a record file has the size that the manifest says.
+
+    Without sizes (Google's records) it must at least have room for its examples.
+    """
+    name = os.path.basename(path)
+    if not tf.io.gfile.exists(path):
+        return  # which opening it reports
+    size, count = tf.io.gfile.stat(path).length, manifest["files"][name]
+    expected = manifest.get("bytes", {}).get(name, size)
+    if size != expected or (count > size / _FRAME and not _is_gzip(path)):
+        raise UserError(
+            f"{path} has {size:,} bytes, which is not what its {NAME} says ({count:,} examples, "
+            f"{expected:,} bytes): it is cut short or damaged. {remedy}"
+        )
+
+
+def _is_gzip(path: str) -> bool:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -51,6 +99,7 @@ def count_examples(paths: Sequence[str]) -> list[int]:
                 f"{path} is none of the record files in {os.path.join(folder, NAME)}. "
                 "Name record files alone (data/train-*), or create the records anew."
             )
+        check_size(path, manifests[folder])
         counts.append(manifests[folder]["files"][name])
     return counts
 

@@ -49,6 +49,8 @@ def read(path: str) -> TaskDataset:
         raise UserError(
             f"{path} holds no records of a task. Make them with create_finetuning_data."
         )
+    remedy = f"Remove {path}: it is made anew from the files of the task."
+    manifest.check_size(os.path.join(path, RECORDS), contents, remedy)
     examples = read_examples(path)
     if not examples or not contents["files"].get(RECORDS):
         raise UserError(f"{path} has no examples. Give a file with at least one.")

@@ -190,6 +190,13 @@ def test_a_folder_that_is_no_run_is_named(data, tmp_path):
         pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
 
 
+def forget_sizes(folder):
+    """Leaves the sizes out of a manifest, as in those of Google's records."""
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["bytes"]
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
 def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     cut = tiny_run.write_data(tmp_path / "cut", like=data)
@@ -198,6 +205,9 @@ def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in records[:-1]:
             writer.write(record)
+    with pytest.raises(UserError, match=r"eval-0.tfrecord has .* bytes, which is not what its"):
+        pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
+    forget_sizes(tmp_path / "cut")
     with pytest.raises(UserError, match="9 examples, but the manifest counts 10"):
         pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
 
@@ -216,7 +226,7 @@ def test_missing_data_and_other_vocabularies_are_refused(data, tmp_path):
     settings = tiny_run.settings()
     with pytest.raises(UserError, match="no file matches"):
         pretraining.run(settings, ONE, [f"{data}/nothing-*"], [], str(tmp_path))
-    with pytest.raises(UserError, match="has what makes them finished"):
+    with pytest.raises(UserError, match="so unfinished or not made here"):
         (tmp_path / "train-0.tfrecord").touch()
         pretraining.run(settings, ONE, [f"{tmp_path}/train-*"], [], str(tmp_path / "run"))
     other = tiny_run.write_records(
@@ -232,5 +242,9 @@ def test_truncated_records_are_named(tmp_path):
     data = tiny_run.write_data(tmp_path / "data")
     bad = tmp_path / "data" / "train-1.tfrecord"
     bad.write_bytes(bad.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"train-1\.tfrecord has .* bytes, which is not what its"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings())
+    assert not (tmp_path / "run").exists()
+    forget_sizes(tmp_path / "data")
     with pytest.raises(UserError, match=r"train-1\.tfrecord is truncated or corrupt"):
         tiny_run.run(data, tmp_path / "run", tiny_run.settings())

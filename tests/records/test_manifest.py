@@ -56,7 +56,9 @@ def test_a_file_that_is_not_listed_is_refused(folder):
 
 
 def test_a_missing_manifest_means_unfinished_data(tmp_path):
-    with pytest.raises(UserError, match=r"finished\?\): there is no file '.*/manifest\.json'"):
+    with pytest.raises(
+        UserError, match=r"unfinished or not made here: there is no file '.*/manifest\.json'"
+    ):
         manifest.read(str(tmp_path))
 
 
@@ -95,3 +97,40 @@ def test_settings_that_disagree_are_named_with_a_remedy(folder, field, value, st
         f"{os.path.join(folder, 'manifest.json')}: the records have {field}={stored!r}, "
         f"the config has {value!r}. Create the records anew or change the config (--set)."
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"files": {"train-0.tfrecord": -3}}, "files"),
+        ({"files": {"train-0.tfrecord": 2.5}}, "files"),
+        ({"files": ["train-0.tfrecord"]}, "files"),
+        ({"bytes": {"train-0.tfrecord": "9"}}, "bytes"),
+        ({"settings": []}, "settings"),
+        ({"vocabulary": "ab"}, "vocabulary"),
+        ({"vocabulary": {"size": "11", "sha256": "ab"}}, "vocabulary"),
+        ({"vocabulary": {"size": 11, "sha256": None}}, "vocabulary"),
+    ],
+)
+def test_values_of_wrong_types_are_refused(folder, changes, key):
+    with open(os.path.join(folder, "manifest.json"), "w") as file:
+        json.dump({"format": 1, **CONTENT, **changes}, file)
+    with pytest.raises(UserError, match=f"manifest.json is damaged: '{key}' is wrong. Create"):
+        manifest.read(folder)
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+@pytest.mark.parametrize("length", [0, 47, 61])
+def test_a_record_file_of_another_size_is_refused(tmp_path, length, has_sizes):
+    path = tmp_path / "train-0.tfrecord"
+    path.write_bytes(bytes(60))
+    content = {**CONTENT, "files": {"train-0.tfrecord": 3}}
+    if has_sizes:
+        manifest.write(str(tmp_path), content)
+    else:  # as others write it
+        (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, **content}))
+    assert manifest.count_examples([str(path)]) == [3]
+    path.write_bytes(bytes(length))
+    if length < 48 or has_sizes:
+        with pytest.raises(UserError, match=rf"has {length} bytes, .* cut short or damaged"):
+            manifest.count_examples([str(path)])
