@@ -198,6 +198,7 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     files.write_json(config_path, dataclasses.asdict(tokenizer.config))
     files.write_json(os.path.join(output_dir, REPORT), report)
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
+    tokenization.write_hashes(output_dir)
 
 
 def _format_report(report: dict[str, Any]) -> str:

@@ -106,7 +106,8 @@ def read_google_config(path: str, source: str) -> AlbertConfig:
 
 
 def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:
-    """The vocabulary files of `folder` under our names."""
+    """The vocabulary files of `folder` under our names; `UserError` if one is damaged."""
+    tokenization.check_hashes(folder)
     vocabulary = {}
     for name, candidates in names.items():
         paths = (os.path.join(folder, candidate) for candidate in candidates)

@@ -13,6 +13,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.run_files import RUN_CONFIG
+from albert_tf.tokenizers import tokenization
 
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
@@ -77,3 +78,4 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)
         model_checkpoint.write_vocabulary(checkpoint.vocabulary, vocabulary)
+        tokenization.write_hashes(vocabulary)

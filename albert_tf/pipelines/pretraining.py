@@ -109,7 +109,13 @@ def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
                 f"the records in {first} and {other} have different vocabularies. "
                 "Make them with the same."
             )
-    return os.path.join(first, manifest.VOCABULARY)
+    vocabulary = os.path.join(first, manifest.VOCABULARY)
+    if tokenization.load(vocabulary).sha256 != manifests[first]["vocabulary"]["sha256"]:
+        raise UserError(
+            f"{vocabulary} is not the vocabulary that the records in {first} were made with: it "
+            "was changed or damaged. Restore it, or create the records anew."
+        )
+    return vocabulary
 
 
 def _count_examples(paths: Sequence[str]) -> list[list[Any]]:

@@ -144,6 +144,7 @@ def find_vocabulary(
     if not tf.io.gfile.exists(folder):
         with files.replacing_folder(folder) as temporary:
             model_checkpoint.write_vocabulary(initial.vocabulary, temporary)
+            tokenization.write_hashes(temporary)
     return folder, own
 
 

@@ -119,11 +119,11 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
         if not model:
             raise RuntimeError
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
+        pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
+    except (RuntimeError, UnicodeDecodeError):
         raise UserError(
             f"{path} is not a SentencePiece model. Train one with bin/train_vocabulary."
         ) from None
-    pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
     expansions = _find_expansions(processor, pieces, config.compat)
     return SentencePieceTokenizer(config, processor, pieces, expansions)
 

@@ -3,6 +3,7 @@
 A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
 `vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization; published ones
 have none, and the defaults.
+`sha256.json` has the hashes of these files, where this project wrote them; every reader checks it.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
 NORMALIZATION = "cleaning.json"
+HASHES = "sha256.json"
 # Name of a file that holds the pieces, as we or the publishers call it -> ours.
 _OUR_NAMES = dict.fromkeys((MODEL, "30k-clean.model"), MODEL)
 _OUR_NAMES |= dict.fromkeys((WORDPIECE, "vocab_chinese.txt"), WORDPIECE)
@@ -98,12 +100,42 @@ class Tokenizer:
         return self.ids_by_piece.get(piece, self.unk_id)
 
 
+def write_hashes(directory: str) -> None:
+    """Writes `sha256.json`: {name: hash} of the vocabulary files of a folder."""
+    paths = {name: os.path.join(directory, name) for name in (*_OUR_NAMES, NORMALIZATION)}
+    hashes = {
+        name: hashlib.sha256(files.read_bytes(path, "vocabulary")).hexdigest()
+        for name, path in paths.items()
+        if tf.io.gfile.exists(path)
+    }
+    files.write_json(os.path.join(directory, HASHES), hashes)
+
+
+def check_hashes(directory: str) -> None:
+    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one.
+
+    One flipped bit may give other ids: a model would then read other words, in silence.
+    """
+    path = os.path.join(directory, HASHES)
+    hashes = files.read_json(path, "vocabulary") if tf.io.gfile.exists(path) else {}
+    if not isinstance(hashes, dict):
+        raise UserError(f"{path} does not hold a JSON object: it is damaged. Restore it.")
+    for name, expected in hashes.items():
+        file = os.path.join(directory, os.path.basename(name))
+        if hashlib.sha256(files.read_bytes(file, "vocabulary")).hexdigest() != expected:
+            raise UserError(
+                f"{file} is damaged: it does not have the hash of {HASHES}. Restore it; remove "
+                f"{path} if you have changed the vocabulary yourself."
+            )
+
+
 def load(directory: str, **changes: Any) -> Tokenizer:
     """Loads the vocabulary of a folder; `changes` replace values of `cleaning.json`.
 
     Raises `UserError` if there is none, or two, or `from_bytes` does.
     """
     name = find_vocabulary(directory) or MODEL
+    check_hashes(directory)
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")
     config_path = os.path.join(directory, NORMALIZATION)
     values = files.read_json(config_path, "vocabulary") if tf.io.gfile.exists(config_path) else {}
@@ -175,6 +207,7 @@ def copy_vocabulary(source: str, target: str) -> None:
     """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
     if source == target:
         return
+    check_hashes(source)
     tf.io.gfile.makedirs(target)
     name = find_vocabulary(source) or MODEL
     for old in (VOCAB, NORMALIZATION, name):
@@ -182,3 +215,4 @@ def copy_vocabulary(source: str, target: str) -> None:
         if old == name or tf.io.gfile.exists(path):
             content = files.read_bytes(path, "vocabulary")
             files.write_bytes(os.path.join(target, _OUR_NAMES.get(old, old)), content)
+    write_hashes(target)

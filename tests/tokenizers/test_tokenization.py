@@ -6,6 +6,7 @@ import pytest
 import sentencepiece
 from vocabularies import PUBLISHED, add_special_pieces, serialize_model, train_model
 
+from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
@@ -161,8 +162,36 @@ def test_load_and_copy(folder, tmp_path):
     target = tmp_path / "deep" / "copy"
     tokenization.copy_vocabulary(str(folder), str(target))
     tokenization.copy_vocabulary(str(target), str(target))
-    assert {path.name for path in target.iterdir()} == {"spiece.model", "cleaning.json"}
+    names = {"spiece.model", "cleaning.json", "sha256.json"}
+    assert {path.name for path in target.iterdir()} == names
     assert tokenization.load(str(target)).sha256 == loaded.sha256
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "cleaning.json"])
+def test_a_flipped_bit_is_noticed_at_every_load(folder, tmp_path, name):
+    (folder / "cleaning.json").write_text('{"lower_case": true}')
+    tokenization.write_hashes(str(folder))
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    for read in (
+        tokenization.load,
+        lambda path: tokenization.copy_vocabulary(path, str(tmp_path / "copy")),
+        model_checkpoint.read_vocabulary,
+    ):
+        with pytest.raises(UserError, match=rf"{name} is damaged: it does not have the hash of"):
+            read(str(folder))
+    assert not (tmp_path / "copy").exists()
+    (folder / "sha256.json").write_text("[]")
+    with pytest.raises(UserError, match=r"sha256\.json does not hold a JSON object: it is damaged"):
+        tokenization.load(str(folder))
+
+
+def test_pieces_that_are_not_text_are_one_line(folder):
+    content = (folder / "spiece.model").read_bytes()
+    (folder / "spiece.model").write_bytes(content.replace("▁".encode(), b"\xe2\xff\x81"))
+    with pytest.raises(UserError, match=r"spiece\.model is not a SentencePiece model"):
+        tokenization.load(str(folder))
 
 
 def test_sha256_tells_settings_and_models_apart(folder):

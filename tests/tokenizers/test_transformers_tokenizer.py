@@ -44,6 +44,7 @@ def folder(tmp_path_factory):
     for piece in NUMBERS:
         model.pieces.add(piece=piece, score=-1)
     (directory / "spiece.model").write_bytes(model.SerializeToString())
+    tokenization.write_hashes(str(directory))
     return str(directory)
 
 
@@ -103,6 +104,7 @@ def tied(folder, tmp_path_factory):
     for piece, score in TIED.items():
         model.pieces.add(piece=piece, score=score)
     (directory / "spiece.model").write_bytes(model.SerializeToString())
+    tokenization.write_hashes(str(directory))
     return str(directory)
 
 
