@@ -1,16 +1,21 @@
 """Files, local or remote (gs://...). No half-written file ever bears its final name."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pathlib
 import signal
+import socket
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
+
+LOCK = ".lock"
 
 
 def expand(patterns: Sequence[str], name: str) -> list[str]:
@@ -66,6 +71,58 @@ def replacing_folder(path: str) -> Iterator[str]:
     except BaseException:
         tf.io.gfile.rmtree(temporary)
         raise
+
+
+@contextlib.contextmanager
+def locking_folder(path: str) -> Iterator[None]:
+    """Within, no second process locks the folder, which is made if need be.
+
+    The lock is `flock` on a file in it, which names the process: the system drops it with the
+    process, however that ends. Remote stores (gs://...) and file systems without locks have none:
+    there a second process goes unnoticed. A folder that was made and is empty is removed again.
+
+    Raises `UserError`, which names the other process.
+    """
+    if "://" in path:
+        yield
+        return
+    folders = [pathlib.Path(path), *pathlib.Path(path).parents]
+    made = [folder for folder in folders if not folder.exists()]
+    tf.io.gfile.makedirs(path)
+    name = os.path.join(path, LOCK)
+    file = _lock(name)
+    try:
+        yield
+    finally:
+        with file, contextlib.suppress(OSError):  # a folder that is not empty, or is gone
+            os.remove(name)
+            for folder in made:
+                folder.rmdir()
+
+
+def _lock(path: str) -> IO[str]:
+    """Opens a file and locks it, unless its last owner has just removed it."""
+    while True:
+        file = open(path, "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with file:
+                file.seek(0)
+                owner = file.read() or "another process"
+            raise UserError(
+                f"{os.path.dirname(path)} is in use by {owner}. Wait until it has ended, stop it, "
+                "or take another folder."
+            ) from None
+        except OSError:  # a file system without locks
+            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                return file
+        file.close()
 
 
 @contextlib.contextmanager

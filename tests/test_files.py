@@ -1,5 +1,10 @@
+import errno
+import fcntl
 import json
 import os
+import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -99,3 +104,57 @@ def test_what_cannot_be_read_is_one_sentence(folder):
     (folder / "latin.json").write_bytes('{"a": "é"}'.encode("latin-1"))
     with pytest.raises(UserError, match=r"^--x: 'latin\.json' is not JSON: .*$"):
         files.read_json("latin.json", "--x")
+
+
+HOLD = """
+import sys, time
+from albert_tf import files
+with files.locking_folder(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_in_a_folder_is_refused_until_the_first_is_dead(tmp_path):
+    place = str(tmp_path / "new" / "folder")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, place], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(UserError) as error, files.locking_folder(place):
+            pass
+        owner = f"process {holder.pid} on {socket.gethostname()}"
+        assert str(error.value) == (
+            f"{place} is in use by {owner}. Wait until it has ended, stop it, or take another "
+            "folder."
+        )
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert os.listdir(place) == [files.LOCK]  # which is not locked any more
+    with files.locking_folder(place):
+        write_text(place)
+    assert os.listdir(place) == ["text"]
+
+
+def write_text(folder):
+    files.write_bytes(os.path.join(folder, "text"), b"text")
+
+
+def test_a_locked_folder_that_stays_empty_leaves_nothing(tmp_path):
+    (tmp_path / "before").mkdir()
+    with files.locking_folder(str(tmp_path / "before" / "new" / "folder")):
+        pass
+    assert os.listdir(tmp_path / "before") == []
+    with files.locking_folder(str(tmp_path / "before")):
+        pass
+    assert os.listdir(tmp_path) == ["before"]
+
+
+def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with files.locking_folder(str(tmp_path)), files.locking_folder("gs://bucket/run"):
+        write_text(tmp_path)
+    assert os.listdir(tmp_path) == ["text"]

@@ -71,26 +71,27 @@ def run(
         "--init_head": inputs.init_head,
         "--allow_partial": inputs.allow_partial,
     }
-    run_dir.check(identity, strategy, options, evaluates=dev is not None)
-    state = train_state.make_train_state(
-        config,
-        strategy,
-        lambda: task_model.make_task_model(config, train.task),
-        task_losses.OBJECTIVES[task_model.choose_head(config, train.task)],
-        task_dataset.task_features(train.task, config.max_seq_length),
-    )
-    try:
-        return training_run.train(
-            state,
-            identity,
-            [train.records],
-            _initial_weights(inputs, state),
-            evaluate=_make_evaluate(config, state, dev) if dev else None,
-            best_by=train.task.best_by,
-            patience=config.patience,
+    with run_dir.locking(workdir, strategy):
+        run_dir.check(identity, strategy, options, evaluates=dev is not None)
+        state = train_state.make_train_state(
+            config,
+            strategy,
+            lambda: task_model.make_task_model(config, train.task),
+            task_losses.OBJECTIVES[task_model.choose_head(config, train.task)],
+            task_dataset.task_features(train.task, config.max_seq_length),
         )
-    except tf.errors.DataLossError as error:
-        raise task_dataset.damaged_error(train, error) from None
+        try:
+            return training_run.train(
+                state,
+                identity,
+                [train.records],
+                _initial_weights(inputs, state),
+                evaluate=_make_evaluate(config, state, dev) if dev else None,
+                best_by=train.task.best_by,
+                patience=config.patience,
+            )
+        except tf.errors.DataLossError as error:
+            raise task_dataset.damaged_error(train, error) from None
 
 
 def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialWeights | None:

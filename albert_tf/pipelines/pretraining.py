@@ -60,20 +60,20 @@ def run(
         "--init_checkpoint": init_checkpoint,
         "--allow_partial": allow_partial,
     }
-    run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
-    state = make_train_state(config, strategy)
-
-    try:
-        training_run.train(
-            state,
-            identity,
-            train_paths,
-            _initial_weights(state, init_checkpoint, allow_partial),
-            evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
-            best_by=BEST_BY,
-        )
-    except tf.errors.DataLossError as error:
-        raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
+    with run_dir.locking(workdir, strategy):
+        run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
+        state = make_train_state(config, strategy)
+        try:
+            training_run.train(
+                state,
+                identity,
+                train_paths,
+                _initial_weights(state, init_checkpoint, allow_partial),
+                evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
+                best_by=BEST_BY,
+            )
+        except tf.errors.DataLossError as error:
+            raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
 
 
 def _initial_weights(

@@ -1,5 +1,6 @@
 """The identity of a run: its folder, config, vocabulary and data, which must agree on resume."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -51,6 +52,15 @@ def read_config(workdir: str, cls: type[T]) -> T:
 
 def vocabulary_path(workdir: str) -> str:
     return os.path.join(workdir, manifest.VOCABULARY)
+
+
+def locking(
+    workdir: str, strategy: tf.distribute.Strategy
+) -> contextlib.AbstractContextManager[None]:
+    """Within, no second run writes to the folder, see `files.locking_folder`; the chief locks."""
+    if devices.is_chief(strategy):
+        return files.locking_folder(workdir)
+    return contextlib.nullcontext()
 
 
 def check(

@@ -55,7 +55,7 @@ def create(
         num_processes: at most; a block occupies one.
 
     Raises:
-        UserError: bad input, or a folder that belongs to another run.
+        UserError: bad input, or a folder that belongs to another run, or to one that goes on now.
     """
     tokenizer = tokenization.load(vocabulary)
     paths = documents.expand_inputs(input_files)
@@ -67,6 +67,27 @@ def create(
     if _is_finished(output_dir, identity):
         logging.info("%s is finished already: nothing to do", output_dir)
         return
+    with files.locking_folder(output_dir):
+        _write_shards(
+            config,
+            identity,
+            paths,
+            vocabulary=vocabulary,
+            output_dir=output_dir,
+            num_processes=num_processes,
+        )
+
+
+def _write_shards(
+    config: DataConfig,
+    identity: Identity,
+    paths: Sequence[str],
+    *,
+    vocabulary: str,
+    output_dir: str,
+    num_processes: int,
+) -> None:
+    """Makes the shards that are not finished, and the manifest."""
     shards = _read_finished_shards(output_dir, identity)
     _log_cap(config)
     blocks, has_several = _read_ahead(documents.read_blocks(paths, config))

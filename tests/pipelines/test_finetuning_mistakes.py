@@ -9,6 +9,7 @@ import tiny_finetuning
 import tiny_run
 from tiny_finetuning import finetune, predict, settings, write_folder
 
+from albert_tf import files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
@@ -110,6 +111,12 @@ def test_a_workdir_of_another_run(run, folders, vocabulary, tmp_path):
     run(patience=3, n_best_size=5)  # means nothing to what is learnt
     tiny_run.run(tiny_run.write_data(tmp_path / "data"), tmp_path / "pre", tiny_run.settings())
     refused(run, "pre belongs to a run of another program", name="pre")
+
+
+def test_a_second_run_in_the_folder(run, tmp_path):
+    with files.locking_folder(str(tmp_path / "run")):
+        refused(run, r"run is in use by process \d+ on ")
+    assert not (tmp_path / "run").exists()
 
 
 def test_damaged_records(run, folders, vocabulary, tmp_path):

@@ -9,7 +9,7 @@ import replicas
 import tensorflow as tf
 import tiny_run
 
-from albert_tf import config_io
+from albert_tf import config_io, files
 from albert_tf.checkpoints import native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import loaded_model, pretraining, pretraining_evaluation
@@ -146,6 +146,14 @@ def test_mistakes_leave_no_folder_behind(data, tmp_path, changes, message):
         tiny_run.run(data, tmp_path / "run", tiny_run.settings(**changes))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_second_run_in_the_folder_is_refused(data, tmp_path):
+    place = tmp_path / "run"
+    with files.locking_folder(str(place)):
+        with pytest.raises(UserError, match=rf"run is in use by process {os.getpid()} on "):
+            tiny_run.run(data, place, tiny_run.settings())
+        assert os.listdir(place) == [files.LOCK]
 
 
 def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data, tmp_path):

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, TESTS, contents
 
+from albert_tf import files
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 
@@ -34,6 +35,16 @@ def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
     times = [path.stat().st_mtime_ns for path in others]
     assert contents(create()) == before
     assert [path.stat().st_mtime_ns for path in others] == times
+
+
+def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
+    directory = create()
+    before = contents(directory)
+    with files.locking_folder(str(directory)):
+        (directory / "manifest.json").unlink()
+        with pytest.raises(UserError, match=rf" is in use by process {os.getpid()} on "):
+            create()
+    assert contents(create()) == before
 
 
 class Killed(BaseException):
