@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK
 from albert_tf.tasks import recipes
@@ -28,7 +29,8 @@ def resolve_config(
     """The config: the recipe with the model of the checkpoint, then the user's file and overrides.
 
     A number of passes that the user names replaces the recipe's steps. A preset of the model that
-    the user names keeps the recipe's dropout. Raises `UserError` if a key or a value is wrong.
+    the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
+    is cut to the positions of the model. Raises `UserError` if a key or a value is wrong.
     """
     recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
@@ -39,6 +41,16 @@ def resolve_config(
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
     overrides = _add_recipe_to_presets(changes.overrides, file.get("albert"), albert)
+    if "max_seq_length" not in own:
+        shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
+        model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
+        length = defaults.get("max_seq_length", FinetuneConfig.max_seq_length)
+        if length > model.max_position_embeddings:
+            logging.info(
+                f"max_seq_length is {model.max_position_embeddings}, all positions of the model, "
+                f"instead of {length}."
+            )
+            defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
     return config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
 
 

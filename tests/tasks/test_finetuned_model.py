@@ -139,3 +139,17 @@ def test_a_recipe_sets_the_dropout_of_any_model(
 def test_models_that_are_none(override, message):
     with pytest.raises(UserError, match=message):
         settings(override)
+
+
+def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
+    overrides = ("albert.max_position_embeddings=128",)
+    assert settings(*overrides).max_seq_length == 128
+    message = "max_seq_length is 128, all positions of the model, instead of 512.\n"
+    assert message in capsys.readouterr().err
+    assert settings(*overrides, "max_seq_length=64").max_seq_length == 64
+    assert settings(*overrides, recipe="none").max_seq_length == 128
+    capsys.readouterr()
+    assert settings().max_seq_length == 512
+    assert "max_seq_length" not in capsys.readouterr().err
+    with pytest.raises(UserError, match="max_seq_length 129 is over albert"):
+        settings(*overrides, "max_seq_length=129")
