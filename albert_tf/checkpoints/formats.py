@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -127,6 +128,12 @@ def read(path: str, name: str | None = None) -> ModelCheckpoint:
         checkpoint = FORMATS[name].read(FORMATS[name].locate(opened))
     checkpoint = dataclasses.replace(checkpoint, source=path)
     model_checkpoint.check_vocabulary_size(checkpoint)
+    for weight, array in checkpoint.weights.items():
+        if not np.isfinite(array).all():
+            raise UserError(
+                f"{path}: the weight {weight} has NaN or infinite values, as of a run that "
+                "diverged. Take an earlier checkpoint."
+            )
     return checkpoint
 
 

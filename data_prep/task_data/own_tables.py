@@ -3,6 +3,7 @@
 import os
 import string
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -97,27 +98,52 @@ def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterato
     for number, (line, row) in enumerate(table.rows):
         place = f"{path}, line {line}"
         try:
-            name = row[columns.id] if columns.id else str(number)
-            text = row.get(columns.label, "") if split.is_test else row[columns.label]
-            has_label = text or not split.is_test
+            name = str(row[columns.id]) if columns.id else str(number)
+            value = row.get(columns.label, "") if split.is_test else row[columns.label]
+            has_label = value not in ("", None) or not split.is_test
+            text = _to_label(value, columns.label, place)
             label = task_source.parse_label(text, split.task, place) if has_label else None
-            yield Example(name, _select_texts(row, columns), label)
+            yield Example(name, _select_texts(row, columns, place), label)
         except KeyError as error:  # objects of JSON lines may have different keys
             raise table_files.missing_column(error.args[0], list(row), place) from None
 
 
-def _select_texts(row: dict[str, str], columns: Columns) -> tuple[str, ...]:
-    text, second = row[columns.text], columns.second_text
+def _select_texts(row: dict[str, Any], columns: Columns, place: str) -> tuple[str, ...]:
+    names = [columns.text, *([columns.second_text] if columns.second_text else [])]
+    text, *second = (_to_text(row[name], name, place) for name in names)
     if not columns.choices:
-        return (text, row[second]) if second else (text,)
-    options = [row[choice] for choice in columns.choices]
-    return (text, *(race.fill_blank(row[second], x) if second else x for x in options))
+        return (text, *second)
+    options = [_to_text(row[choice], choice, place) for choice in columns.choices]
+    return (text, *(race.fill_blank(second[0], x) if second else x for x in options))
+
+
+def _to_text(value: Any, column: str, place: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        shown = "empty" if value == "" else f"{str(value)[:40]!r}, not text"
+        raise UserError(
+            f"{place}: the column {column!r} is {shown}. Give a text or remove the row."
+        )
+    return value
+
+
+def _to_label(value: Any, column: str, place: str) -> str:
+    """A label of JSON lines may be a number."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    if value is None:
+        return ""
+    raise UserError(f"{place}: the label {column!r} is {str(value)[:40]!r}: give text or a number.")
 
 
 def _read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     table = table_files.read_table(path)
     table_files.find_columns(table.columns, [columns.label], path)
-    labels = sorted({row.get(columns.label, "") for _, row in table.rows} - {""})
+    rows = list(table.rows)
+    require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
+    values = [
+        _to_label(row.get(columns.label, ""), columns.label, f"{path}, line {n}") for n, row in rows
+    ]
+    labels = sorted(set(values) - {""})
     if len(labels) > _MAX_LABELS_IN_FILE:
         raise UserError(
             f"{path}: the column {columns.label!r} has {len(labels):,} different labels: "
@@ -126,5 +152,6 @@ def _read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     # Numbers in numerical order: 2 before 10.
     labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
     # Logged because a typing error in the file is one more label.
-    logging.info(f"{len(labels)} labels in {path}: {', '.join(labels)}")
+    shown = (f'"{label}"' if "," in label else label for label in labels)
+    logging.info(f"{len(labels)} labels in {path}: {', '.join(shown)}")
     return tuple(labels)

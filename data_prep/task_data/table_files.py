@@ -18,16 +18,25 @@ _MAX_FIELD_SIZE = 2**31 - 1
 Row = tuple[int, Sequence[str]]
 
 
+# First bytes of files that are often given in place of text.
+_OTHER_FORMATS = {
+    b"\x1f\x8b": "is compressed: unpack it (gunzip).",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
+    b"\xff\xfe": "is UTF-16: convert it (iconv -f UTF-16 -t UTF-8).",
+    b"\xfe\xff": "is UTF-16: convert it (iconv -f UTF-16 -t UTF-8).",
+}
+
+
 class Table(NamedTuple):
     """A table whose columns have names.
 
     Attributes:
         columns: their names.
-        rows: (number of the line, {column: value}).
+        rows: (number of the line, {column: value}); values of JSON lines are of any type.
     """
 
     columns: list[str]
-    rows: Iterator[tuple[int, dict[str, str]]]
+    rows: Iterator[tuple[int, dict[str, Any]]]
 
 
 def read_table(path: str) -> Table:
@@ -84,11 +93,13 @@ def _read_csv(path: str) -> Iterator[Row]:
     """Yields rows of comma-separated values, with the number of their last line."""
     csv.field_size_limit(_MAX_FIELD_SIZE)
     reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
+    begin = 1  # the line where a row begins: a quotation mark may be closed lines later, or never
     try:
         for fields in reader:
             yield reader.line_num, fields
+            begin = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: this is not csv: {error}.") from None
+        raise UserError(f"{path}, line {begin}: this is not csv: {error}.") from None
 
 
 def _read_lines(path: str) -> list[str]:
@@ -99,6 +110,12 @@ def _read_lines(path: str) -> list[str]:
 
 def _read_text(path: str) -> str:
     content = files.read_bytes(path, "data")
+    for start, remedy in _OTHER_FORMATS.items():
+        if content.startswith(start):
+            raise UserError(f"{path} {remedy}")
+    if b"\0" in content:
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        raise UserError(f"{path}, line {line}: there is a NUL byte, which no text has. Remove it.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,14 +152,7 @@ def _name_fields(rows: Iterator[Row], path: str) -> Table:
 
 def _read_json_table(path: str) -> Table:
     objects = list(read_json_lines(path))
-    rows = ((line, {name: _to_text(x) for name, x in row.items()}) for line, row in objects)
-    return Table(list(objects[0][1]), rows)
-
-
-def _to_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
+    return Table(list(objects[0][1]), iter(objects))
 
 
 FORMATS = {

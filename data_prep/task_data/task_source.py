@@ -1,6 +1,7 @@
 """Describes where the splits of a task are, and the examples that are read from them."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +85,9 @@ class TaskSplit:
         return self.name.startswith("test")
 
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
 class Example(NamedTuple):
     """One example of classification, regression or multiple choice, before tokenization.
 
@@ -110,10 +114,8 @@ def parse_label(text: str, task: Task, place: str) -> Label:
             labels = ", ".join(task.labels)
             raise UserError(f"{place}: {text!r} is not a label of {task.name}, which has {labels}.")
         return task.labels[task.labels.index(text)]  # one string for all rows
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    # Not all that float() takes, such as 1_000, and not more than a float32 holds.
+    value = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
+    if not abs(value) < 3.4e38:
         raise UserError(f"{place}: the label {text!r} is not a number, and regression needs one.")
     return value

@@ -1,7 +1,9 @@
 """Tests of detecting the format of a path, and of its errors."""
 
+import dataclasses
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_checkpoints
@@ -128,3 +130,15 @@ def test_unknown_formats_and_those_that_are_only_read(tmp_path):
         formats.read(str(tmp_path), "onnx")
     with pytest.raises(UserError, match=f"to_format: 'tf1_hub' is not one of {known}\\."):
         formats.get_writer("tf1_hub")
+
+
+@pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path, made, name, value):
+    weight = "bert/embeddings/word_embeddings"
+    array = made.weights[weight].copy()
+    array[3, 1] = value
+    damaged = dataclasses.replace(made, weights={**made.weights, weight: array})
+    formats.get_writer(name)(damaged, str(tmp_path))
+    with pytest.raises(UserError, match=f"the weight {weight} has NaN or infinite values"):
+        formats.read(str(tmp_path))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.data_prep.task_data import own_tables
+from albert_tf.data_prep.task_data import own_tables, task_source
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
@@ -23,7 +23,7 @@ EXAMPLES = [("a", ('A "fine lamp',), "good"), ("b", ("Too\u2028dark",), "bad")]
 @pytest.fixture
 def write(tmp_path):
     def write(name, content):
-        (tmp_path / name).write_bytes(content.encode())
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(tmp_path / name)
 
     return write
@@ -195,6 +195,17 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.csv", ",,\n", "dev.csv has no header"),
         ("dev.csv", "text,label,text\nx,good,y\n", "dev.csv: 2 columns are called 'text'"),
+        ("dev.csv", "text,label\n ,good\n", "line 2: the column 'text' is ' ', not text"),
+        ("dev.csv", 'text,label\n"",good\n', "line 2: the column 'text' is empty. Give a text"),
+        ("dev.csv", "text,label\na\0b,good\n", "line 2: there is a NUL byte, which no text has"),
+        ("dev.csv", 'text,label\nx,good\ny,"go\nod\n', "line 3: this is not csv: unexpected end"),
+        ("dev.csv", b"\x1f\x8bx", "dev.csv is compressed: unpack it"),
+        ("dev.csv", b"PK\3\4", "dev.csv is a zip archive or a spreadsheet"),
+        ("dev.csv", b"\xff\xfet\0", "dev.csv is UTF-16: convert it"),
+        ("dev.jsonl", '{"text": 3, "label": "good"}\n', "the column 'text' is '3', not text"),
+        ("dev.jsonl", '{"text": ["x"], "label": "good"}\n', r"'text' is \"\['x'\]\", not text"),
+        ("dev.jsonl", '{"text": "x", "label": {"a": 1}}\n', "the label 'label' is .* give text or"),
+        ("dev.jsonl", '{"text": "x", "label": true}\n', "the label 'label' is 'True': give text"),
         ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
     ],
 )
@@ -243,3 +254,27 @@ def test_the_second_column_decides_whether_there_are_pairs(write):
         assert read(path, task_table.make_own("regression"), columns=other)
     choices = Columns(second_text="question", choices=("x", "y", "z"))
     assert make_task("multiple_choice", choices).has_pairs is None
+
+
+@pytest.mark.parametrize("label", ["1_000", "１２", "1e39", "-4e38", "0x1", "infinity", "1 2", ""])
+def test_labels_that_are_no_numbers(label):
+    with pytest.raises(UserError, match="is not a number, and regression needs one"):
+        task_source.parse_label(label, task_table.make_own("regression"), "dev.csv, line 2")
+
+
+@pytest.mark.parametrize("label", ["1", " -2.5", "+.5e-3 ", "3.", "1E5"])
+def test_labels_that_are_numbers(label):
+    regression = task_table.make_own("regression")
+    assert task_source.parse_label(label, regression, "dev.csv") == float(label)
+
+
+def test_a_header_without_rows(write):
+    path = write("train.csv", "text,label\n")
+    with pytest.raises(UserError, match=r"train\.csv has a header and no rows"):
+        make_task("classification", Columns(), train_file=path)
+
+
+def test_a_label_with_a_comma_is_quoted_in_the_log(write, capsys):
+    path = write("train.csv", 'text,label\nx,"a, b"\ny,c\n')
+    assert make_task("classification", Columns(), train_file=path).labels == ("a, b", "c")
+    assert 'train.csv: "a, b", c\n' in capsys.readouterr().err

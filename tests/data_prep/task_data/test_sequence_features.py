@@ -8,8 +8,9 @@ from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples
 
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import sequence_features
-from albert_tf.data_prep.task_data.task_source import Columns
+from albert_tf.data_prep.task_data.task_source import Columns, Example
 from albert_tf.records import features, manifest, task_table
+from albert_tf.train_config import Lengths
 
 
 def rows_of(tokenizer, *texts):
@@ -35,7 +36,8 @@ def test_pairs(write_rows, prepare, tokenizer):
     second = tokenizer.encode("the sea")
     long = tokenizer.encode(LONG)[: S - 3 - len(second)]
     assert_row(arrays, 1, rows_of(tokenizer, long, second))
-    assert_row(arrays, 2, rows_of(tokenizer, [], []))
+    third = tokenizer.encode("a")
+    assert_row(arrays, 2, rows_of(tokenizer, third, third))
     assert arrays[features.LABEL_IDS].tolist() == [[1], [0], [1]]
 
 
@@ -45,6 +47,14 @@ def test_single_texts(write_rows, prepare, tokenizer):
     assert_row(arrays, 0, rows_of(tokenizer, tokenizer.encode("The lamp")))
     assert_row(arrays, 1, rows_of(tokenizer, tokenizer.encode(LONG)[: S - 2]))
     assert manifest.read(folder)["statistics"]["truncated"] == 1
+
+
+def test_texts_without_tokens(tokenizer):
+    examples = [Example("", ("", ""), None)]
+    arrays, _ = sequence_features.encode(
+        examples, tokenizer, "classification", Lengths(max_seq_length=S)
+    )
+    assert_row(arrays, 0, rows_of(tokenizer, [], []))
 
 
 def test_pairs_are_truncated_as_if_token_by_token():
