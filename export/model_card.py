@@ -109,8 +109,8 @@ stay false: the server would pad `input_mask` with its first number, 1. The grap
 token ids must have one length in all requests, padded by the client with `input_mask` 0.
 
 A batch is refused as a whole, so that one client's bad token ids or long text are an error for all
-whose requests came at once: check them before, or serve them without batching. A request of more rows
-than `max_batch_size` is refused, too.
+whose requests came at once: check them before, or serve them without batching. A request of more
+rows than `max_batch_size` is refused, too.
 
 ## Requests
 
