@@ -15,6 +15,10 @@ KIND_NAMES = (
     *(task_table.SPAN, task_table.SPAN_OR_NONE),
 )
 
+# Of a text in a request. More than all windows of a context hold; a thousand times as much would
+# take minutes, and gigabytes that a server never gives back.
+MAX_TEXT_BYTES = 100_000
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
@@ -49,9 +53,11 @@ class ExportConfig:
         null_threshold: null odds above it mean that there is no answer; default: the best of the
             run's dev set, or 0
         text: answer raw text, too; false: token ids alone
+        max_text_bytes: longest text of a request, in UTF-8; a longer one is refused
     """
 
     source: SourceConfig
     dtype: str = dataclasses.field(default="float32", metadata={"choices": DTYPES})
     null_threshold: float | None = None
     text: bool = True
+    max_text_bytes: int = dataclasses.field(default=MAX_TEXT_BYTES, metadata={"lower_bound": 1})

@@ -71,6 +71,7 @@ def choose(
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
         text=config.text,
+        max_text_bytes=config.max_text_bytes,
     )
     return load(checkpoint, options)
 

@@ -108,15 +108,15 @@ A batch is filled up with copies of a row, which change nothing. `pad_variable_l
 stay false: the server would pad `input_mask` with its first number, 1. The graph pads texts itself;
 token ids must have one length in all requests, padded by the client with `input_mask` 0.
 
-A batch is refused as a whole, so that one client's bad token ids are an error for all whose
-requests came at once: check them before, or serve them without batching. A request of more rows
-than `max_batch_size` is refused, too.
+A batch is refused as a whole, so that one client's bad token ids or long text are an error for all
+whose requests came at once: check them before, or serve them without batching. A request of more
+rows than `max_batch_size` is refused, too.
 
 ## Requests
 
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
-
+{limits}
 {signatures}
 ## From Python, by gRPC
 
@@ -162,6 +162,9 @@ def write(
     if options.may_be_none and options.text:
         threshold = f"{options.null_threshold:g}"
         notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
+    limits = ""
+    if options.text:
+        limits += f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too.\n"
     text = _CARD.format(
         title=title,
         docker=_make_docker_command(versions, title),
@@ -169,6 +172,7 @@ def write(
         config=config,
         longest=longest,
         notes=notes,
+        limits=limits,
         signatures=_describe_signatures(title, signatures, functions),
         batching=BATCHING,
         signature=name,

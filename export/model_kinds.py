@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors, check_positions, require_all
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, SQUAD1, SQUAD2
@@ -31,6 +32,7 @@ class Options:
         may_be_none: whether a question may have no answer in the text.
         null_threshold: null odds above it mean that there is no answer.
         text: whether there are signatures of raw text.
+        max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Options:
     may_be_none: bool = False
     null_threshold: float = 0.0
     text: bool = True
+    max_text_bytes: int = MAX_TEXT_BYTES
 
 
 class Kind(NamedTuple):

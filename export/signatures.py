@@ -135,8 +135,16 @@ def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Si
         if "options" in example:
             options = [f"At {hour}." for hour in range(8, 8 + len(model.options.labels))]
             example = {**example, "options": [options]}
-        signatures[name] = _make_signature(functools.partial(function, text_model), example)
+        signatures[name] = _make_signature(
+            functools.partial(_answer_checked, function, text_model), example
+        )
     return signatures
+
+
+def _answer_checked(
+    function: Callable[[_TextModel, Tensors], Tensors], model: _TextModel, inputs: Tensors
+) -> Tensors:
+    return function(model, token_ids.check_texts(inputs, model.model.options.max_text_bytes))
 
 
 def _pack(model: _TextModel, inputs: Tensors) -> packing.Batch:

@@ -64,6 +64,19 @@ def check_positions(positions: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         return tf.identity(positions)
 
 
+def check_texts(texts: Mapping[str, tf.Tensor], max_bytes: int) -> Tensors:
+    """Returns texts of any shape, checked for their length in UTF-8: long ones fill the memory."""
+    rules = [
+        (
+            tf.reduce_all(tf.strings.length(values) <= max_bytes),
+            f"{name} must have at most {max_bytes} bytes: cut longer texts up.",
+        )
+        for name, values in texts.items()
+    ]
+    with require_all(*rules):
+        return {name: tf.identity(values) for name, values in texts.items()}
+
+
 @contextlib.contextmanager
 def require_all(*rules: tuple[tf.Tensor, str]) -> Iterator[None]:
     """Makes the ops inside `with` wait for rules: a condition, and the sentence if it is false."""
@@ -78,9 +91,12 @@ def parse_examples(serialized: tf.Tensor, names: Sequence[str], choices: int = 1
     Ids are padded to the longest, [B, S]; or [B, C, S] of C choices, which are one after the other
     in an example, and must all have one length. `input_mask` and `segment_ids` may be left out: no
     padding, one segment.
+
+    An Example is read as the context of a SequenceExample, whose bytes begin alike: the message of
+    `tf.io.parse_example` repeats bytes that are no Example, which are no text.
     """
     specs = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int32) for name in names}
-    ragged = tf.io.parse_example(serialized, specs)
+    ragged, _, _ = tf.io.parse_sequence_example(serialized, context_features=specs)
     ids, lengths = ragged[features.INPUT_IDS].to_tensor(), ragged[features.INPUT_IDS].row_lengths()
     batch = {name: value.to_tensor() for name, value in ragged.items()}
     for name in names:

@@ -17,6 +17,7 @@ from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/goldens/signatures.txt"
+vocabulary = tiny_exports.vocabulary
 EVERY_KIND = pytest.mark.parametrize("kind", model_kinds.KINDS)
 
 
@@ -178,8 +179,28 @@ def test_choices_and_examples_that_do_not_fit_are_refused(exported):
     ids["input_mask"] = ids["input_mask"][:, :4]
     with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask must have as many"):
         loaded.signatures["classify"](inputs=tiny_exports.examples(model, ids))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="parse"):
-        loaded.signatures["classify"](inputs=tf.constant(["no example"]))
+    for content in ("no example", b"\xff\xfe", tiny_exports.examples(model, ids).numpy()[0][:-1]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid protocol message input"):
+            loaded.signatures["classify"](inputs=tf.constant([content]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid protocol message input"):
+            tiny_exports.ask_session(folder, {"classify": {"inputs": [content]}})
+
+
+@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "fill_mask", "span"])
+def test_long_texts_are_refused_and_the_card_says_so(kind, vocabulary, tmp_path):
+    model = tiny_exports.source(kind, vocabulary, max_text_bytes=50)
+    folder = model_versions.write(model, str(tmp_path / "model"))
+    assert "more than 50 bytes in UTF-8 is refused" in Path(folder, "MODEL.md").read_text()
+    ask = tf.saved_model.load(folder).signatures["serving_default"]
+    names = ask.structured_input_signature[1]
+    shapes = {name: [1, 5] if name == "options" else [1] for name in names}
+    ask(**{name: tf.fill(shape, "ab" * 25) for name, shape in shapes.items()})
+    for name in shapes:
+        texts = {key: tf.fill(shape, "ab" * 25) for key, shape in shapes.items()}
+        texts[name] = tf.fill(shapes[name], "é" * 25 + "a")
+        message = f"{name} must have at most 50 bytes: cut longer texts up"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            ask(**texts)
 
 
 def describe(folder):
