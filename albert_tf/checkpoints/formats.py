@@ -90,7 +90,7 @@ def detect_format(path: str) -> str:
     if is_whole_folder and "saved_model.pb" in names:
         keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
         return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
-    if is_whole_folder and names & {hugging_face.SAFETENSORS, hugging_face.PICKLE}:
+    if is_whole_folder and names & hugging_face.WEIGHTS:
         return "hugging_face"
     base = os.path.basename(path.rstrip("/"))
     if not names or (folder != path and not any(name.startswith(base) for name in names)):

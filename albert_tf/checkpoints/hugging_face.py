@@ -5,8 +5,9 @@ equal, where the published code has no mapping. Source: transformers, `models/al
 """
 
 import os
+import re
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from albert_tf.model import weight_names
 from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, PRETRAINED, SQUAD1
 
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
+WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}
 EPSILON = 1e-12
 
 # Read as the tanh approximation, which we call "gelu": v1's files say "gelu", wrongly (HF#2395).
@@ -129,7 +131,14 @@ def read(folder: str) -> ModelCheckpoint:
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
     if config.embedding_size == config.hidden_size:
         skipped |= _drop_mapping(weights, path)
-    return ModelCheckpoint(source=path, config=config, weights=weights, skipped=skipped)
+    is_regression = "AlbertForSequenceClassification" in str(values.get("architectures"))
+    return ModelCheckpoint(
+        source=path,
+        config=config,
+        weights=weights,
+        skipped=skipped,
+        is_regression=is_regression and len(weights.get("output_bias", ())) == 1,
+    )
 
 
 def _to_config(values: Any, path: str) -> AlbertConfig:
@@ -159,10 +168,38 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
 
 
 def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
+    """The path of the weights, or of the index of their shards, and the arrays by name."""
     for name, reader in {SAFETENSORS: _read_safetensors, PICKLE: torch_pickle.read}.items():
-        if tf.io.gfile.exists(path := os.path.join(folder, name)):
-            return path, reader(path)
+        path = os.path.join(folder, name)
+        if tf.io.gfile.exists(path):
+            arrays = reader(path)
+        elif tf.io.gfile.exists(path := f"{path}.index.json"):
+            arrays = _read_shards(path, reader)
+        else:
+            continue
+        # Files of older versions have TensorFlow's names of LayerNorm, as transformers knows.
+        names = {name: re.sub(r"\.(gamma|beta)$", _rename_norm, name) for name in arrays}
+        return path, {names[name]: array for name, array in arrays.items()}
     raise UserError(f"{folder} has neither {SAFETENSORS} nor {PICKLE}. Download one of them.")
+
+
+def _rename_norm(match: re.Match[str]) -> str:
+    return {"gamma": ".weight", "beta": ".bias"}[match[1]]
+
+
+def _read_shards(
+    index: str, reader: Callable[[str], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    content = files.read_json(index, "weights")
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not all(isinstance(x, str) for x in shards.values()):
+        raise UserError(f"{index} has no weight_map of names and files. Download it again.")
+    arrays: dict[str, np.ndarray] = {}
+    for shard in sorted(set(shards.values())):
+        arrays |= reader(os.path.join(os.path.dirname(index), os.path.basename(shard)))
+    if missing := sorted(shards.keys() - arrays.keys()):
+        raise UserError(f"{index}: its files lack {missing[0]}. Download them again.")
+    return arrays
 
 
 def _read_safetensors(path: str) -> dict[str, np.ndarray]:
@@ -222,7 +259,8 @@ def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     for class_name, its_parts in _CLASSES.items():
         names = {name for part in its_parts for name in parts[part]}
         if names <= checkpoint.weights.keys():
-            if class_name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1:
+            is_single = class_name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1
+            if is_single and not checkpoint.is_regression:
                 class_name = "AlbertForMultipleChoice"  # the same weights, for RACE
             return class_name, names
     raise UserError(
@@ -277,4 +315,6 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         labels = range(len(checkpoint.weights["output_bias"]))
         values["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
         values["label2id"] = {f"LABEL_{i}": i for i in labels}
+    if checkpoint.is_regression:
+        values["problem_type"] = "regression"
     return values

@@ -52,6 +52,7 @@ class ModelCheckpoint:
             it is, and becomes unexpected.
         vocabulary: {file name: content}, under our names (`VOCABULARY_NAMES`); may be empty.
         skipped: {name: reason} of tensors that were not read.
+        is_regression: a classifier of one output gives a number, and does not rate choices.
     """
 
     source: str
@@ -59,6 +60,7 @@ class ModelCheckpoint:
     weights: Mapping[str, np.ndarray]
     vocabulary: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_regression: bool = False
 
 
 class FinetunedModel(NamedTuple):
@@ -169,7 +171,7 @@ def log_summary(checkpoint: ModelCheckpoint) -> None:
     num_weights = len(checkpoint.weights)
     logging.info(f"read {checkpoint.source}: {num_weights} weights, {vocabulary}{skipped}")
     _warn_of_dropout(checkpoint.config)
-    if len(checkpoint.weights.get("output_bias", ())) == 1:
+    if len(checkpoint.weights.get("output_bias", ())) == 1 and not checkpoint.is_regression:
         logging.info(
             "a classifier with one output is read as multiple choice (RACE); a regression (STS-B) "
             "has the same weights."

@@ -12,7 +12,7 @@ from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoin
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import RUN_CONFIG
+from albert_tf.run_files import RUN_CONFIG, TASK
 from albert_tf.tokenizers import tokenization
 
 # What a run saves beside the weights.
@@ -46,11 +46,14 @@ def read(path: str) -> ModelCheckpoint:
             f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
     vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
+    tasks = filter(tf.io.gfile.exists, (os.path.join(home, TASK) for home in homes))
+    kinds = [files.read_json(path, TASK).get("kind") for path in tasks]
     return ModelCheckpoint(
         source=prefix,
         config=_read_config(config_path),
         weights=read_weights(prefix),
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
+        is_regression="regression" in kinds,
         skipped={
             key: _SKIPPED[kind]
             for key in tf_checkpoint.list_keys(prefix)

@@ -1,5 +1,6 @@
 """Tests of reading and writing folders of transformers without PyTorch."""
 
+import dataclasses
 import json
 import sys
 
@@ -274,3 +275,54 @@ def test_a_pickle_without_pytorch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match=r"needs PyTorch to be read \(pip install torch\)"):
         formats.read(str(tmp_path))
+
+
+def test_shards_are_read_as_one_file(tmp_path):
+    made, tensors = written(tmp_path)
+    names = sorted(tensors)
+    shards = {name: f"model-{i % 2 + 1:05d}-of-00002.safetensors" for i, name in enumerate(names)}
+    for shard in set(shards.values()):
+        part = {name: tensors[name] for name in names if shards[name] == shard}
+        safetensors.numpy.save_file(part, tmp_path / shard)
+    (tmp_path / "model.safetensors").unlink()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+    index.write_text(json.dumps({"weight_map": {**shards, "other": shards[names[0]]}}))
+    with pytest.raises(UserError, match=r"index\.json: its files lack other\. Download"):
+        formats.read(str(tmp_path))
+    index.write_text(json.dumps({"weight_map": {**shards, names[0]: "none.safetensors"}}))
+    with pytest.raises(UserError, match=r"there is no file '.*none\.safetensors'"):
+        formats.read(str(tmp_path))
+    index.write_text("[]")
+    with pytest.raises(UserError, match="has no weight_map of names and files"):
+        formats.read(str(tmp_path))
+
+
+def test_the_older_names_of_layer_norm_are_read(tmp_path):
+    made, tensors = written(tmp_path)
+    older = {"weight": "gamma", "bias": "beta"}
+    renamed = {}
+    for name, tensor in tensors.items():
+        stem, _, last = name.rpartition(".")
+        is_norm = stem.endswith(("LayerNorm", "layer_norm"))
+        renamed[f"{stem}.{older[last]}" if is_norm else name] = tensor
+    assert renamed.keys() != tensors.keys()
+    save(tmp_path, renamed)
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+
+
+def test_a_regression_stays_one(tmp_path):
+    made = tiny_checkpoints.make(model="classifier")
+    weights = {
+        name: array[:1] if name.startswith("output_") else array
+        for name, array in made.weights.items()
+    }
+    made = dataclasses.replace(made, weights=weights)
+    for is_regression, name in ((True, "SequenceClassification"), (False, "MultipleChoice")):
+        folder = tmp_path / name
+        written(folder, dataclasses.replace(made, is_regression=is_regression))
+        config = json.loads((folder / "config.json").read_text())
+        assert config["architectures"] == [f"AlbertFor{name}"]
+        assert config.get("problem_type") == ("regression" if is_regression else None)
+        assert formats.read(str(folder)).is_regression is is_regression
