@@ -39,11 +39,11 @@ def holding(vocabulary):
     )
 
 
-@pytest.mark.parametrize(("kind", "settings", "lost"), CASES)
+@pytest.mark.parametrize(("kind", "config_values", "lost"), CASES)
 def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
-    tmp_path, capsys, pieces, kind, settings, lost
+    tmp_path, capsys, pieces, kind, config_values, lost
 ):
-    made = holding({kind: pieces[kind], "cleaning.json": json.dumps(settings).encode()})
+    made = holding({kind: pieces[kind], "cleaning.json": json.dumps(config_values).encode()})
     hugging_face_vocabulary.write(made, str(tmp_path))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" and ")[0] for line in lines] == [

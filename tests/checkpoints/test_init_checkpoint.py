@@ -24,9 +24,9 @@ def write(folder, data, name="google", without="-", **changes):
 
 
 def run(data, workdir, init, evaluate=True, allow_partial=None, **changes):
-    settings = tiny_run.settings(**{"num_train_steps": 2, "learning_rate": 1e-9, **changes})
+    config = tiny_run.settings(**{"num_train_steps": 2, "learning_rate": 1e-9, **changes})
     options = {"init_checkpoint": init, "allow_partial": allow_partial}
-    tiny_run.run(data, workdir, settings, evaluate=evaluate, **options)
+    tiny_run.run(data, workdir, config, evaluate=evaluate, **options)
 
 
 def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_path, capsys):

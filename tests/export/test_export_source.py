@@ -100,8 +100,8 @@ def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
 @pytest.mark.parametrize("best", ["", "best"])
 def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
     write_checkpoint(tmp_path / "run" / best, "fill_mask")
-    settings = tiny_run.settings(max_seq_length=11)
-    config_io.save(settings, str(tmp_path / "run" / run_files.RUN_CONFIG))
+    config = tiny_run.settings(max_seq_length=11)
+    config_io.save(config, str(tmp_path / "run" / run_files.RUN_CONFIG))
     (tmp_path / "run" / run_files.RECORDS).write_text("[]")
     model = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
     assert model.options.run_config.max_seq_length == 11 < model.config.max_position_embeddings

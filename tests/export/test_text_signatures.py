@@ -84,14 +84,14 @@ def make_masked_texts(model):
 
 
 def make_choices(model):
-    tokenizer, settings = model.tokenizer, model.options.run_config
+    tokenizer, run_config = model.tokenizer, model.options.run_config
     options = [[f"{word} {number}" for number in range(5)] for word in ("at", "by")]
     request = {"passage": TEXTS[:2], "question": ["When is _ open?", "Which"], "options": options}
     rows, segments = [], []
     for passage, question, row in zip(*request.values(), strict=True):
         for option in row:
-            last = tokenizer.encode(race.fill_blank(question, option))[-settings.max_qa_length :]
-            first = tokenizer.encode(passage)[: settings.max_seq_length - 3 - len(last)]
+            last = tokenizer.encode(race.fill_blank(question, option))[-run_config.max_qa_length :]
+            first = tokenizer.encode(passage)[: run_config.max_seq_length - 3 - len(last)]
             rows.append([tokenizer.cls_id, *first, tokenizer.sep_id, *last, tokenizer.sep_id])
             segments.append(len(first) + 2)
     ids, mask = padded(rows)
@@ -103,12 +103,14 @@ def make_choices(model):
 
 def make_questions(model):
     """As `span_decoding` answers, from windows that Python makes."""
-    questions, settings = python_reference.make_questions(9), model.options.run_config
+    questions, run_config = python_reference.make_questions(9), model.options.run_config
     rows = python_reference.answer_questions(
         model.tokenizer,
         questions,
         lambda batch: answer(model, batch),
-        AnswerOptions(model.options.may_be_none, settings.n_best_size, settings.max_answer_length),
+        AnswerOptions(
+            model.options.may_be_none, run_config.n_best_size, run_config.max_answer_length
+        ),
         model.options.null_threshold,
     )
     outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}

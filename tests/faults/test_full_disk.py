@@ -34,18 +34,18 @@ def assert_one_line(said):
 @pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit(tmp_path):
     data = tiny_run.write_data(tmp_path / "data")
-    settings = tiny_run.settings()
-    tiny_run.run(data, tmp_path / "unbroken", settings)
+    config = tiny_run.settings()
+    tiny_run.run(data, tmp_path / "unbroken", config)
     with small_disk(tmp_path / "disk", 4000) as disk:
         filler = disk / "filler"
         fill = f"os.system('head -c 9000000 /dev/zero > {filler} 2>&-')"
-        child = tiny_children.start(data, disk / "run", settings, at_step=6, do=fill)
+        child = tiny_children.start(data, disk / "run", config, at_step=6, do=fill)
         assert_one_line(tiny_children.finish(child, 1))
         names = {path.name for path in (disk / "run").iterdir()}
         assert "model.ckpt-4.index" in names
         assert "model.ckpt-8.index" not in names
         filler.unlink()
-        tiny_run.run(data, disk / "run", settings)
+        tiny_run.run(data, disk / "run", config)
         tiny_run.assert_same_end(tmp_path / "unbroken", disk / "run")
 
 

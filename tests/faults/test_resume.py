@@ -42,8 +42,8 @@ def test_whatever_ends_it_it_goes_on_as_if_unbroken(data, unbroken, tmp_path):
 
 
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, monkeypatch):
-    settings = tiny_run.settings(eval_steps=4)
-    tiny_run.run(data, tmp_path / "unbroken", settings, evaluate=True)
+    config = tiny_run.settings(eval_steps=4)
+    tiny_run.run(data, tmp_path / "unbroken", config, evaluate=True)
     write = reports.write
 
     def broken_after_evaluation(workdir, writer, record):
@@ -53,8 +53,8 @@ def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, mo
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(reports, "write", broken_after_evaluation)
-        tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
-    tiny_run.run(data, tmp_path / "broken", settings, evaluate=True)
+        tiny_run.run(data, tmp_path / "broken", config, evaluate=True)
+    tiny_run.run(data, tmp_path / "broken", config, evaluate=True)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
     best = [
         (tmp_path / run / "best" / "metrics.json").read_text() for run in ("unbroken", "broken")

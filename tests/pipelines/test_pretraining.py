@@ -25,8 +25,8 @@ def data(tmp_path_factory):
 
 @pytest.mark.usefixtures("branches")
 def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
-    settings = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
-    tiny_run.run(data, tmp_path, settings, evaluate=True)
+    config = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
+    tiny_run.run(data, tmp_path, config, evaluate=True)
     log = capsys.readouterr().err
     assert "step 12/12" in log
     assert "seq/s" in log
@@ -36,7 +36,7 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     kept = sorted(name for name in names if name.endswith(".index"))
     assert kept == ["model.ckpt-12.index", "model.ckpt-8.index"]
     assert any(name.startswith("events.out.tfevents") for name in names)
-    assert config_io.load(PretrainConfig, f"{tmp_path}/config.json") == settings
+    assert config_io.load(PretrainConfig, f"{tmp_path}/config.json") == config
     metrics = tiny_run.metrics(tmp_path)
     steps = [record["step"] for record in metrics if "loss" in record]
     assert steps == [2, 4, 6, 8, 10, 12]
@@ -83,17 +83,17 @@ def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
 
 
 def test_a_second_start_of_a_finished_run_changes_nothing(data, tmp_path):
-    settings = tiny_run.settings(num_train_steps=2)
-    tiny_run.run(data, tmp_path, settings)
+    config = tiny_run.settings(num_train_steps=2)
+    tiny_run.run(data, tmp_path, config)
     before = tiny_run.metrics(tmp_path)
-    tiny_run.run(data, tmp_path, settings)
+    tiny_run.run(data, tmp_path, config)
     assert tiny_run.metrics(tmp_path) == before
 
 
 def test_init_checkpoint_starts_from_the_weights_of_another_run(data, tmp_path):
     tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=2))
-    settings = tiny_run.settings(num_train_steps=1, learning_rate=1e-9, seed=6)
-    tiny_run.run(data, tmp_path / "second", settings, init_checkpoint=f"{tmp_path}/first")
+    config = tiny_run.settings(num_train_steps=1, learning_rate=1e-9, seed=6)
+    tiny_run.run(data, tmp_path / "second", config, init_checkpoint=f"{tmp_path}/first")
     first = native.read_weights(f"{tmp_path}/first")
     second = native.read_weights(f"{tmp_path}/second")
     for name, value in first.items():
@@ -102,9 +102,9 @@ def test_init_checkpoint_starts_from_the_weights_of_another_run(data, tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
     # LAMB scales every update to the weight: only an absurd rate overflows.
-    settings = tiny_run.settings(learning_rate=1e30, num_warmup_steps=0)
+    config = tiny_run.settings(learning_rate=1e30, num_warmup_steps=0)
     with pytest.raises(UserError, match=r"not finite any more.*\(none yet\)"):
-        tiny_run.run(data, tmp_path, settings)
+        tiny_run.run(data, tmp_path, config)
     assert tf.train.latest_checkpoint(str(tmp_path)) is None
 
 
@@ -117,10 +117,10 @@ def poisoned(number, seed=0):
 
 def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     data = tiny_run.write_data(tmp_path / "data", examples_of=poisoned)
-    settings = tiny_run.settings(
+    config = tiny_run.settings(
         num_train_steps=6, save_checkpoints_steps=1, steps_per_loop=1, max_rollbacks=3
     )
-    tiny_run.run(data, tmp_path / "run", settings)
+    tiny_run.run(data, tmp_path / "run", config)
     log = capsys.readouterr().err
     assert "not finite: back to" in log
     assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
@@ -164,10 +164,10 @@ def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data,
 
 
 def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
-    settings = tiny_run.settings(num_train_steps=1)
-    tiny_run.run(data, tmp_path, settings)
+    config = tiny_run.settings(num_train_steps=1)
+    tiny_run.run(data, tmp_path, config)
     with pytest.raises(UserError, match=r"other --train_files \(see records\.json"):
-        pretraining.run(settings, ONE, [f"{data}/train-0*"], [], str(tmp_path))
+        pretraining.run(config, ONE, [f"{data}/train-0*"], [], str(tmp_path))
 
 
 def test_weights_of_another_vocabulary_are_refused(data, tmp_path):
@@ -231,18 +231,18 @@ def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or
 
 
 def test_missing_data_and_other_vocabularies_are_refused(data, tmp_path):
-    settings = tiny_run.settings()
+    config = tiny_run.settings()
     with pytest.raises(UserError, match="no file matches"):
-        pretraining.run(settings, ONE, [f"{data}/nothing-*"], [], str(tmp_path))
+        pretraining.run(config, ONE, [f"{data}/nothing-*"], [], str(tmp_path))
     with pytest.raises(UserError, match="so unfinished or not made here"):
         (tmp_path / "train-0.tfrecord").touch()
-        pretraining.run(settings, ONE, [f"{tmp_path}/train-*"], [], str(tmp_path / "run"))
+        pretraining.run(config, ONE, [f"{tmp_path}/train-*"], [], str(tmp_path / "run"))
     other = tiny_run.write_records(
         str(tmp_path / "other"), tiny_run.TRAIN, vocabulary_sha256="other"
     )
     with pytest.raises(UserError, match="different vocabularies"):
         files = [f"{data}/train-*", f"{other}/train-*"]
-        pretraining.run(settings, ONE, files, [], str(tmp_path / "run"))
+        pretraining.run(config, ONE, files, [], str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

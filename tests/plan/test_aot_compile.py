@@ -68,8 +68,8 @@ def jax_python():
 def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_path):
     path = tmp_path / "plan.json"
     albert = tiny_run.albert(num_hidden_layers=2, attention_probs_dropout_prob=0.1)
-    settings = tiny_run.settings(albert=albert, dtype="mixed_bfloat16")
-    config_io.save(settings, str(tmp_path / "config.json"))
+    config = tiny_run.settings(albert=albert, dtype="mixed_bfloat16")
+    config_io.save(config, str(tmp_path / "config.json"))
     stop = run_program(
         PROGRAM,
         f"--config={tmp_path}/config.json",
@@ -83,15 +83,15 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     compiled = json.loads(path.read_text())["compiled"]
     assert compiled["fits"]
     assert compiled["device_kind"] == "TPU v5 lite"
-    state = 12 * sum(parameters(settings))
+    state = 12 * sum(parameters(config))
     assert state < compiled["arguments"] < 20 * state  # small arrays are filled up to whole tiles
     # The counts, the gradients together, and the totals of an update.
     assert compiled["all_reduces"] == 3
-    assert compiled["all_reduce_bytes"] == 4 * sum(parameters(settings)) + 4 * (2 + 9)
+    assert compiled["all_reduce_bytes"] == 4 * sum(parameters(config)) + 4 * (2 + 9)
 
 
-def parameters(settings):
-    return costs.count_parameters(settings.albert).values()
+def parameters(config):
+    return costs.count_parameters(config.albert).values()
 
 
 DRAWING = """

@@ -44,8 +44,8 @@ def test_parameters_are_those_of_the_real_model(options):
     ffn_weights = [w for w in network.weights if re.search(r"ffn_1|LayerNorm_1", w.path)]
     assert parameters[costs.FFN] == sum(math.prod(w.shape) for w in ffn_weights)
     heads = [w for w in network.weights if "pooler" in w.path or "seq_relationship" in w.path]
-    settings = tiny_run.settings(albert=config, sentence_task="none")
-    left_out = sum(parameters.values()) - costs.count_trained_parameters(settings)
+    train_config = tiny_run.settings(albert=config, sentence_task="none")
+    left_out = sum(parameters.values()) - costs.count_trained_parameters(train_config)
     assert left_out == sum(math.prod(w.shape) for w in heads)
 
 
@@ -75,28 +75,28 @@ def count_module_flops(module):
     ],
 )
 def test_operations_are_those_of_the_products_in_the_real_step(options):
-    settings = tiny_run.settings(dtype="mixed_bfloat16", **options)
-    lowered = lowering.lower(settings, per_replica_batch=BATCH, num_replicas=1)
-    flops = costs.count_flops(settings, BATCH)
+    config = tiny_run.settings(dtype="mixed_bfloat16", **options)
+    lowered = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1)
+    flops = costs.count_flops(config, BATCH)
     assert flops.total == count_module_flops(lowered.module)
-    assert (flops.recomputed > 0) == settings.rematerialize
-    assert flops.forward < flops.model < flops.total or not settings.rematerialize
+    assert (flops.recomputed > 0) == config.rematerialize
+    assert flops.forward < flops.model < flops.total or not config.rematerialize
 
 
 def test_parts_add_up_and_scale_with_the_batch():
-    settings = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
-    parts = costs.count_flops_by_part(settings, 8)
-    total = costs.count_flops(settings, 8)
+    config = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
+    parts = costs.count_flops_by_part(config, 8)
+    total = costs.count_flops(config, 8)
     for field in dataclasses.fields(total):
         added = sum(getattr(part, field.name) for part in parts.values())
         assert added == pytest.approx(getattr(total, field.name))
-    assert costs.count_flops(settings, 16).total == 2 * total.total
+    assert costs.count_flops(config, 16).total == 2 * total.total
     assert parts[costs.FFN].forward > parts[costs.ATTENTION].forward > parts[costs.SCORES].forward
 
 
 def test_gradients_are_summed_in_float32():
-    settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.count_all_reduce_bytes(settings) == 4 * 11_813_810
+    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
+    assert costs.count_all_reduce_bytes(config) == 4 * 11_813_810
 
 
 def test_a_matrix_unit_is_filled_where_all_sides_are_multiples():
@@ -110,19 +110,19 @@ def test_a_matrix_unit_is_filled_where_all_sides_are_multiples():
 
 
 def test_recomputing_and_the_gradient_of_a_single_side_count_for_the_matrix_unit(monkeypatch):
-    settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    again = dataclasses.replace(settings, rematerialize=True)
-    assert costs.compute_fill(again, 8, 128) != costs.compute_fill(settings, 8, 128)
+    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
+    again = dataclasses.replace(config, rematerialize=True)
+    assert costs.compute_fill(again, 8, 128) != costs.compute_fill(config, 8, 128)
     # [6, 2] x [2, 16] and then [2, 6] x [6, 16], each filled up to 8 where it helps most.
     one = costs.Product(part=costs.FFN, rows=6, inner=2, columns=16, gradients=1)
     monkeypatch.setattr(costs, "list_products", lambda *_: [one])
-    assert costs.compute_fill(settings, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
+    assert costs.compute_fill(config, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
     assert costs.compute_fill(again, 8, 16) == pytest.approx(3 * 6 * 2 * 16 / (3 * 16 * 8 * 16))
 
 
 def test_a_larger_batch_does_more_for_each_byte():
-    settings = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.compute_intensity(settings, 1) < costs.compute_intensity(settings, 8)
+    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
+    assert costs.compute_intensity(config, 1) < costs.compute_intensity(config, 8)
 
 
 def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
@@ -158,12 +158,12 @@ def test_formulas_agree_with_what_was_compiled(row):
     values = {"albert": PRESETS[f"albert_{row['model']}_v2"], "max_predictions_per_seq": 77}
     if row["way"] != "plain":
         values[row["way"]] = True
-    settings = PretrainConfig(**values)
+    config = PretrainConfig(**values)
     batch = row["batch"]
     needed = row["peak"] if row["fits"] else row["needed"]
-    assert memory.estimate_memory(settings, batch).total == pytest.approx(needed, rel=0.15)
+    assert memory.estimate_memory(config, batch).total == pytest.approx(needed, rel=0.15)
     if row["fits"] and row["way"] != "layer_loop":  # what is within a loop is counted once
-        assert costs.count_flops(settings, batch).total == pytest.approx(row["flops"], rel=0.03)
+        assert costs.count_flops(config, batch).total == pytest.approx(row["flops"], rel=0.03)
     if row["fits"]:
-        expected = costs.count_all_reduce_bytes(settings)
+        expected = costs.count_all_reduce_bytes(config)
         assert row["all_reduce_bytes"] == pytest.approx(expected, rel=1e-3)

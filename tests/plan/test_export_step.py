@@ -92,7 +92,7 @@ def test_outputs_are_named(description):
 
 
 def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
-    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    monkeypatch.setattr(lowering, "lower", lambda config, **_: lowered)
     with pytest.raises(UserError, match=r"^--per_replica_batch: 5 is not a multiple of num_micro"):
         two = dataclasses.replace(SETTINGS, num_micro_batches=2)
         artifact.export(two, str(tmp_path), platform="cpu", per_replica_batch=5)
@@ -113,10 +113,10 @@ def test_a_folder_that_is_half_written_takes_no_other_step(lowered, tmp_path, mo
             raise KeyboardInterrupt
         Path(path).write_bytes(content)
 
-    def export(settings):
-        artifact.export(settings, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
+    def export(config):
+        artifact.export(config, str(tmp_path), platform="cpu", per_replica_batch=BATCH)
 
-    monkeypatch.setattr(lowering, "lower", lambda settings, **_: lowered)
+    monkeypatch.setattr(lowering, "lower", lambda config, **_: lowered)
     monkeypatch.setattr(artifact, "_wrap", lambda *_: b"artifact")
     monkeypatch.setattr(files, "write_bytes", write)
     with pytest.raises(KeyboardInterrupt):
@@ -139,9 +139,9 @@ def python_with_jax():
     return environment.make_environment()
 
 
-def train(settings, examples):
+def train(config, examples):
     """With TensorFlow: the state before and after, and the loss of each step."""
-    state = pretraining.make_train_state(settings, ONE)
+    state = pretraining.make_train_state(config, ONE)
     variables = {**weights_by_name(state.model), **state.optimizer.slots()}
     run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))

@@ -123,6 +123,6 @@ def test_what_is_sound_is_not_reported():
 def test_our_own_step_breaks_no_rule(options):
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     albert = tiny_run.albert(num_hidden_layers=3, **dropout)
-    settings = tiny_run.settings(albert=albert, dtype="mixed_bfloat16", **options)
-    module = lowering.lower(settings, per_replica_batch=4, num_replicas=8).module
+    config = tiny_run.settings(albert=albert, dtype="mixed_bfloat16", **options)
+    module = lowering.lower(config, per_replica_batch=4, num_replicas=8).module
     assert lint.lint(module) == []

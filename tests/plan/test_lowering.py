@@ -20,8 +20,8 @@ def alone():
 
 @pytest.fixture(scope="module")
 def eight_replicas():
-    settings = tiny_run.settings(dtype="mixed_bfloat16", num_micro_batches=2, sentence_task="none")
-    return lowering.lower(settings, per_replica_batch=BATCH, num_replicas=8)
+    config = tiny_run.settings(dtype="mixed_bfloat16", num_micro_batches=2, sentence_task="none")
+    return lowering.lower(config, per_replica_batch=BATCH, num_replicas=8)
 
 
 def signature(lowered):
@@ -66,8 +66,8 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
 
 
 def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_replicas):
-    settings = tiny_run.settings(sentence_task="none")
-    state = pretraining.make_train_state(settings, tf.distribute.get_strategy())
+    config = tiny_run.settings(sentence_task="none")
+    state = pretraining.make_train_state(config, tf.distribute.get_strategy())
     reduced = eight_replicas.module.decode().count('"stablehlo.all_reduce"(')
     # The counts, the gradients, and the totals of an update.
     num_totals = sum(of is None for of in eight_replicas.state)

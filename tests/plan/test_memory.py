@@ -94,8 +94,8 @@ def test_what_masks_are_made_of_is_there_when_a_block_is_computed_again(way):
 )
 def test_with_dropout_it_is_near_what_was_compiled(model, way, gigabytes):
     """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
-    settings = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
-    assert memory.estimate_memory(settings, 16).total == pytest.approx(gigabytes * 1e9, rel=0.05)
+    config = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
+    assert memory.estimate_memory(config, 16).total == pytest.approx(gigabytes * 1e9, rel=0.05)
 
 
 def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():

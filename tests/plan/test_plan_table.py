@@ -18,8 +18,8 @@ def run_table(monkeypatch):
     def run(path, *only):
         tried = []
 
-        def lower(settings, *, per_replica_batch, num_replicas):
-            tried.append((settings.rematerialize, num_replicas))
+        def lower(config, *, per_replica_batch, num_replicas):
+            tried.append((config.rematerialize, num_replicas))
             raise UserError("cannot be lowered.")
 
         monkeypatch.setattr(lowering, "lower", lower)

@@ -33,9 +33,9 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]
-    settings = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
-    assert settings.albert == tiny_run.albert()
-    assert settings.learning_rate == 0.01
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    assert config.albert == tiny_run.albert()
+    assert config.learning_rate == 0.01
     message = run(
         *OWN, f"--test_file={tmp_path}/test.tsv", "--mode=predict", "--labels=yes,no", start=None
     )
@@ -161,8 +161,8 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     output = "".join(capsys.readouterr())
     assert "left out: the head classifier, 2 weights" in output
     assert f"| {content['checkpoint']} | output in {tmp_path}/rte" in output  # the best, as for ax
-    settings = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
-    assert settings.albert.hidden_dropout_prob == 0.1  # of the recipe
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/rte/config.json")
+    assert config.albert.hidden_dropout_prob == 0.1  # of the recipe
 
 
 def squad(path, version_2=False):

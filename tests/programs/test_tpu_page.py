@@ -74,11 +74,11 @@ def test_programs_have_these_flags(name):
     [tuple(values(arguments, "set")) for name, arguments in programs() if "fine" not in name],
 )
 def test_configs_make_sense(overrides):
-    settings = config_io.load(PretrainConfig, None, overrides)
-    if "batch_size" in str(overrides) and settings.train_batch_size > 2:
+    config = config_io.load(PretrainConfig, None, overrides)
+    if "batch_size" in str(overrides) and config.train_batch_size > 2:
         # As the page says: the paper's learning rate times sqrt(B / 4096).
-        expected = 0.00176 * (settings.train_batch_size / 4096) ** 0.5
-        assert settings.learning_rate == pytest.approx(expected, rel=0.01)
+        expected = 0.00176 * (config.train_batch_size / 4096) ** 0.5
+        assert config.learning_rate == pytest.approx(expected, rel=0.01)
 
 
 def test_versions_are_those_of_the_requirements():
@@ -137,11 +137,11 @@ def test_a_machine_without_a_tpu_prints_the_quoted_messages():
         exec(check[2], {})
     eight = types.SimpleNamespace(num_replicas_in_sync=8)
     assert devices.describe(eight) == "8 x CPU"  # which a TPU would call `TPU core`
-    settings = config_io.load(PretrainConfig, None, ["train_batch_size=20"])
+    config = config_io.load(PretrainConfig, None, ["train_batch_size=20"])
     with pytest.raises(
         UserError, match=r"^train_batch_size 20 is not a multiple of 8 \(8 replicas"
     ):
-        devices.check_batches(settings, eight, evaluates=False)
+        devices.check_batches(config, eight, evaluates=False)
 
 
 TINY = ["hidden_size=8", "embedding_size=6", "num_hidden_layers=1", "num_attention_heads=2"]

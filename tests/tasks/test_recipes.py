@@ -24,7 +24,7 @@ PAPER = {
 }
 
 
-def of(name, task):
+def load_row(name, task):
     config = config_io.load(FinetuneConfig, None, (), recipes.read_recipe(name, task))
     albert = config.albert
     assert albert.hidden_dropout_prob == albert.attention_probs_dropout_prob
@@ -42,9 +42,9 @@ def of(name, task):
 
 @pytest.mark.parametrize("task", PAPER)
 def test_the_rows_are_the_papers(task):
-    assert of("v1", task) == PAPER[task]
+    assert load_row("v1", task) == PAPER[task]
     rate = 1e-5 if task == "race" else PAPER[task][0]
-    assert of("v2", task) == (rate, PAPER[task][1], 0.0, *PAPER[task][3:])
+    assert load_row("v2", task) == (rate, PAPER[task][1], 0.0, *PAPER[task][3:])
 
 
 def test_no_task_lacks_a_row():

@@ -8,8 +8,8 @@ from albert_tf.train_config import FinetuneConfig
 
 
 def test_one_run_has_the_folder_to_itself():
-    settings = FinetuneConfig(seed=3)
-    assert seeds.make_runs(settings, "run", 1) == [(settings, "run")]
+    config = FinetuneConfig(seed=3)
+    assert seeds.make_runs(config, "run", 1) == [(config, "run")]
     assert seeds.find_folders("run", 1) == ["run"]
 
 

@@ -15,10 +15,10 @@ from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 
 @functools.cache
-def train_with_rule(settings, rule="identity"):
+def train_with_rule(config, rule="identity"):
     """Returns a serialised model whose own normaliser follows `rule`."""
     return vocabularies.train_model(
-        [normalization.normalize(line, settings) for line in LINES] * 9,
+        [normalization.normalize(line, config) for line in LINES] * 9,
         vocab_size=170,
         hard_vocab_limit=False,
         # No comma is split off: numbers with a comma are pieces.
@@ -32,9 +32,9 @@ def one_sigma(text):
     return text.replace("ς", "σ")
 
 
-def assert_origin_is_right(text, settings):
-    normalized, origin = normalization.normalize_with_origin(text, settings)
-    assert normalized == normalization.normalize(text, settings)
+def assert_origin_is_right(text, config):
+    normalized, origin = normalization.normalize_with_origin(text, config)
+    assert normalized == normalization.normalize(text, config)
     starts, ends = origin or (list(range(len(text))), list(range(1, len(text) + 1)))
     assert len(starts) == len(ends) == len(normalized)
     assert starts == sorted(starts)
@@ -43,19 +43,19 @@ def assert_origin_is_right(text, settings):
         zip(starts, ends, normalized, strict=True), lambda item: item[:2]
     ):
         part = "".join(c for _, _, c in group)
-        normalized_part = normalization.normalize(text[start:end], settings)
+        normalized_part = normalization.normalize(text[start:end], config)
         assert one_sigma(normalized_part.strip()) == one_sigma(part.strip()), (text, part)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_origin_of_every_character(settings):
+@pytest.mark.parametrize("config", SETTINGS, ids=str)
+def test_the_origin_of_every_character(config):
     rng = random.Random(0)
     for text in [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 9)) for _ in range(400))]:
-        assert_origin_is_right(text, settings)
+        assert_origin_is_right(text, config)
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "expected"),
+    ("text", "overrides", "expected"),
     [
         (" The  Cats", {}, [("▁the", "The"), ("▁cat", "Cat"), ("s", "s")]),
         ("THE CAF\u0301E\u0301", {}, [("▁the", "THE"), ("▁cafe", "CAF\u0301E\u0301")]),
@@ -69,9 +69,9 @@ def test_the_origin_of_every_character(settings):
         ("the   Ω", {}, [("▁the", "the"), ("▁", "   "), ("", "Ω")]),
     ],
 )
-def test_spans_by_hand(text, settings, expected):
+def test_spans_by_hand(text, overrides, expected):
     """`expected`: (piece, its text before normalization); "" stands for any piece."""
-    tokenizer = make_by_hand(TokenizerConfig(**settings))
+    tokenizer = make_by_hand(TokenizerConfig(**overrides))
     ids, spans = tokenizer.encode_with_offsets(text)
     pieces = [tokenizer.id_to_piece(i) for i in ids]
     expected_pieces = [piece or actual for (piece, _), actual in zip(expected, pieces, strict=True)]
@@ -79,13 +79,13 @@ def test_spans_by_hand(text, settings, expected):
     assert [text[start:end] for start, end in spans] == [part for _, part in expected]
 
 
-def make_by_hand(settings):
+def make_by_hand(config):
     words = ["▁the", "▁cat", "▁cafe", "s", "▁", "▁한", "국", "▁a", "▁b", "▁i", "\u0307", "▁f", "i"]
     words += ["▁2011,", "40,", "▁20", "11", ",", "4", "0", "x", "▁x", *"\u1112\u1161\u11ab"]
     words += [*"\u1100\u116e\u11a8"]
     pieces = vocabularies.add_special_pieces(words, without=("(", '"', "."))
     model = vocabularies.serialize_model(pieces)
-    return tokenization.make_tokenizer(model, settings)
+    return tokenization.make_tokenizer(model, config)
 
 
 def assert_spans_are_right(tokenizer, text, normalize):
@@ -110,22 +110,22 @@ def assert_spans_are_right(tokenizer, text, normalize):
         assert bare in part if is_shared else part == bare, (text, bare, part)
 
 
-@pytest.mark.parametrize("settings", SETTINGS[::2], ids=str)
-def test_the_text_of_a_span_is_normalized_to_its_piece(settings):
+@pytest.mark.parametrize("config", SETTINGS[::2], ids=str)
+def test_the_text_of_a_span_is_normalized_to_its_piece(config):
     rng = random.Random(1)
     texts = [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(150))]
     for compat in normalization.COMPATS:
-        settings = dataclasses.replace(settings, compat=compat)
-        tokenizer = tokenization.make_tokenizer(train_with_rule(settings), settings)
+        config = dataclasses.replace(config, compat=compat)
+        tokenizer = tokenization.make_tokenizer(train_with_rule(config), config)
         for text in texts:
             assert_spans_are_right(tokenizer, text, tokenizer.normalize)
 
 
-@pytest.mark.parametrize("settings", [PUBLISHED, KEEPING], ids=str)
-def test_models_that_normalise_themselves(settings):
+@pytest.mark.parametrize("config", [PUBLISHED, KEEPING], ids=str)
+def test_models_that_normalise_themselves(config):
     """As the published ones do: nmt_nfkc composes again, and drops what nobody sees."""
-    model = train_with_rule(settings, "nmt_nfkc")
-    tokenizer = tokenization.make_tokenizer(model, settings)
+    model = train_with_rule(config, "nmt_nfkc")
+    tokenizer = tokenization.make_tokenizer(model, config)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     def normalize(text):

@@ -16,9 +16,9 @@ WORDS = ["▁the", "▁cat", "s", "▁", "the", "e", "c", "a", "t", "h", *"01234
 COMMA_PIECES = ["40,", "▁2011,", "s,"]
 
 
-def make_tokenizer(settings=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
+def make_tokenizer(config=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
     model = serialize_model(add_special_pieces(words))
-    return tokenization.make_tokenizer(model, settings)
+    return tokenization.make_tokenizer(model, config)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "text", "normalized"),
+    ("overrides", "text", "normalized"),
     [
         ({}, "  Hello \t  World\n", "hello world"),
         ({}, "I was born, and this is Falsé ﬁ ２３", "i was born, and this is false fi 23"),
@@ -45,17 +45,17 @@ def folder(tmp_path):
         ({"unicode_form": "none", "keep_accents": True}, "e\u0301", "e\u0301"),
     ],
 )
-def test_normalization(settings, text, normalized):
-    assert normalization.normalize(text, TokenizerConfig(**settings)) == normalized
+def test_normalization(overrides, text, normalized):
+    assert normalization.normalize(text, TokenizerConfig(**overrides)) == normalized
 
 
 @pytest.mark.parametrize("text", ["Ünïcödé ﬁ２ 한국어", "ÅNGSTRÖM Σας", "Straße  a\u0300", "ǅ ガ"])
 @pytest.mark.parametrize("form", normalization.UNICODE_FORMS)
 @pytest.mark.parametrize("keep", [False, True])
 def test_normalizing_twice_changes_nothing(text, form, keep):
-    settings = TokenizerConfig(unicode_form=form, keep_accents=keep)
-    once = normalization.normalize(text, settings)
-    assert normalization.normalize(once, settings) == once
+    config = TokenizerConfig(unicode_form=form, keep_accents=keep)
+    once = normalization.normalize(text, config)
+    assert normalization.normalize(once, config) == once
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_special_pieces_anywhere_in_the_vocabulary():
 
 
 def test_load_and_copy(folder, tmp_path):
-    settings = TokenizerConfig(keep_accents=True)
-    (folder / "cleaning.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    config = TokenizerConfig(keep_accents=True)
+    (folder / "cleaning.json").write_text(json.dumps(dataclasses.asdict(config)))
     loaded = tokenization.load(str(folder))
-    assert loaded.config == settings
+    assert loaded.config == config
     target = tmp_path / "deep" / "copy"
     tokenization.copy_vocabulary(str(folder), str(target))
     tokenization.copy_vocabulary(str(target), str(target))

@@ -38,8 +38,8 @@ def folder(tmp_path_factory):
     text = directory / "text.txt"
     lines = [*ENGLISH, *CHINESE, *KOREAN, "Ο Σίσυφος και ο λόγος ο हिन्दी में लिखा"]
     text.write_text("\n".join(lines * 9))
-    settings = vocabulary.VocabularyConfig(vocab_size=135, character_coverage=1.0)
-    vocabulary.train(settings, input_files=[str(text)], output_dir=str(directory))
+    config = vocabulary.VocabularyConfig(vocab_size=135, character_coverage=1.0)
+    vocabulary.train(config, input_files=[str(text)], output_dir=str(directory))
     model = pb.ModelProto.FromString((directory / "spiece.model").read_bytes())
     for piece in NUMBERS:
         model.pieces.add(piece=piece, score=-1)

@@ -47,8 +47,8 @@ def rows(pieces=PIECES):
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def make_tokenizer(settings=PUBLISHED, pieces=PIECES):
-    return tokenization.make_tokenizer(rows(pieces), settings)
+def make_tokenizer(config=PUBLISHED, pieces=PIECES):
+    return tokenization.make_tokenizer(rows(pieces), config)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_pieces_by_hand(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("settings", "text", "expected"),
+    ("config", "text", "expected"),
     [
         (CASED, "The the café", "The the café"),
         (WordPieceConfig(keep_accents=True), "The CAFÉ", "the café"),
@@ -88,8 +88,8 @@ def test_pieces_by_hand(text, expected):
         (WordPieceConfig(split_chinese=False), "我爱", "我 ##爱"),
     ],
 )
-def test_settings(settings, text, expected):
-    tokenizer = make_tokenizer(settings)
+def test_settings(config, text, expected):
+    tokenizer = make_tokenizer(config)
     assert [tokenizer.id_to_piece(i) for i in tokenizer.encode(text)] == expected.split()
 
 
@@ -143,7 +143,7 @@ def test_whole_words_are_masked():
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "parts"),
+    ("text", "config", "parts"),
     [
         ("The  Cafe\u0301\u0323s 我爱", PUBLISHED, ["The", "Cafe\u0301\u0323", "s", "我", "爱"]),
         ("\u0301the the\u0301", PUBLISHED, ["the", "the\u0301"]),
@@ -154,8 +154,8 @@ def test_whole_words_are_masked():
         (" \u0301 ", PUBLISHED, []),
     ],
 )
-def test_spans_by_hand(text, settings, parts):
-    tokenizer = make_tokenizer(settings)
+def test_spans_by_hand(text, config, parts):
+    tokenizer = make_tokenizer(config)
     ids, spans = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     assert [text[start:end] for start, end in spans] == parts
@@ -169,10 +169,10 @@ CHARACTERS = [
 OFTEN = "aThe sxiσΣİ我爱한국가\u0301\u0301,.  cafe"
 
 
-@pytest.mark.parametrize("settings", [PUBLISHED, CASED, WordPieceConfig(keep_accents=True)])
-def test_the_text_of_a_span_cleans_to_its_piece(settings):
+@pytest.mark.parametrize("config", [PUBLISHED, CASED, WordPieceConfig(keep_accents=True)])
+def test_the_text_of_a_span_cleans_to_its_piece(config):
     rng = random.Random(0)
-    tokenizer = make_tokenizer(settings, [*PIECES, *(f"##{c}" for c in "thecaf")])
+    tokenizer = make_tokenizer(config, [*PIECES, *(f"##{c}" for c in "thecaf")])
     known = 0
     for _ in range(1500):
         text = "".join(rng.choice(rng.choice((CHARACTERS, OFTEN, OFTEN))) for _ in range(20))

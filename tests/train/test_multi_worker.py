@@ -22,13 +22,13 @@ def data(tmp_path_factory):
 def arguments(data, tmp_path):
     """Those of a run; the config is in a file."""
 
-    def of(workdir, settings):
+    def make_arguments(workdir, config):
         path = tmp_path / "config.json"
-        path.write_text(json.dumps(config_io.to_dict(settings)))
+        path.write_text(json.dumps(config_io.to_dict(config)))
         files = [f"--config={path}", f"--train_files={data}/train-*"]
         return [*files, f"--workdir={tmp_path / workdir}"]
 
-    return of
+    return make_arguments
 
 
 def assert_same_training(shared, whole, *, last):
@@ -47,8 +47,8 @@ def assert_same_training(shared, whole, *, last):
 @pytest.mark.slow
 def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_path):
     albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    settings = tiny_run.settings(albert=albert, num_train_steps=10)
-    command = arguments("run", settings)
+    config = tiny_run.settings(albert=albert, num_train_steps=10)
+    command = arguments("run", config)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
     exit_codes = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
     assert exit_codes == [1, -signal.SIGKILL]
@@ -70,17 +70,17 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
     assert after[:4] == before
     assert after[4]["step"] == 10
     # One process with two replicas, for dropout is of a replica; it was never stopped.
-    tiny_run.run(data, tmp_path / "one", settings, strategy=replicas.two_replicas())
+    tiny_run.run(data, tmp_path / "one", config, strategy=replicas.two_replicas())
     assert_same_training(tmp_path / "run", tmp_path / "one", last=10)
 
 
 @pytest.mark.slow
 def test_four_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
-    settings = tiny_run.settings(num_train_steps=6)
-    tiny_run.run(data, tmp_path / "one", settings)
+    config = tiny_run.settings(num_train_steps=6)
+    tiny_run.run(data, tmp_path / "one", config)
     event = "os.kill(os.getpid(), signal.SIGTERM)"
     exit_codes = tiny_workers.run(
-        tmp_path, 4, arguments("four", settings), happens=2, at_step=4, do=event
+        tmp_path, 4, arguments("four", config), happens=2, at_step=4, do=event
     )
     assert exit_codes == [0, 0, 0, 0]
     assert "interrupted at step 4" in (tmp_path / "output-0").read_text()

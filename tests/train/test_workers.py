@@ -136,11 +136,11 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
     same = tiny_run.write_data(tmp_path / "a")
     twice = tiny_run.write_data(tmp_path / "b", like=same)
     other = tiny_run.write_data(tmp_path / "c")
-    settings = tiny_run.settings(seed=8)
+    config = tiny_run.settings(seed=8)
 
     def compare(*data, eval_files=(), **options):
         files = [f"{folder}/train-*" for folder in data or [same]]
-        run = functools.partial(pretraining.run, settings, ONE, files, eval_files)
+        run = functools.partial(pretraining.run, config, ONE, files, eval_files)
         return compared(functools.partial(run, str(tmp_path / "w"), **options))
 
     values = compare()

@@ -29,21 +29,21 @@ def test_ids_and_spans_are_those_of_python(compat):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS[::6], ids=str)  # test_export_cleaning has them all
-def test_settings(settings):
-    assert_same(tiny_texts.sentencepieces(settings), tiny_texts.texts(1, 300))
+@pytest.mark.parametrize("config", SETTINGS[::6], ids=str)  # test_export_cleaning has them all
+def test_settings(config):
+    assert_same(tiny_texts.sentencepieces(config), tiny_texts.texts(1, 300))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [PUBLISHED, KEEPING, SETTINGS[-1]], ids=str)
+@pytest.mark.parametrize("config", [PUBLISHED, KEEPING, SETTINGS[-1]], ids=str)
 @pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc_cf"])
-def test_models_that_normalise_themselves(settings, rule):
-    assert_same(tiny_texts.sentencepieces(settings, rule), tiny_texts.texts(2, 300))
+def test_models_that_normalise_themselves(config, rule):
+    assert_same(tiny_texts.sentencepieces(config, rule), tiny_texts.texts(2, 300))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
+    "config",
     [
         WordPieceConfig(),
         WordPieceConfig(lower_case=False, compat="hf"),
@@ -51,8 +51,8 @@ def test_models_that_normalise_themselves(settings, rule):
     ],
     ids=str,
 )
-def test_wordpieces(settings):
-    tokenizer, lines = tiny_texts.wordpieces(settings), tiny_texts.texts(3, 400)
+def test_wordpieces(config):
+    tokenizer, lines = tiny_texts.wordpieces(config), tiny_texts.texts(3, 400)
     for size in (99, 100, 101, 200, 201):
         lines.append(b"a" * size + b" the " + "\u00e9".encode() * size)
     assert_same(tokenizer, [line for line in lines if is_in_canonical_order(line)])

@@ -8,8 +8,8 @@ from albert_tf.tokenizers import normalization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 
-def assert_same(settings, lines):
-    clean = normalization_ops.make_normalize(settings)
+def assert_same(config, lines):
+    clean = normalization_ops.make_normalize(config)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def traced(texts):
@@ -22,28 +22,28 @@ def assert_same(settings, lines):
     rows = zip(lines, cleaned.numpy().tolist(), starts.to_list(), ends.to_list(), strict=True)
     for line, actual, begins, afters in rows:
         text = line.decode(errors="replace")
-        expected, origin = normalization.normalize_with_origin(text, settings)
+        expected, origin = normalization.normalize_with_origin(text, config)
         assert actual.decode() == expected, text
         assert begins == (origin.starts if origin else [*range(len(text))]), text
         assert afters == (origin.ends if origin else [*range(1, len(text) + 1)]), text
 
 
-@pytest.mark.parametrize("settings", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
-def test_text_and_origins_are_those_of_python(settings):
-    assert_same(settings, tiny_texts.texts(0, 400))
+@pytest.mark.parametrize("config", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
+def test_text_and_origins_are_those_of_python(config):
+    assert_same(config, tiny_texts.texts(0, 400))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_all_settings(settings):
-    assert_same(settings, tiny_texts.texts(1, 2000))
+@pytest.mark.parametrize("config", SETTINGS, ids=str)
+def test_all_settings(config):
+    assert_same(config, tiny_texts.texts(1, 2000))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
-def test_every_character(settings):
+@pytest.mark.parametrize("config", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
+def test_every_character(config):
     every = [*code_points.iterate_characters()]
     assert_same(
-        settings,
-        [f"a{c}\u0301 {c}Σ{c}Α".encode() for c in every[:: 7 if settings.keep_accents else 3]],
+        config,
+        [f"a{c}\u0301 {c}Σ{c}Α".encode() for c in every[:: 7 if config.keep_accents else 3]],
     )
