@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.model import task_losses, task_model
-from albert_tf.records import task_dataset
+from albert_tf.records import input_pipeline, task_dataset
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import inference, predictions
@@ -90,7 +90,7 @@ def run(
                 best_by=train.task.best_by,
                 patience=config.patience,
             )
-        except tf.errors.DataLossError as error:
+        except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(train, error) from None
 
 

@@ -72,7 +72,7 @@ def run(
                 evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
                 best_by=BEST_BY,
             )
-        except tf.errors.DataLossError as error:
+        except input_pipeline.DAMAGED as error:
             raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
 
 

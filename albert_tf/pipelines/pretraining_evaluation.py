@@ -79,6 +79,7 @@ def evaluate(
                 "Make them with the vocabulary of the checkpoint."
             )
         data = contents["settings"]
+        manifest.check_pretraining(folder, contents)
         task, length = data["sentence_task"], data["max_seq_length"]
         if task in results:
             raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
@@ -103,20 +104,11 @@ def _evaluate(
     data: Mapping[str, Any],
     batch_size: int,
 ) -> dict[str, float]:
-    expected = sum(manifest.count_examples(paths))
     spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
     batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
     objective = losses.pretraining_objective(data["sentence_task"])
     try:
         evaluate = eval_step.make_evaluate(strategy, network, objective, num_branches=1)
-        results = evaluate(batches)
-    except tf.errors.DataLossError as error:
+        return evaluate(batches)
+    except input_pipeline.DAMAGED as error:
         raise input_pipeline.corrupt_error(paths, error) from None
-    # A file that ends between two records can be read to its end.
-    counted = results.get(f"num_{losses.SENTENCE_NAMES[data['sentence_task']]}", expected)
-    if counted != expected:
-        raise UserError(
-            f"{os.path.dirname(paths[0])}: {counted:,.0f} examples, but the manifest counts "
-            f"{expected:,}. Create the records anew."
-        )
-    return results

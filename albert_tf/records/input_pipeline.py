@@ -17,6 +17,9 @@ from albert_tf.records import features, manifest
 # even with a small shuffle buffer.
 _CYCLE = 16
 _BLOCK = 4
+# What reading a damaged file raises, and one that has other than the manifest's number of examples.
+DAMAGED = (tf.errors.DataLossError, tf.errors.FailedPreconditionError)
+_OTHER_NUMBER = "Input dataset was expected to contain"
 
 
 def _find_compression(paths: Sequence[str]) -> str:
@@ -36,8 +39,6 @@ def train_batches(
     """
     compression = _find_compression(paths)
     num_records = sum(manifest.count_examples(paths))
-    if not num_records:
-        raise UserError(f"the {len(paths)} files of records are empty. Create the records anew.")
     first_pass, skipped = divmod(position * batch_size, num_records)
 
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
@@ -50,6 +51,7 @@ def train_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
+        records = records.apply(tf.data.experimental.assert_cardinality(num_records))
         return records.shuffle(shuffle_buffer_size, seed=seed + number)
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
@@ -63,6 +65,8 @@ def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) ->
     if that is 0.
     """
     records = tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
+    num_records = sum(manifest.count_examples(paths))
+    records = records.apply(tf.data.experimental.assert_cardinality(num_records))
     if max_examples:
         records = records.take(max_examples)
 
@@ -113,20 +117,34 @@ def distribute(
     return strategy.distribute_datasets_from_function(make_worker_batches)
 
 
-def corrupt_error(paths: Sequence[str], error: tf.errors.DataLossError) -> UserError:
-    """Returns the user's error for records that cannot be read; reads all to find the file."""
-    corrupt = next((path for path in paths if not _is_readable(path)), "a record file")
-    reason = str(error).strip().splitlines()[0]
-    return UserError(
-        f"{corrupt} is truncated or corrupt ({reason}). Remove it and run create_pretraining_data "
-        "again with the same flags: it makes what is missing."
-    )
+def is_damage(error: object) -> bool:
+    """Whether one of `DAMAGED` is of records; such an error may also come from saving."""
+    return not isinstance(error, tf.errors.FailedPreconditionError) or _OTHER_NUMBER in str(error)
 
 
-def _is_readable(path: str) -> bool:
+def corrupt_error(paths: Sequence[str], error: tf.errors.OpError) -> Exception:
+    """Returns the user's error for one of `DAMAGED`, or `error` if that is of something else.
+
+    Reads all files to find the damaged one.
+    """
+    if not is_damage(error):
+        return error
+    problem = str(error).strip().splitlines()[0]
+    corrupt, expected = "a record file", 0
+    for path, expected in zip(paths, manifest.count_examples(paths), strict=True):
+        if (number := _count_readable(path)) != expected:
+            corrupt = path
+            problem = problem if number is None else f"{number:,} examples"
+            break
+    if _OTHER_NUMBER in str(error):
+        problem += f" where its {manifest.NAME} says {expected:,}"
+    return UserError(f"{corrupt} is truncated or corrupt ({problem}). {manifest.REMAKE}")
+
+
+def _count_readable(path: str) -> int | None:
+    """The number of examples in a file; None if it cannot be read to its end."""
+    records = tf.data.TFRecordDataset(path, compression_type=_find_compression([path]))
     try:
-        for _ in tf.data.TFRecordDataset(path, compression_type=_find_compression([path])):
-            pass
+        return int(records.reduce(0, lambda number, _: number + 1))
     except tf.errors.DataLossError:
-        return False
-    return True
+        return None

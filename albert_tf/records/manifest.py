@@ -17,10 +17,14 @@ from typing import Any
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
+from albert_tf.train_config import SENTENCE_TASKS
 
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
 FORMAT = 1
+REMAKE = (
+    "Remove it and run create_pretraining_data again with the same flags: it makes what is missing."
+)
 _FRAME = 16  # bytes that TFRecord adds to each record
 
 
@@ -38,13 +42,14 @@ def read(directory: str) -> dict[str, Any]:
     manifest = files.read_json(path, "records without a manifest, so unfinished or not made here")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
-    vocabulary = manifest.get("vocabulary", {"size": 1, "sha256": ""})
+    vocabulary = manifest.get("vocabulary")
     is_sound = {
         "settings": isinstance(manifest.get("settings"), dict),
         "vocabulary": isinstance(vocabulary, dict)
         and _is_count(vocabulary.get("size"))
         and isinstance(vocabulary.get("sha256"), str),
-        **{key: _are_counts(manifest.get(key, {})) for key in ("files", "bytes")},
+        "files": _are_counts(manifest.get("files")),
+        "bytes": _are_counts(manifest.get("bytes", {})),
     }
     if wrong := [key for key, sound in is_sound.items() if not sound]:
         raise UserError(f"{path} is damaged: {wrong[0]!r} is wrong. Create the records anew.")
@@ -59,23 +64,28 @@ def _are_counts(values: Any) -> bool:
     return isinstance(values, dict) and all(map(_is_count, values.values()))
 
 
-def check_size(
-    path: str, manifest: Mapping[str, Any], remedy: str = "Create the records anew."
-) -> None:
+def check_size(path: str, manifest: Mapping[str, Any], remedy: str = REMAKE) -> None:
     """Raises `UserError` unless a record file has the size that the manifest says.
 
     Without sizes (Google's records) it must at least have room for its examples.
     """
+    # A missing file is reported when it is opened.
+    if tf.io.gfile.exists(path) and not has_size(path, manifest):
+        name, size = os.path.basename(path), tf.io.gfile.stat(path).length
+        expected = manifest.get("bytes", {}).get(name, size)
+        raise UserError(
+            f"{path} has {size:,} bytes, which is not what its {NAME} says "
+            f"({manifest['files'][name]:,} examples, {expected:,} bytes): it is cut short or "
+            f"damaged. {remedy}"
+        )
+
+
+def has_size(path: str, manifest: Mapping[str, Any]) -> bool:
+    """Whether a record file has the size of the manifest, or room for its examples."""
     name = os.path.basename(path)
-    if not tf.io.gfile.exists(path):
-        return  # which opening it reports
     size, count = tf.io.gfile.stat(path).length, manifest["files"][name]
     expected = manifest.get("bytes", {}).get(name, size)
-    if size != expected or (count > size / _FRAME and not _is_gzip(path)):
-        raise UserError(
-            f"{path} has {size:,} bytes, which is not what its {NAME} says ({count:,} examples, "
-            f"{expected:,} bytes): it is cut short or damaged. {remedy}"
-        )
+    return size == expected and (count <= size / _FRAME or _is_gzip(path))
 
 
 def _is_gzip(path: str) -> bool:
@@ -89,7 +99,10 @@ def read_all(paths: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def count_examples(paths: Sequence[str]) -> list[int]:
-    """Returns the number of examples in each file; `UserError` if one is not in its manifest."""
+    """Returns the number of examples in each file.
+
+    Raises `UserError` if one is not in its manifest or of another size, or all are empty.
+    """
     manifests = read_all(paths)
     counts = []
     for path in paths:
@@ -101,7 +114,20 @@ def count_examples(paths: Sequence[str]) -> list[int]:
             )
         check_size(path, manifests[folder])
         counts.append(manifests[folder]["files"][name])
+    if paths and not any(counts):
+        raise UserError(f"the {len(paths)} files of records are empty. Create the records anew.")
     return counts
+
+
+def check_pretraining(directory: str, manifest: Mapping[str, Any]) -> None:
+    """Raises `UserError` unless the settings are those of pre-training records."""
+    settings = manifest["settings"]
+    lengths = [settings.get(name) for name in ("max_seq_length", "max_predictions_per_seq")]
+    if settings.get("sentence_task") not in SENTENCE_TASKS or not all(map(_is_count, lengths)):
+        raise UserError(
+            f"{os.path.join(directory, NAME)} does not describe pre-training records. "
+            "Make them with create_pretraining_data."
+        )
 
 
 def check(directory: str, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

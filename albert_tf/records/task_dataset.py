@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import features, manifest, task_table
+from albert_tf.records import features, input_pipeline, manifest, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
 
@@ -75,9 +75,11 @@ def task_features(task: Task, max_seq_length: int) -> features.Features:
     return features.finetuning(task.kind, max_seq_length, num_choices)
 
 
-def damaged_error(dataset: TaskDataset, error: object) -> UserError:
-    """The user's error for records that cannot be read."""
-    reason = str(error).strip().splitlines()[0]
+def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:
+    """The user's error for records that cannot be read, or `error` if that is of something else."""
+    if isinstance(error, Exception) and not input_pipeline.is_damage(error):
+        return error
+    reason = str(error).strip().splitlines()[0].rpartition("}} ")[-1]
     return UserError(
         f"{dataset.records} is truncated or corrupt ({reason}). Remove {dataset.path}: it is made "
         "anew from the files of the task."

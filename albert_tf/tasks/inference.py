@@ -42,7 +42,7 @@ def make_predict(
         )
         try:
             outputs = run_model(batches)
-        except tf.errors.DataLossError as error:
+        except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(dataset, error) from None
         # A file that ends between two records can be read to its end.
         if len(next(iter(outputs.values()))) != dataset.num_records:

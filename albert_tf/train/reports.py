@@ -8,27 +8,43 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert_tf import files
+from albert_tf.errors import UserError
 from albert_tf.run_files import METRICS_LOG
 
 
-def _read_lines(workdir: str) -> list[bytes]:
+def read(workdir: str) -> list[dict[str, float]]:
+    """Reads the records of the metrics file, if there is one; `UserError` if a line is damaged."""
     path = os.path.join(workdir, METRICS_LOG)
     if not tf.io.gfile.exists(path):
         return []
-    return files.read_bytes(path, METRICS_LOG).splitlines(keepends=True)
+    # The last line of a killed run may be incomplete; it is after the last checkpoint then.
+    *lines, _ = files.read_bytes(path, METRICS_LOG).split(b"\n")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line.decode())
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
+            raise UserError(
+                f"{path}: line {number} is damaged: it is no record of a step. Remove that line, "
+                "and run the same command again."
+            )
+        records.append(record)
+    return records
 
 
 def truncate(workdir: str, step: int) -> None:
     """Drops from the metrics what a killed run wrote after the checkpoint at `step`."""
-    if lines := _read_lines(workdir):
-        # The last line of a killed run may be incomplete; it is after the checkpoint then.
-        kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
-        files.write_bytes(os.path.join(workdir, METRICS_LOG), b"".join(kept))
+    path = os.path.join(workdir, METRICS_LOG)
+    if tf.io.gfile.exists(path):
+        kept = [json.dumps(record) + "\n" for record in read(workdir) if record["step"] <= step]
+        files.write_bytes(path, "".join(kept).encode())
 
 
 def has_evaluation(workdir: str, step: int) -> bool:
     """Whether the metrics have an evaluation at `step`."""
-    records = map(json.loads, _read_lines(workdir))
+    records = read(workdir)
     return any(r["step"] == step and any(k.startswith("eval_") for k in r) for r in records)
 
 

@@ -16,7 +16,7 @@ from albert_tf.records import manifest
 from albert_tf.run_files import RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import devices, multi_worker
+from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import HOST_FIELDS, TrainConfig
 
 # What messages call the contents of the files.
@@ -101,6 +101,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _check_folder(identity: RunIdentity) -> None:
     workdir = identity.workdir
+    reports.read(workdir)
     if not tf.io.gfile.exists(os.path.join(workdir, RUN_CONFIG)):
         return
     # Pre-training and fine-tuning have files of different names.

@@ -5,6 +5,7 @@ finished shard adds a line. At the end `manifest.json` is written from it. The l
 damaged shard is removed, the same command makes only that one again.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -104,6 +105,7 @@ def _write_shards(
             num_processes if has_several else 1,
         )
         for name, shard, num_bytes in results:
+            shard["bytes"] = tf.io.gfile.stat(os.path.join(output_dir, name)).length
             append_shard(output_dir, name, shard)
             shards[name] = shard
             bar.update(num_bytes)
@@ -158,24 +160,51 @@ def _is_finished(directory: str, identity: Identity) -> bool:
         return False
     finished = manifest.read(directory)
     _check_same_run(directory, finished, identity)
-    return finished["files"].keys() <= set(tf.io.gfile.listdir(directory))
+    paths = [os.path.join(directory, name) for name in finished["files"]]
+    return all(tf.io.gfile.exists(path) and manifest.has_size(path, finished) for path in paths)
 
 
 def _read_finished_shards(directory: str, identity: Identity) -> Shards:
-    """Returns {name: statistics} of the finished shards.
+    """Returns {name: statistics} of the finished shards; those of damaged lines are not finished.
 
     Raises:
-        UserError: the folder belongs to another run.
+        UserError: the folder belongs to another run, or the line that says to which is damaged.
     """
     path = os.path.join(directory, PROGRESS)
     if not tf.io.gfile.exists(path):
         return {}
     lines = files.read_bytes(path, PROGRESS).splitlines(keepends=True)
-    # The last line of a killed run may be incomplete.
-    earlier, *shards = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    earlier, *shards = [_parse_line(line) for line in lines] or [{}]
+    if not isinstance(earlier.get("settings"), dict):
+        raise UserError(
+            f"{path} is damaged: its first line does not describe a run. Remove it, and the shards "
+            "are made anew; or take another --output_dir."
+        )
     _check_same_run(directory, earlier, identity)
-    present = set(tf.io.gfile.listdir(directory))
-    return {shard.pop("name"): shard for shard in shards if shard["name"] in present}
+    return {shard.pop("name"): shard for shard in shards if _is_whole(directory, shard)}
+
+
+def _parse_line(line: bytes) -> dict[str, Any]:
+    """Returns the object of a line; {} for a damaged or an incomplete one."""
+    with contextlib.suppress(ValueError):
+        # The last line of a killed run may be incomplete.
+        value = json.loads(line.decode()) if line.endswith(b"\n") else {}
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def _is_whole(directory: str, line: Mapping[str, Any]) -> bool:
+    """Whether a line of the list describes a shard that is there with the size that it had."""
+    counts = {key: value for key, value in line.items() if key != "name"}
+    if "examples" not in counts or not re.fullmatch(_SHARD, str(line.get("name"))):
+        return False
+    if not all(type(value) is int and value >= 0 for value in counts.values()):
+        return False
+    path = os.path.join(directory, line["name"])
+    if not tf.io.gfile.exists(path):
+        return False
+    size = tf.io.gfile.stat(path).length
+    return size == counts.get("bytes", size)
 
 
 def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:

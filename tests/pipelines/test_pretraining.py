@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -216,8 +217,37 @@ def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
     with pytest.raises(UserError, match=r"eval-0.tfrecord has .* bytes, which is not what its"):
         pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
     forget_sizes(tmp_path / "cut")
-    with pytest.raises(UserError, match="9 examples, but the manifest counts 10"):
+    with pytest.raises(UserError, match=r"eval-0.* \(9 examples where its .* says 10\)"):
         pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
+
+
+@pytest.mark.parametrize("counted", [20, 22])
+def test_a_manifest_that_counts_wrongly_is_noticed(data, tmp_path, counted):
+    path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
+    content = json.loads(path.read_text())
+    content["files"]["train-0.tfrecord"] = counted
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"\(21 examples where its .* says {counted}\)") as caught:
+        tiny_run.run(path.parent, tmp_path / "run", tiny_run.settings())
+    assert "\n" not in str(caught.value)
+
+
+def test_records_of_a_task_are_no_pretraining_records(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
+    for settings in ({"task": "mrpc"}, {"sentence_task": "sop", "max_seq_length": "14"}):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "settings": settings}))
+        with pytest.raises(UserError, match="does not describe pre-training records"):
+            pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{path.parent}/eval-*"])
+
+
+def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(data, tmp_path, monkeypatch):
+    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("{\n")
+    monkeypatch.setattr(pretraining, "make_train_state", None)
+    with pytest.raises(UserError, match=r"metrics\.jsonl: line \d is damaged"):
+        tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
 
 
 def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or_told(

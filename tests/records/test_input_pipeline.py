@@ -1,6 +1,7 @@
 """Tests that the order of the data depends on the seed only, and that every record is used."""
 
 import collections
+import json
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.errors import UserError
-from albert_tf.records import features, input_pipeline
+from albert_tf.records import features, input_pipeline, manifest
 
 SIZES = {"train-0.tfrecord": 7, "train-1.tfrecord": 5, "train-2.tfrecord": 11}
+VOCABULARY = {"size": 61, "sha256": "x"}
 SPEC = features.pretraining(tiny_run.SEQUENCE, tiny_run.PREDICTIONS)
 
 
@@ -101,6 +103,9 @@ def test_gzip_is_known_by_its_name(tmp_path, paths):
     with tf.io.TFRecordWriter(packed, options="GZIP") as writer:
         for record in tf.data.TFRecordDataset(paths[0]):
             writer.write(record.numpy())
+    manifest.write(
+        folder, {"files": {"train-0.tfrecord.gz": 7}, "settings": {}, "vocabulary": VOCABULARY}
+    )
     plain, _ = next(iter(input_pipeline.eval_batches(paths[:1], batch_size=7, max_examples=0)))
     same, _ = next(iter(input_pipeline.eval_batches([packed], batch_size=7, max_examples=0)))
     np.testing.assert_array_equal(plain, same)
@@ -118,9 +123,34 @@ def test_the_corrupt_file_is_found(tmp_path):
     folder = tiny_run.write_records(str(tmp_path), SIZES, vocabulary_sha256="x")
     bad = tmp_path / "train-1.tfrecord"
     bad.write_bytes(bad.read_bytes()[:-20])
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "bytes": {}}))
     paths = [f"{folder}/{name}" for name in SIZES]
     with pytest.raises(tf.errors.DataLossError) as caught:
         list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
     error = input_pipeline.corrupt_error(paths, caught.value)
     assert str(bad) in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("counted", [4, 6])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_wrong_count_is_noticed_at_the_end_of_a_pass(tmp_path, counted, is_training):
+    folder = tiny_run.write_records(str(tmp_path), SIZES, vocabulary_sha256="x")
+    path = tmp_path / "manifest.json"
+    content = json.loads(path.read_text())
+    content["files"]["train-1.tfrecord"] = counted
+    path.write_text(json.dumps(content))
+    paths = [f"{folder}/{name}" for name in SIZES]
+    with pytest.raises(input_pipeline.DAMAGED) as caught:
+        if is_training:
+            first(paths, 5)
+        list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
+    assert str(input_pipeline.corrupt_error(paths, caught.value)).startswith(
+        f"{paths[1]} is truncated or corrupt (5 examples where its manifest.json says {counted}). "
+    )
+
+
+def test_an_error_that_is_not_of_records_stays_itself(paths):
+    error = tf.errors.FailedPreconditionError(None, None, "run/best is a folder")
+    assert input_pipeline.corrupt_error(paths, error) is error

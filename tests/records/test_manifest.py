@@ -107,6 +107,8 @@ def test_settings_that_disagree_are_named_with_a_remedy(folder, field, value, st
         ({"files": ["train-0.tfrecord"]}, "files"),
         ({"bytes": {"train-0.tfrecord": "9"}}, "bytes"),
         ({"settings": []}, "settings"),
+        ({"files": None}, "files"),
+        ({"vocabulary": None}, "vocabulary"),
         ({"vocabulary": "ab"}, "vocabulary"),
         ({"vocabulary": {"size": "11", "sha256": "ab"}}, "vocabulary"),
         ({"vocabulary": {"size": 11, "sha256": None}}, "vocabulary"),

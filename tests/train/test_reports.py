@@ -1,5 +1,6 @@
 import pytest
 
+from albert_tf.errors import UserError
 from albert_tf.train import reports
 
 PRETRAINING = {
@@ -27,3 +28,27 @@ def test_a_progress_line_fits_100_columns(seconds_left):
 def test_metrics_of_a_task_keep_their_names():
     assert reports.format_metrics({"exact": 50.25, "f1": 66.5}) == "exact 50.25 | f1 66.5"
     assert reports.format_metrics({"accuracy": 0.5}) == "accuracy 0.5"
+
+
+@pytest.mark.parametrize("line", ["{", "\N{NULL}", "[4]", '{"loss": 2}', '{"step": "4"}', ""])
+def test_a_damaged_line_of_the_metrics_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 2, "loss": 1.5}}\n{line}\n{{"step": 6}}\n')
+    before = path.read_bytes()
+    for use in (reports.read, lambda workdir: reports.truncate(workdir, 4)):
+        with pytest.raises(UserError) as error:
+            use(str(tmp_path))
+        assert str(error.value) == (
+            f"{path}: line 2 is damaged: it is no record of a step. Remove that line, and run the "
+            "same command again."
+        )
+    assert path.read_bytes() == before
+
+
+def test_an_incomplete_last_line_and_later_ones_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 2, "eval_loss": 1.5}\n{"step": 4, "loss": NaN}\n{"step": 6}\n{"st')
+    reports.truncate(str(tmp_path), 4)
+    assert path.read_text() == '{"step": 2, "eval_loss": 1.5}\n{"step": 4, "loss": NaN}\n'
+    assert reports.has_evaluation(str(tmp_path), 2)
+    assert not reports.has_evaluation(str(tmp_path), 4)

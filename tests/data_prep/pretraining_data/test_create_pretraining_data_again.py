@@ -37,6 +37,49 @@ def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
     assert [path.stat().st_mtime_ns for path in others] == times
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize("length", [0, 100])
+def test_a_shortened_shard_is_made_again(create, is_finished, length):
+    directory = create()
+    before = contents(directory)
+    shard = min(directory.glob("train-*"))
+    shard.write_bytes(shard.read_bytes()[:length])
+    if not is_finished:
+        (directory / "manifest.json").unlink()
+    assert contents(create()) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe\n",
+        b"{\n",
+        b"[]\n",
+        b'"train-00000-00.tfrecord"\n',
+        b'{"examples": 3}\n',
+        b'{"name": "train-00000-00.tfrecord"}\n',
+        b'{"name": "train-00000-00.tfrecord", "examples": -3}\n',
+        b'{"name": "train-00000-00.tfrecord", "examples": "3"}\n',
+        b'{"name": ["train-00000-00.tfrecord"], "examples": 3}\n',
+        b'{"name": "../train-00000-00.tfrecord", "examples": 3}\n',
+    ],
+)
+def test_a_shard_of_a_damaged_line_is_made_again(create, line):
+    directory = create()
+    before = contents(directory)
+    (directory / "manifest.json").unlink()
+    log = directory / "progress.jsonl"
+    identity, _, *others = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([identity, line, *others]))
+    assert contents(create()) == before
+    (directory / "manifest.json").unlink()
+    log.write_bytes(b"".join([line, *others]))
+    with pytest.raises(UserError, match=r"progress\.jsonl is damaged: its first line .* Remove it"):
+        create()
+    log.unlink()
+    assert contents(create()) == before
+
+
 def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
     directory = create()
     before = contents(directory)
