@@ -207,7 +207,7 @@ def test_a_broken_step_is_refused_before_it_is_compiled(stub, monkeypatch):
         (["--topology=v3:16"], "is not of the form v3:4x4"),
         (["--topology=v3:2x2", "--global_batch=12"], "is not a multiple of 8"),
         (["--device=z80"], "--device: 'z80' is not one of here, a100"),
-        (["--topology="], "--topology: '' is not one of v2"),
+        (["--topology="], "--topology is empty: give it a value, or leave it out"),
         (["--topology=v3:2x2", "--num_devices=8"], "leave out --device and --num_devices"),
         (["--topology=v3:2x2", "--device=here"], "leave out --device and --num_devices"),
         (["--device=l4", "--compile"], "--compile and --search need --topology"),
