@@ -8,14 +8,20 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import model_checkpoint
+from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
+from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
+# AlbertTokenizer and BertTokenizer would build their own in place of tokenizer.json.
+_CLASS = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+}
+_SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # The switches of `transformers` and their defaults.
 _SWITCHES = {
     "do_lower_case": True,
@@ -57,21 +63,36 @@ def _read_switches(path: str) -> dict[str, Any]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes the vocabulary, if any, and its switches; logs each setting that has no switch."""
+    """Writes the vocabulary, if any, its switches and `tokenizer.json`; logs what has no switch."""
     model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         return
     switches = _to_switches(tokenizer.config)
-    files.write_json(os.path.join(folder, TOKENIZER_CONFIG), switches)
+    special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
+    values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
+    files.write_json(os.path.join(folder, TOKENIZER_CONFIG), values)
     name = next(name for name in model_checkpoint.PIECES if name in checkpoint.vocabulary)
+    _write_fast(tokenizer, checkpoint.vocabulary[name], folder)
     theirs = config_io.to_dict(_to_config(name, _SWITCHES | switches))
     for field, value in config_io.to_dict(tokenizer.config).items():
         if theirs[field] != value:
             logging.info(
-                f"transformers has no {field} {value!r} and tokenizes some texts otherwise; "
-                f"{tokenization.NORMALIZATION} keeps it for this project"
+                f"{TOKENIZER_CONFIG} has no {field} {value!r}; "
+                f"{FAST} and {tokenization.NORMALIZATION} keep it"
             )
+
+
+def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
+    """Writes `tokenizer.json`, and says on how many lines of a sample its ids are not ours."""
+    built = hugging_face_tokenizer.build(tokenizer, content)
+    files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
+    if count := hugging_face_tokenizer.count_differences(tokenizer, built):
+        logging.warning(
+            f"{FAST} gives other ids than this project on {count} of "
+            f"{len(hugging_face_tokenizer.SAMPLE)} sample lines; transformers would feed the model "
+            "ids that it was not trained on there. Compare them on your own texts."
+        )
 
 
 def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:
@@ -93,12 +114,10 @@ def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | Word
 def _to_switches(config: TokenizerConfig | WordPieceConfig) -> dict[str, Any]:
     if isinstance(config, TokenizerConfig):
         return {
-            "tokenizer_class": "AlbertTokenizer",
             "do_lower_case": config.lower_case,
             "keep_accents": config.keep_accents,
         }
     return {
-        "tokenizer_class": "BertTokenizer",
         "do_lower_case": config.lower_case,
         "strip_accents": None if config.keep_accents is None else not config.keep_accents,
         "tokenize_chinese_chars": config.split_chinese,

@@ -64,7 +64,7 @@ def normalize(text: str, config: TokenizerConfig) -> str:
 
 
 def _normalize_unicode(text: str, config: TokenizerConfig) -> str:
-    loose, composed = _get_forms(config)
+    loose, composed = get_forms(config)
     if loose:
         text = unicodedata.normalize(loose, text)
     if not config.keep_accents:
@@ -72,7 +72,8 @@ def _normalize_unicode(text: str, config: TokenizerConfig) -> str:
     return unicodedata.normalize(composed, text) if composed else text
 
 
-def _get_forms(config: TokenizerConfig) -> tuple[Form | None, Form | None]:
+def get_forms(config: TokenizerConfig) -> tuple[Form | None, Form | None]:
+    """The form in which accents are loose, and the form of the result."""
     loose, composed = UNICODE_FORMS[config.unicode_form]
     return loose, "NFC" if loose and config.keep_accents else composed
 
@@ -107,7 +108,7 @@ def _split_clusters(word: str, config: TokenizerConfig) -> Iterator[tuple[int, i
 
     A combining mark belongs to the character before it, even if the mark is dropped.
     """
-    composes = bool(_get_forms(config)[1])
+    composes = bool(get_forms(config)[1])
     begin = 0
     for i in range(1, len(word)):
         if _is_mark(word[i]) or (composes and _join(word[begin:i], word[i], config)):

@@ -1,12 +1,18 @@
 """Tests of translating the normalization of transformers and ours."""
 
 import json
+import random
 
 import pytest
 import tiny_checkpoints
 import tiny_run
+import tokenizers
 
-from albert_tf.checkpoints import hugging_face_vocabulary, model_checkpoint
+from albert_tf.checkpoints import (
+    hugging_face_tokenizer,
+    hugging_face_vocabulary,
+    model_checkpoint,
+)
 from albert_tf.errors import UserError
 
 WORDPIECES = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -46,8 +52,8 @@ def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
     made = holding({kind: pieces[kind], "cleaning.json": json.dumps(config_values).encode()})
     hugging_face_vocabulary.write(made, str(tmp_path))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" and ")[0] for line in lines] == [
-        f"transformers has no {setting}" for setting in lost
+    assert [line.split(";")[0] for line in lines] == [
+        f"tokenizer_config.json has no {setting}" for setting in lost
     ]
     assert hugging_face_vocabulary.read(str(tmp_path)) == made.vocabulary
     (tmp_path / "cleaning.json").unlink()  # transformers reads the other files
@@ -57,6 +63,80 @@ def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
         == model_checkpoint.load_tokenizer(made).config
     )
     assert same == (not lost)
+
+
+WORDS = [
+    *("x1x2", "(x3)", "well-known", "1,234,", "2011,", "café", "Ünï", "e\u0301", "``x``", "''"),
+    *(
+        "ΟΔΟΣ",
+        "İ",
+        "ﬁn",
+        "½",
+        "-",
+        ".",
+        "–",
+        "£5",
+        "天安门",
+        "한국어",
+        "हिन्दी",
+        "\x1c",
+        "<x>",
+        "\u3000",
+    ),
+]
+
+
+def make_lines(count=300):
+    rng = random.Random(0)
+    return [
+        "".join(rng.choice(WORDS) + rng.choice(["", " "]) for _ in range(9)) for _ in range(count)
+    ]
+
+
+def write_fast(folder, pieces, kind, settings):
+    made = holding({kind: pieces[kind], "cleaning.json": json.dumps(settings).encode()})
+    hugging_face_vocabulary.write(made, str(folder))
+    return model_checkpoint.load_tokenizer(made)
+
+
+@pytest.mark.parametrize(("kind", "settings"), [case[:2] for case in CASES])
+def test_tokenizer_json_gives_our_ids(tmp_path, pieces, kind, settings):
+    ours = write_fast(tmp_path, pieces, kind, settings)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for line in (*make_lines(), *hugging_face_tokenizer.SAMPLE, "", " "):
+        assert theirs.encode(line, add_special_tokens=False).ids == ours.encode(line), line
+    row = theirs.encode("x1 x2", "x3")
+    first, second = ours.encode("x1 x2"), ours.encode("x3")
+    assert row.ids == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
+    assert row.type_ids == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+
+
+@pytest.mark.parametrize("kind", [SPIECE, WORDPIECE])
+def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
+    transformers = pytest.importorskip("transformers")
+    ours = write_fast(tmp_path, pieces, kind, {})
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    for line in make_lines(100):
+        assert theirs.encode(line, add_special_tokens=False) == ours.encode(line), line
+    row = theirs("x1", "x2")
+    assert row["input_ids"] == [ours.cls_id, *ours.encode("x1"), ours.sep_id] + [
+        *ours.encode("x2"),
+        ours.sep_id,
+    ]
+    assert sum(row["token_type_ids"]) == len(ours.encode("x2")) + 1
+    ids = [theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id]
+    assert ids == [ours.pad_id, ours.unk_id, ours.mask_id]
+    assert len(theirs) == ours.size
+
+
+def test_lines_that_differ_are_counted_on_the_terminal(tmp_path, capsys, pieces, monkeypatch):
+    monkeypatch.setattr(hugging_face_tokenizer, "SAMPLE", ("x1", "x1 [MASK]", "[CLS]"))
+    monkeypatch.setattr(
+        hugging_face_tokenizer.count_differences, "__defaults__", (hugging_face_tokenizer.SAMPLE,)
+    )
+    write_fast(tmp_path, pieces, SPIECE, {})
+    assert "gives other ids than this project on 2 of 3 sample lines" in capsys.readouterr().err
 
 
 def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):

@@ -6,7 +6,7 @@ import sys
 import tiny_texts
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.export.graph_tokenizer import sentencepiece_proto
+from albert_tf.tokenizers import sentencepiece_proto
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 

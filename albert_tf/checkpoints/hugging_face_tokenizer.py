@@ -1,0 +1,143 @@
+"""Builds the `tokenizer.json` of `transformers`, whose ids are those of our tokenizers."""
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from albert_tf.tokenizers import normalization
+from albert_tf.tokenizers import sentencepiece_proto as proto
+from albert_tf.tokenizers.normalization import TokenizerConfig
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+# No text holds this character: a piece with it is never chosen.
+_NEVER = "\ufdd0"
+# Where our ids may differ: numbers, signs, accents, case, spaces, and scripts with rules of them.
+SAMPLE = (
+    "The well-known office (in 2011, as before) sold 1,234, then 40,000 and 56, others.",
+    "He said: \"it's 7.5 % - or £3, €4 – nobody's ``café''\".",
+    "In 1999, 2000, 12, 3, and 1,000,000, or x40, a12,b and (1987).",
+    "Voilà Ünïcödé Åse İstanbul ΣΊΣΥΦΟΣ ΟΔΟΣ Straße ﬁne ½ x² № … ™ e\u0301.",
+    " two  spaces\tand\u00a0others\u3000 here ",
+    "我爱北京天安门，天安门上太阳升。3,000 年（２０１１）",
+    "한국어 문장을 읽고 쓴다. 고양이가 40, 마리 (다섯) 있다.",
+    "हिन्दी में लिखा, العَرَبِيَّة, עִבְרִית, ภาษาไทย, ひらがな ガギグ ｶﾞ",
+    "-- --- a.b.c e.g. U.S. www.x-y.org/z_1?q=2&r=3 <tag> [x] {y} 🙂 👍🏽",
+)
+
+
+def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
+    """Returns a tokenizer of the library `tokenizers`; `content` is that of the vocabulary file.
+
+    A special piece that is written in a text, such as [MASK], becomes that piece, as transformers
+    has it. `count_differences` tells whether other texts differ.
+    """
+    backend = tokenizer.backend
+    if isinstance(backend, SentencePieceTokenizer):
+        built = _build_unigram(backend, content)
+    else:
+        built = tokenizers.Tokenizer.from_str(backend.backend.to_str())
+        built.decoder = decoders.WordPiece(cleanup=False)
+    pad, unk, cls, sep, mask = map(tokenizer.id_to_piece, special_ids(tokenizer))
+    built.add_special_tokens(
+        # The mask replaces the word together with its ▁.
+        [
+            *(AddedToken(p, normalized=False) for p in (pad, unk, cls, sep)),
+            _make_mask(backend, mask),
+        ]
+    )
+    built.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
+    )
+    return built
+
+
+def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int, int, int]:
+    """The ids of padding, unknown, [CLS], [SEP] and [MASK]."""
+    return (
+        *(tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id),
+        tokenizer.mask_id,
+    )
+
+
+def count_differences(
+    tokenizer: Tokenizer, built: tokenizers.Tokenizer, lines: Iterable[str] = SAMPLE
+) -> int:
+    """The number of lines of which the two tokenizers give other ids."""
+    return sum(
+        built.encode(line, add_special_tokens=False).ids != tokenizer.encode(line) for line in lines
+    )
+
+
+def _make_mask(backend: object, mask: str) -> AddedToken:
+    return AddedToken(mask, normalized=False, lstrip=isinstance(backend, SentencePieceTokenizer))
+
+
+def _build_unigram(backend: SentencePieceTokenizer, content: bytes) -> tokenizers.Tokenizer:
+    model = proto.ModelProto.FromString(content)
+    normal = [piece.score for piece in model.pieces if piece.type == proto.NORMAL]
+    highest = max(normal, default=0.0)
+    vocabulary = []
+    for i, piece in enumerate(model.pieces):
+        text, score = piece.piece, piece.score
+        if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: it is always chosen
+            score = len(text.encode()) * highest - 0.1
+        elif backend.processor.is_unused(i) or i in backend.expansions:
+            text += _NEVER
+        vocabulary.append((text, score))
+    unk = next(i for i, piece in enumerate(model.pieces) if piece.type == proto.UNKNOWN)
+    built = tokenizers.Tokenizer(models.Unigram(vocabulary, unk, model.trainer_spec.byte_fallback))
+    built.normalizer = _make_normalizer(backend.config, model.normalizer_spec)
+    scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
+    crosses = any(WORD_START in piece[1:] for piece in backend.pieces)
+    built.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, scheme, split=not crosses)
+    built.decoder = decoders.Metaspace(WORD_START, scheme)
+    return built
+
+
+def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
+    """Ours (see `normalization.normalize`), then the model's own."""
+    loose, composed = normalization.get_forms(config)
+    steps = [_collapse_spaces()]
+    if loose:
+        steps.append(getattr(normalizers, loose)())
+    if not config.keep_accents:
+        steps.append(normalizers.Replace(Regex(_list_combining()), ""))
+    if composed:
+        steps.append(getattr(normalizers, composed)())
+    if config.lower_case:
+        # Rust lowers letters one by one; a sigma that ends a word has a form of its own.
+        steps.append(normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"))
+        steps.append(normalizers.Lowercase())
+    if spec.precompiled_charsmap:
+        # The library maps whole graphemes; SentencePiece composes across them, as NFKC does.
+        steps += [normalizers.Precompiled(spec.precompiled_charsmap), normalizers.NFKC()]
+    if spec.remove_extra_whitespaces:
+        steps.append(_collapse_spaces())
+    return normalizers.Sequence(steps)
+
+
+def _collapse_spaces() -> normalizers.Normalizer:
+    """White space as `str.split` has it."""
+    spaces = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
+    return normalizers.Sequence(
+        [normalizers.Replace(Regex(f"[{re.escape(spaces)}]+"), " "), normalizers.Strip()]
+    )
+
+
+def _list_combining() -> str:
+    """A regular expression of what `unicodedata.combining` holds for combining."""
+    ranges: list[list[int]] = []
+    for code in range(sys.maxunicode + 1):
+        if unicodedata.combining(chr(code)):
+            if ranges and ranges[-1][1] == code - 1:
+                ranges[-1][1] = code
+            else:
+                ranges.append([code, code])
+    return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges) + "]"
