@@ -15,8 +15,8 @@ import tensorflow_text as tf_text
 
 from albert_tf.errors import UserError
 from albert_tf.export.graph_tokenizer import charsmap_ops, code_points
-from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces
+from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.sentencepiece_proto import NORMAL, USER_DEFINED
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 

@@ -120,7 +120,10 @@ def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
     for line in make_lines(100):
         assert theirs.encode(line, add_special_tokens=False) == ours.encode(line), line
     row = theirs("x1", "x2")
-    assert row["input_ids"] == [ours.cls_id, *ours.encode("x1"), ours.sep_id] + [
+    assert row["input_ids"] == [
+        ours.cls_id,
+        *ours.encode("x1"),
+        ours.sep_id,
         *ours.encode("x2"),
         ours.sep_id,
     ]
