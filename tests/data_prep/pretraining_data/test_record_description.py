@@ -1,0 +1,79 @@
+"""Records of another program get a manifest, or a line that says why not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tiny_records
+
+from albert_tf.records import manifest
+
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+
+PROGRAM = Path(__file__).parents[3] / "bin" / "describe_records"
+
+
+@pytest.fixture
+def foreign(create):
+    """Records without their manifest and vocabulary; the manifest."""
+    folder = create(eval_fraction=0.3)
+    content = json.loads((folder / "manifest.json").read_text())
+    shutil.rmtree(folder / "vocabulary")
+    for name in ("manifest.json", "progress.jsonl"):
+        (folder / name).unlink()
+    return folder, content
+
+
+@pytest.fixture
+def describe(run_program, vocabulary_dir):
+    return lambda folder, vocabulary=vocabulary_dir: run_program(
+        PROGRAM, f"--record_files={folder}/*.tfrecord", f"--vocabulary={vocabulary}"
+    )
+
+
+def test_the_manifest_is_that_of_our_own_records(foreign, describe):
+    folder, content = foreign
+    assert not describe(folder)
+    actual = manifest.read(str(folder))
+    for field in ("vocabulary", "files", "bytes"):
+        assert actual[field] == content[field]
+    assert actual["settings"].items() <= content["settings"].items()
+    assert "sha256.json" in {path.name for path in (folder / "vocabulary").iterdir()}
+    assert "manifest.json is there already" in describe(folder)
+
+
+def rewrite(path, change):
+    examples = [
+        tf.train.Example.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(path))
+    ]
+    change(examples[-1].features.feature)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
+            writer.write(example.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.pop("segment_ids"), "segment_ids"),
+        (lambda x: x["input_ids"].int64_list.value.append(1), "input_ids"),
+        (lambda x: x["input_ids"].int64_list.value.__setitem__(3, 211), "from 0 to 210"),
+        (lambda x: x["masked_lm_positions"].int64_list.value.__setitem__(0, -1), "from -1 to"),
+    ],
+)
+def test_a_record_unlike_the_others_is_refused(foreign, describe, change, message):
+    folder, _ = foreign
+    rewrite(max(folder.glob("train-*")), change)
+    error = describe(folder)
+    assert message in error
+    assert "\n" not in error
+    assert not (folder / "manifest.json").exists()
+    assert not (folder / "vocabulary").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no records at all"])
+def test_a_file_without_records(tmp_path, describe, content):
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    assert "a.tfrecord holds no records" in describe(tmp_path)
