@@ -6,7 +6,7 @@ Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 import dataclasses
 from typing import Any
 
-from albert_tf.errors import require, require_choice
+from albert_tf.errors import require, require_choice, require_range
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
@@ -18,6 +18,15 @@ DEAD_KEYS: dict[str, Any] = {
     "num_memory_blocks": 0,
     "down_scale_factor": 1,
     "layers_to_keep": [],
+}
+
+# Far above every model there is: a damaged number would fill the memory. Others end at 65,536.
+_HIGHEST = {
+    "vocab_size": 10_000_000,
+    "intermediate_size": 1_000_000,
+    "max_position_embeddings": 1_000_000,
+    "num_hidden_layers": 1000,
+    "inner_group_num": 1000,
 }
 
 
@@ -51,7 +60,7 @@ class AlbertConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int:
-                require(value > 0, f"{field.name} must be at least 1.")
+                require_range(field.name, value, 1, _HIGHEST.get(field.name, 65_536))
             elif field.name.endswith("_prob"):
                 require(0 <= value < 1, f"{field.name} must be in [0, 1).")
         size, n = self.hidden_size, self.num_attention_heads

@@ -21,6 +21,12 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     require(value in choices, f"{name}: {value!r} is not one of {', '.join(choices)}.")
 
 
+def require_range(name: str, value: float, lowest: float, highest: float) -> None:
+    """Raises `UserError` unless the field `name` is in the range, which NaN never is."""
+    require(value >= lowest, f"{name} must be at least {lowest}.")
+    require(value <= highest, f"{name} must be at most {highest}.")
+
+
 def reason(error: Exception) -> str:
     """The first line of TensorFlow's error that says more than where in the graph it happened."""
     lines = (line.strip() for line in str(error).splitlines())

@@ -168,7 +168,7 @@ def read_json(path: str, name: str) -> Any:
 def parse_json(content: bytes, path: str, name: str) -> Any:
     try:
         return json.loads(content.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{name}: {path!r} is not JSON: {error}.") from None
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import require, require_choice
+from albert_tf.errors import require, require_choice, require_range
 
 SENTENCE_TASKS = ("sop", "nsp", "none")
 NULL_ANSWERS = ("answer_class", "null_score")
@@ -14,6 +14,10 @@ MAY_BE_ZERO = {
     *("eval_steps", "max_eval_examples", "max_rollbacks", "num_train_steps", "num_warmup_steps"),
     *("patience", "seed"),
 }
+# What takes memory is bounded: TensorFlow would abort, or fill all of it without a word.
+_HIGHEST = {"shuffle_buffer_size": 100_000_000}
+_HIGHEST |= {"train_batch_size": 1_000_000, "eval_batch_size": 1_000_000}
+_INT32_MAX = 2**31 - 1
 # Fields that change checkpointing, evaluation and logging, not the weights: a resumed run may
 # change them.
 HOST_FIELDS = {
@@ -68,7 +72,7 @@ class TrainConfig:
             value = getattr(self, field.name)
             if field.type is int:
                 lowest = 0 if field.name in MAY_BE_ZERO else 1
-                require(value >= lowest, f"{field.name} must be at least {lowest}.")
+                require_range(field.name, value, lowest, _HIGHEST.get(field.name, _INT32_MAX))
             elif field.type is float:
                 require(math.isfinite(value) and value >= 0, f"{field.name} must be at least 0.")
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1

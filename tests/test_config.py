@@ -55,6 +55,8 @@ MISTAKES = {
     "layers": ({"num_hidden_layers": 501, "inner_group_num": 2}, "is 1002, over 1000"),
     "zero": ({"vocab_size": 0}, "vocab_size must be at least 1"),
     "negative": ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1"),
+    "hidden size": ({"hidden_size": 10**6}, "hidden_size must be at most 65536"),
+    "vocabulary": ({"vocab_size": 10**12}, "vocab_size must be at most 10000000"),
     "certain dropout": ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
     "negative dropout": ({"classifier_dropout_prob": -0.1}, "classifier_dropout_prob must be in"),
 }
@@ -64,6 +66,9 @@ PRETRAIN_MISTAKES = {
     "length": ({"max_seq_length": 513}, "513 is over albert.max_position_embeddings 512"),
     "zero": ({"num_train_steps": 0}, "num_train_steps must be at least 1"),
     "negative": ({"num_warmup_steps": -1}, "num_warmup_steps must be at least 0"),
+    "buffer": ({"shuffle_buffer_size": 2 * 10**9}, "_size must be at most 100000000"),
+    "batch": ({"train_batch_size": 10**7}, "train_batch_size must be at most 1000000"),
+    "seed": ({"seed": 10**20 - 1}, "seed must be at most 2147483647"),
     "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be more than 0"),
 }
 WRONG_TYPES = {
@@ -148,6 +153,15 @@ def test_what_may_be_zero():
 def test_wrong_types(override, message):
     with pytest.raises(UserError, match=message):
         config_io.load(PretrainConfig, None, [override])
+
+
+def test_deep_json_is_one_line(tmp_path):
+    deep = "[" * 10_000 + "]" * 10_000
+    with pytest.raises(UserError, match=r"^--set: the value of 'seed' has too many brackets\.$"):
+        config_io.load(PretrainConfig, None, [f"seed={deep}"])
+    path = write(tmp_path / "config.json", deep)
+    with pytest.raises(UserError, match=r"^--config: .*config.json' is not JSON: maximum recurs"):
+        config_io.load(PretrainConfig, path)
 
 
 def test_whole_numbers_are_good_floats():

@@ -2,15 +2,17 @@
 
 import os
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
+from albert_tf.checkpoints import matching, model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.model import weight_names
 from albert_tf.records import manifest
 from albert_tf.run_files import RUN_CONFIG, TASK
 from albert_tf.tokenizers import tokenization
@@ -48,10 +50,13 @@ def read(path: str) -> ModelCheckpoint:
     vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
     tasks = filter(tf.io.gfile.exists, (os.path.join(home, TASK) for home in homes))
     kinds = [files.read_json(path, TASK).get("kind") for path in tasks]
+    config, weights = _read_config(config_path), read_weights(prefix)
+    if os.path.basename(config_path) == RUN_CONFIG:
+        _check_run_config(config_path, config, weights)
     return ModelCheckpoint(
         source=prefix,
-        config=_read_config(config_path),
-        weights=read_weights(prefix),
+        config=config,
+        weights=weights,
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
         is_regression="regression" in kinds,
         skipped={
@@ -60,6 +65,16 @@ def read(path: str) -> ModelCheckpoint:
             if (kind := key.split("/")[0]) in _SKIPPED
         },
     )
+
+
+def _check_run_config(path: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
+    """Raises `UserError` unless the weights fit: a damaged config's may be more than the memory."""
+    shapes = {name: x for part in weight_names.parts(config).values() for name, x in part.items()}
+    for name, sizes in matching.compare_weights(weights, shapes).mismatched.items():
+        raise UserError(
+            f"{path} is not the config of the checkpoints: {name} has the shape {sizes}. "
+            "Use the one they were trained with."
+        )
 
 
 def _read_config(path: str) -> AlbertConfig:

@@ -63,7 +63,7 @@ def read_examples(path: str) -> list[dict[str, Any]]:
     try:
         # Not splitlines: a question may hold a line separator of Unicode.
         return [json.loads(line) for line in content.decode().split("\n") if line]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{file} is damaged ({error}): remove the folder {path} and prepare the split again."
         ) from None

@@ -4,18 +4,18 @@ import dataclasses
 import locale
 
 from albert_tf import train_config
-from albert_tf.errors import require, require_choice
+from albert_tf.errors import require, require_choice, require_range
 from albert_tf.records import token_lengths
 
 # The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
 _LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}
-_LOWEST = {
-    "max_seq_length": 8,
-    "max_predictions_per_seq": 1,
-    "ngram": 1,
-    "dupe_factor": 1,
-    "seed": 0,
-    "shard_megabytes": 0.001,
+_RANGES = {
+    "max_seq_length": (8, 1_000_000),
+    "max_predictions_per_seq": (1, 1_000_000),
+    "ngram": (1, 1000),
+    "dupe_factor": (1, 1_000_000),
+    "seed": (0, 2**63 - 1),
+    "shard_megabytes": (0.001, 1_000_000.0),
 }
 
 
@@ -62,8 +62,8 @@ class DataConfig:
             self.language in _LANGUAGES,
             f"language: {self.language!r} is no two-letter code of a language (ISO 639-1).",
         )
-        for name, lowest in _LOWEST.items():
-            require(getattr(self, name) >= lowest, f"{name} must be at least {lowest}.")
+        for name, bounds in _RANGES.items():
+            require_range(name, getattr(self, name), *bounds)
         for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):
             require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).")
         require(

@@ -76,7 +76,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             value = json.loads(line)
             if "\\ud" in line.lower():  # JSON can write half of a character, and nothing else can
                 json.dumps(value, ensure_ascii=False).encode()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, line {number}: this is not JSON: {error}.") from None
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {number}: this is not a JSON object.")

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
+from albert_tf import config_io, files
 from albert_tf.checkpoints import matching, native
 from albert_tf.checkpoints.training_checkpoint import (
     find_newest,
@@ -101,6 +102,16 @@ def test_a_model_of_another_shape_is_refused_and_left_alone(tmp_path):
         restore(str(tmp_path), network)
     for weight, value in zip(network.trainable_weights, before, strict=True):
         np.testing.assert_array_equal(weight, value)
+
+
+def test_a_config_of_another_model_is_refused_before_its_model_is_made(tmp_path):
+    _, prefix = saved(str(tmp_path))
+    config = {"albert": {**config_io.to_dict(tiny_run.albert()), "hidden_size": 50_000}}
+    files.write_json(str(tmp_path / "config.json"), config)
+    message = r"config\.json is not the config of the checkpoints: bert/.* instead of \[.*50000"
+    with pytest.raises(UserError, match=message) as caught:
+        native.read(prefix)
+    assert "\n" not in str(caught.value)
 
 
 def test_missing_and_unexpected_weights_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """bin/create_pretraining_data: from a folder of text to a folder of records."""
 
 import dataclasses
+import math
 import os
 
 import numpy as np
@@ -194,6 +195,11 @@ def test_warns_of_the_cap(create, capsys):
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),
         ({"dupe_factor": 0}, "dupe_factor must be at least 1"),
         ({"language": "xx"}, "language: 'xx' is no two-letter code of a language"),
+        ({"max_seq_length": 99999999999}, "max_seq_length must be at most 1000000"),
+        ({"seed": 10**20}, "seed must be at most 9223372036854775807"),
+        ({"ngram": 10**9}, "ngram must be at most 1000"),
+        ({"shard_megabytes": math.nan}, r"shard_megabytes must be at least 0\.001"),
+        ({"shard_megabytes": math.inf}, r"shard_megabytes must be at most 1000000\.0"),
         ({"shard_megabytes": 0.0}, r"shard_megabytes must be at least 0\.001"),
     ],
 )

@@ -191,6 +191,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ),
         ("dev.jsonl", '{"text": "x", "label": null}\n', "line 1: '' is not a label of own"),
         ("dev.jsonl", '{"text": "\\udc80", "label": "good"}\n', "line 1: this is not JSON"),
+        ("dev.jsonl", f"{'[' * 10_000}\n", "line 1: this is not JSON: maximum recursion"),
         ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.csv", ",,\n", "dev.csv has no header"),
