@@ -174,6 +174,8 @@ class LoadedModel:
         `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
         kind = self.task.kind if self.task else task_table.CLASSIFICATION
+        if kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
+            raise UserError("encode is not for questions: train them with bin/run_finetuning.")
         number = _count_texts(self.task, inputs) if inputs else 1
         examples = [Example("", row, None) for row in _as_tuples(inputs, number)]
         batch, _ = sequence_features.encode(

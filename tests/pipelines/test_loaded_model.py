@@ -128,6 +128,12 @@ def test_options_of_the_run_may_be_replaced(pretrained):
         albert_tf.load(path, max_length=7)
 
 
+def test_questions_are_not_encoded_for_fit(tmp_path, vocabulary):
+    run = tiny_exports.write_run(tmp_path, "span", vocabulary, max_query_length=3)
+    with pytest.raises(ValueError, match="encode is not for questions"):
+        albert_tf.load(run).encode([("Who?", "The cat.")])
+
+
 def test_a_new_head_is_trained_and_exported(pretrained, tmp_path):
     tuned = pretrained.with_head("regression")
     targets = {"logits": np.array([[1.0], [-1.0]])}
