@@ -14,11 +14,15 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError, require
 
+# An archive may announce this many times its size, or bytes: weights hardly compress.
+MOST_TIMES, ALWAYS_ALLOWED = 20, 1 << 30
+LONGEST_NAME, LONGEST_PATH = 255, 1000  # bytes, of file systems
 ENDINGS = (".tar.gz", ".tgz", ".tar")
 # The last three come from a member below another that is a file. Other OSErrors are the disk's.
 _CORRUPT = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError),
     *(FileExistsError, IsADirectoryError, NotADirectoryError),
+    tf.errors.OutOfRangeError,  # a member that ends behind the end
 )
 
 
@@ -26,8 +30,9 @@ _CORRUPT = (
 def open_archive(path: str) -> Iterator[str]:
     """Yields a folder: `path` itself, or a temporary one with the content of an archive.
 
-    Raises `UserError` if there is no such path, the archive is damaged, or a member would leave the
-    folder or is a link or a device.
+    Raises `UserError` if there is no such path, the archive is damaged or announces far more
+    than weights have, or a member would leave the folder, is a link, a device or sparse, or has a
+    name that no file system takes.
     """
     if not path.endswith(ENDINGS) or tf.io.gfile.isdir(path):
         yield path
@@ -54,6 +59,7 @@ def _extract(file: IO[bytes], path: str, folder: str) -> None:
     content: Any = gzip.GzipFile(fileobj=file) if is_zipped else contextlib.nullcontext(file)
     try:
         with content as tar, tarfile.open(fileobj=tar, mode="r:") as archive:
+            _check_members(archive, path)
             archive.extractall(folder, filter=functools.partial(_filter_member, path))
             # The end is zeros; at a damaged header tarfile stops without an error, too.
             tar.seek(archive.offset)
@@ -65,6 +71,24 @@ def _extract(file: IO[bytes], path: str, folder: str) -> None:
         raise
     except _CORRUPT as error:
         raise UserError(f"{path}: a damaged archive ({error}). Download it again.") from None
+
+
+def _check_members(archive: tarfile.TarFile, path: str) -> None:
+    """Raises `UserError` before anything is unpacked: too large, sparse, or a name too long."""
+    limit = max(ALWAYS_ALLOWED, MOST_TIMES * tf.io.gfile.stat(path).length)
+    total = 0
+    for member in archive:
+        total += member.size
+        parts = [len(os.fsencode(part)) for part in member.name.split("/")]
+        if max(parts) > LONGEST_NAME or sum(parts) + len(parts) > LONGEST_PATH:
+            raise UserError(f"{path}: a name of {len(member.name)} characters. Do not trust it.")
+        if member.issparse():
+            raise UserError(f"{path}: {member.name!r} is a sparse file. Do not trust it.")
+        if total > limit:
+            raise UserError(
+                f"{path}: would unpack to more than {limit:,} bytes. Do not trust it; if you do, "
+                "unpack it and name the folder."
+            )
 
 
 def _filter_member(path: str, member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:

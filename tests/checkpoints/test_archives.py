@@ -187,3 +187,37 @@ def test_a_mistake_in_an_archive_names_the_archive(tmp_path):
         formats.read(path)
     assert str(caught.value).startswith(f"'{path}/model' is none of: ")
     assert str(caught.value).endswith("(Unpack the archive to change what is in it.)")
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "d/" * 3000 + "x", "é" * 200])
+def test_names_that_no_file_system_takes_are_refused(tmp_path, name):
+    path = write_archive(tmp_path / "x.tar.gz", (name, tarfile.REGTYPE, b"x"))
+    with pytest.raises(UserError, match=r"a name of \d+ characters"), archives.open_archive(path):
+        pass
+
+
+def test_sparse_members_are_refused(tmp_path):
+    info = tarfile.TarInfo("hole")
+    info.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(10**10)}
+    info.size = 1
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(b"x"))
+    with (
+        pytest.raises(UserError, match="'hole' is a sparse file"),
+        archives.open_archive(f"{tmp_path}/x.tar"),
+    ):
+        pass
+
+
+def test_an_archive_that_announces_far_more_than_weights_have_is_not_unpacked(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(archives, "ALWAYS_ALLOWED", 5000)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *_: pytest.fail("unpacked"))
+    zeros = [(name, tarfile.REGTYPE, bytes(3000)) for name in "ab"]
+    path = write_archive(tmp_path / "x.tar.gz", *zeros)
+    with (
+        pytest.raises(UserError, match=r"would unpack to more than 5,000 bytes\. Do not trust it"),
+        archives.open_archive(path),
+    ):
+        pass

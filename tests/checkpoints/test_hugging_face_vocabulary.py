@@ -120,14 +120,9 @@ def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
     for line in make_lines(100):
         assert theirs.encode(line, add_special_tokens=False) == ours.encode(line), line
     row = theirs("x1", "x2")
-    assert row["input_ids"] == [
-        ours.cls_id,
-        *ours.encode("x1"),
-        ours.sep_id,
-        *ours.encode("x2"),
-        ours.sep_id,
-    ]
-    assert sum(row["token_type_ids"]) == len(ours.encode("x2")) + 1
+    first, second = ours.encode("x1"), ours.encode("x2")
+    assert row["input_ids"] == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
+    assert sum(row["token_type_ids"]) == len(second) + 1
     ids = [theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id]
     assert ids == [ours.pad_id, ours.unk_id, ours.mask_id]
     assert len(theirs) == ours.size
