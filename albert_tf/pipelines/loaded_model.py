@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds, model_versions
-from albert_tf.export.export_config import POOLINGS, ExportConfig, SourceConfig
+from albert_tf.export.export_config import DTYPES, POOLINGS, ExportConfig, SourceConfig
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
@@ -34,6 +35,7 @@ from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 32  # sequences that are computed at once
 
 
@@ -212,6 +214,7 @@ class LoadedModel:
 
         The options are the flags of bin/export_saved_model. Returns the folder of the SavedModel.
         """
+        require_choice("dtype", dtype, DTYPES)
         source = SourceConfig(
             checkpoint=self.checkpoint.source, kind=kind, pooling=pooling, top_k=top_k
         )
@@ -268,6 +271,7 @@ def load(
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UserError(f"path: {path!r} is not the path of a checkpoint.")
     task = task_table.get(task) if isinstance(task, str) else task
+    require(task is None or isinstance(task, Task), f"task: {task!r} is no name of a task.")
     prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
     checkpoint = formats.read(prefix)
     if vocabulary is not None:
@@ -333,6 +337,9 @@ def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple
         texts = "1 text" if number == 1 else f"{number} texts"
         first = f": {row[0]!r}" if row else ""
         require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
+        for text in row:
+            if _SURROGATE.search(text):
+                raise UserError(f"{text[:40]!r} holds half of a character: it is no Unicode text.")
     return [tuple(row) for row in rows]
 
 

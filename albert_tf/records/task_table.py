@@ -87,10 +87,16 @@ def get(name: str) -> Task:
 
 def from_header(content: Mapping[str, Any]) -> Task:
     """Returns the task that the header of a file names; raises `UserError` if there is none."""
-    if content["task"] == OWN:
-        has_pairs = content.get("has_pairs")  # predictions, and older files, do not have it
-        return make_own(content["kind"], content["labels"], has_pairs=has_pairs)
-    return get(content["task"])
+    name, kind, labels = (content.get(key) for key in ("task", "kind", "labels"))
+    if not isinstance(name, str):
+        raise UserError(f"the header of the file names the task {name!r}: it is damaged.")
+    if name != OWN:
+        return get(name)
+    is_sound = isinstance(labels, list | tuple) and all(isinstance(x, str) for x in labels)
+    if not is_sound or not isinstance(kind, str):
+        raise UserError(f"the header of the file has kind {kind!r}, labels {labels!r}: damaged.")
+    # Predictions, and older files, do not have `has_pairs`.
+    return make_own(kind, labels or (), has_pairs=content.get("has_pairs"))
 
 
 def make_own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None) -> Task:

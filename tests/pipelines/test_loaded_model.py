@@ -74,6 +74,7 @@ def test_nothing_in_is_nothing_out(pretrained, reviews):
         ("one text", r"give a list of inputs, not one text: \['one text'\]"),
         ([3], "an input must be text, or a tuple of texts, not '3'"),
         ([None], "an input must be text, or a tuple of texts, not 'None'"),
+        (["\ud800 text"], "holds half of a character: it is no Unicode text"),
         ([b"bytes"], "an input must be text, or a tuple of texts"),
         ([("a", "b")], "an input must have 1 text, not 2: 'a'"),
         ([()], "an input must have 1 text, not 0"),
@@ -100,6 +101,7 @@ def test_a_model_without_the_head_says_so(pretrained, reviews):
         ("", "path: '' is not the path of a checkpoint"),
         (3, "path: 3 is not the path of a checkpoint"),
         ("none", "there is nothing at 'none'"),
+        ("/dev/null", "'/dev/null' is none of: a checkpoint of this project"),
         (".", r"'\.' is none of: a checkpoint of this project; "),
     ],
 )
@@ -126,6 +128,10 @@ def test_options_of_the_run_may_be_replaced(pretrained):
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)
     with pytest.raises(ValueError, match="unknown key 'max_length'"):
         albert_tf.load(path, max_length=7)
+    with pytest.raises(ValueError, match="task: 3 is no name of a task"):
+        albert_tf.load(path, task=3)
+    with pytest.raises(ValueError, match="dtype: 'int4' is not one of float32, bfloat16"):
+        pretrained.export("models", dtype="int4")
 
 
 def test_questions_are_not_encoded_for_fit(tmp_path, vocabulary):

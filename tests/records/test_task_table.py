@@ -74,3 +74,19 @@ def test_tasks_are_compared_without_has_pairs():
     one, two = (task_table.make_own("regression", has_pairs=pairs) for pairs in (True, None))
     assert (one.has_pairs, two.has_pairs) == (True, None)
     assert one == two
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"task": ["mrpc"]},
+        {"task": "own", "labels": ["a", "b"]},
+        {"task": "own", "kind": "classification", "labels": "ab"},
+        {"task": "own", "kind": "classification", "labels": [1, 2]},
+    ],
+    ids=str,
+)
+def test_a_damaged_header_is_one_line(header):
+    with pytest.raises(UserError, match=r"the header of the file .*damaged"):
+        task_table.from_header(header)
