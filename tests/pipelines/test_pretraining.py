@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import native
+from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import loaded_model, pretraining, pretraining_evaluation
 from albert_tf.train_config import PretrainConfig
@@ -70,6 +70,18 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
         model.fill_mask(["nothing here"])
     with pytest.raises(UserError, match=r"^a text of 123 tokens is over 16\. Shorten it\.$"):
         model.fill_mask(["[MASK] " + "abc " * 30])
+
+
+def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tmp_path):
+    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+    formats.convert(f"{tmp_path}/run", f"{tmp_path}/google", to_format="google")
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    [one, other] = (
+        pretraining_evaluation.evaluate(path, None, [f"{data}/eval-*"], strategy)["sop"]
+        for path, strategy in ((f"{tmp_path}/run", ONE), (f"{tmp_path}/google", two))
+    )
+    for name in ("masked_lm_loss", "sentence_order_loss", "num_sentence_order"):
+        assert other[name] == pytest.approx(one[name], rel=1e-2), name  # the run's are float32
 
 
 def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
