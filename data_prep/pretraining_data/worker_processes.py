@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import tensorflow as tf
-
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
+
+tf.load()  # quietly: in a new process this is the first module, and others import it with notices
 
 Work = Callable[[Any], Iterable[Any]]
 
