@@ -7,7 +7,7 @@ from collections.abc import Sequence
 class UserError(ValueError):
     """A mistake of the user's: one sentence that names the thing and the remedy.
 
-    Programs print it as one line and exit with `exit_status`; other exceptions keep their traceback.
+    Programs print it as one line and exit with `exit_status`; others keep their traceback.
     """
 
     exit_status = 1
