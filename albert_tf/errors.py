@@ -1,13 +1,22 @@
 """The one exception that a user sees, and the checks that raise it."""
 
+import os
 from collections.abc import Sequence
 
 
 class UserError(ValueError):
     """A mistake of the user's: one sentence that names the thing and the remedy.
 
-    Programs print it as one line and exit with status 1; other exceptions keep their traceback.
+    Programs print it as one line and exit with `exit_status`; others keep their traceback.
     """
+
+    exit_status = 1
+
+
+class LostWorkerError(UserError):
+    """Another machine of the run has stopped. The status tells a scheduler: start me again."""
+
+    exit_status = os.EX_TEMPFAIL
 
 
 def require(condition: bool, message: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, reason
 
 T = TypeVar("T")
 # The flags are those of the program that calls `define_flags`: its --help shows them.
@@ -31,6 +31,9 @@ _REMEDIES = {
     "is not a directory": "Take another folder.",
     "Read-only file system": "Take a folder that you may write.",
 }
+_LOST_MACHINE = (
+    "a machine was lost or does not answer. Run the same command again; a training run resumes."
+)
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -174,19 +177,29 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
         main(argv)
         sys.stdout.flush()
     except UserError as error:
-        sys.exit(f"{name}: {error}")
+        _exit(error.exit_status, f"{name}: {error}")
     except BrokenPipeError:  # `| head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (OSError, tf.errors.OpError) as error:
         message = str(error).partition("\n")[0]
-        for reason, remedy in _REMEDIES.items():
-            if reason in message:
+        for cause, remedy in _REMEDIES.items():
+            if cause in message:
                 sys.exit(f"{name}: {message}. {remedy}")
+        lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
+        if isinstance(error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)):
+            kind = type(error).__name__
+            _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
         raise
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        _exit(128 + signal.SIGINT, f"{name}: interrupted")
+
+
+def _exit(status: int, message: str) -> None:
+    if status == 1:
+        sys.exit(message)
+    print(message, file=sys.stderr)
+    sys.exit(status)
 
 
 def _refuse_broken_text(arguments: list[str]) -> None:

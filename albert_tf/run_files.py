@@ -7,6 +7,8 @@ TASK, TRAINING_DATA = "task.json", "training_data.json"
 METRICS_LOG = "metrics.jsonl"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
+# Checkpoints that stay: `keep_every`.
+KEPT = "kept"
 EVALUATION = "evaluation.json"
 # Several runs of fine-tuning that differ in their seeds.
 SUMMARY = "summary.json"

@@ -12,7 +12,7 @@ DTYPES = ("float32", "mixed_bfloat16")
 # Whole numbers that may be 0; others are at least 1.
 MAY_BE_ZERO = {
     *("eval_steps", "max_eval_examples", "max_rollbacks", "num_train_steps", "num_warmup_steps"),
-    *("patience", "seed"),
+    *("keep_every", "patience", "seed"),
 }
 # What takes memory is bounded: TensorFlow would abort, or fill all of it without a word.
 _HIGHEST = {"shuffle_buffer_size": 100_000_000}
@@ -22,7 +22,7 @@ _INT32_MAX = 2**31 - 1
 # change them.
 HOST_FIELDS = {
     *("eval_batch_size", "eval_steps", "keep_checkpoint_max", "max_eval_examples", "max_rollbacks"),
-    *("patience", "save_checkpoints_steps", "steps_per_loop"),
+    *("keep_every", "patience", "save_checkpoints_steps", "steps_per_loop"),
     *("start_n_top", "end_n_top", "n_best_size", "max_answer_length"),
 }
 
@@ -62,6 +62,8 @@ class TrainConfig:
     save_checkpoints_steps: int  # updates between two checkpoints
     eval_steps: int  # updates between two evaluations; 0 evaluates only at the end
     keep_checkpoint_max: int  # newest checkpoints kept, beside the best
+    # updates between two checkpoints that stay, in `kept/`; 0 keeps none
+    keep_every: int = 0
     # how often a loss that is not finite returns to the last checkpoint, skipping the data since;
     # then the run stops
     max_rollbacks: int = 0

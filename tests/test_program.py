@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import program
-from albert_tf.errors import UserError
+from albert_tf.errors import LostWorkerError, UserError
 
 
 @pytest.fixture
@@ -97,6 +97,31 @@ def test_a_mistake_in_a_flag_is_one_line(monkeypatch, arguments, message):
         flags.FLAGS.unparse_flags()
     assert stop.value.code.startswith(message)
     assert "\n" not in stop.value.code
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.UnavailableError(None, None, "Socket closed\nmore"),
+        tf.errors.AbortedError(None, None, "Socket closed"),
+        tf.errors.CancelledError(None, None, "Socket closed"),
+        tf.errors.DeadlineExceededError(None, None, "Socket closed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_lost_machine_is_one_line_and_75(run, capsys, error):
+    assert run(fail_with(error)) == 75
+    assert capsys.readouterr().err == (
+        f"thing: Socket closed ({type(error).__name__}): a machine was lost or does not answer. "
+        "Run the same command again; a training run resumes.\n"
+    )
+
+
+def test_a_lost_worker_is_75_too_and_a_full_disk_is_not(run, capsys):
+    assert run(fail_with(LostWorkerError("worker 2 has stopped."))) == 75
+    assert capsys.readouterr().err == "thing: worker 2 has stopped.\n"
+    full = tf.errors.UnavailableError(None, None, "No space left on device")
+    assert "Free some space" in run(fail_with(full))
 
 
 def test_an_interruption_is_one_line_and_130(run, capsys):

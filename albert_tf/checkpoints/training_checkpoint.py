@@ -31,8 +31,8 @@ def make_checkpoint(
     )
 
 
-def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int):
-    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`."""
+def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int | None):
+    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`; None keeps all."""
     return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
 
 

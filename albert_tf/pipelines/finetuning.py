@@ -13,7 +13,7 @@ from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import run_dir, train_state, training_run
+from albert_tf.train import devices, run_dir, train_state, training_run
 from albert_tf.train.run_dir import RunIdentity
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import FinetuneConfig
@@ -113,4 +113,12 @@ def _make_evaluate(
     predict = inference.make_predict(
         config, state.strategy, state.model, dev, num_branches=state.num_branches
     )
-    return lambda: predictions.score(dev.task, dev.examples, predict())
+
+    def evaluate() -> dict[str, float]:
+        predicted = predict()
+        scores = predictions.score(dev.task, dev.examples, predicted)
+        if devices.is_chief(state.strategy):
+            predictions.warn_if_constant(dev.task, dev.examples, predicted, config.learning_rate)
+        return scores
+
+    return evaluate

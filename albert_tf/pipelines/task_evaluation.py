@@ -60,6 +60,9 @@ def evaluate(
         tf.io.gfile.makedirs(output_dir)
         predictions.write(path, dataset.task, predicted, split=split, checkpoint=checkpoint.source)
         if scores:
+            predictions.warn_if_constant(
+                dataset.task, dataset.examples, predicted, config.learning_rate
+            )
             header = {"task": dataset.task.name, "split": split, "checkpoint": checkpoint.source}
             counts = {"num_examples": len(dataset.examples), "metrics": scores}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))

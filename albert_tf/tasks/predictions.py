@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -29,6 +30,7 @@ from albert_tf.tasks import metrics, squad_metrics
 
 Prediction = dict[str, Any]
 
+_CONSTANT_RANGE = 0.01
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
 _FIELDS: dict[str, Any] = {
     "task": str,
@@ -132,6 +134,34 @@ def score(
             low, high = metrics.compute_interval(statistic, rows, seed=_BOOTSTRAP_SEED)
             scores |= {f"{name}_from": low, f"{name}_to": high}
     return scores
+
+
+def warn_if_constant(
+    task: Task,
+    gold: Sequence[Mapping[str, Any]],
+    predictions: Mapping[str, Prediction],
+    learning_rate: float,
+) -> None:
+    """Warns of a collapsed model: all predictions are one label, or nearly one number.
+
+    Nearly is within a hundredth of the range of the labels, `gold` as in `score`.
+    """
+    if task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
+        return
+    labels = [example["label"] for example in gold]
+    values = [prediction["prediction"] for prediction in predictions.values()]
+    if task.kind == task_table.REGRESSION:
+        is_constant = np.ptp(values) < _CONSTANT_RANGE * np.ptp(labels)
+        shown = f"about {np.mean(values):.4g}"
+    else:
+        is_constant = len(set(values)) < 2 <= len(set(labels))
+        shown = repr(values[0])
+    if is_constant:
+        logging.warning(
+            f"all {len(values)} predictions are {shown}, but the labels vary: the model has learnt "
+            "nothing, or has collapsed. If that stays, train again with a learning_rate below "
+            f"{learning_rate:g}, or with a longer warm-up."
+        )
 
 
 def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:

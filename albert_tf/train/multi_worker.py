@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import LostWorkerError, UserError, reason
 
 _ANSWERS_WITHIN = 2.0  # seconds
 # Part of every error that TensorFlow raises in one worker because of another.
@@ -133,7 +133,7 @@ def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] 
 
 @contextlib.contextmanager
 def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Within, the end of another worker is a `UserError` here.
+    """Within, the end of another worker is a `LostWorkerError` here.
 
     TensorFlow notices it within about ten seconds, and ends all that waits for the other worker.
     """
@@ -144,7 +144,7 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
         _, is_lost, cause = str(error).partition(_LOST)
         if cluster is None or not is_lost:
             raise
-        raise UserError(
+        raise LostWorkerError(
             f"{_name_lost_worker(cluster, cause)} has stopped, and so does "
             f"{cluster.name(cluster.own)}. Its own output may say why. "
             "Run the same command on all workers: they resume from the last checkpoint."

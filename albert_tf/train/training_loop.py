@@ -17,7 +17,7 @@ from albert_tf import files
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
-from albert_tf.run_files import BEST, BEST_METRICS
+from albert_tf.run_files import BEST, BEST_METRICS, KEPT
 from albert_tf.train import devices, reports
 from albert_tf.train.eval_step import SUM, Totals
 from albert_tf.train.train_state import TrainState
@@ -182,6 +182,10 @@ class Run:
             self._evaluate(step)
         is_over = evaluates and self._is_out_of_patience(step)
         is_saved = is_last or interrupted or is_over or step % config.save_checkpoints_steps == 0
+        if config.keep_every and step % config.keep_every == 0 and self._is_chief:
+            folder = os.path.join(self.workdir, KEPT)
+            manager = training_checkpoint.make_manager(self.checkpoint, folder, None)
+            logging.info(f"kept {manager.save(checkpoint_number=step)}")
         if is_saved and self._is_chief:
             logging.info(f"saved {self._manager.save(checkpoint_number=step)}")
         return is_over
@@ -229,6 +233,8 @@ def run_loops(
     """
     config = state.config
     intervals = [config.steps_per_loop, config.save_checkpoints_steps]
+    if config.keep_every:
+        intervals.append(config.keep_every)
     if evaluates and config.eval_steps:
         intervals.append(config.eval_steps)
     while (step := state.step) < config.num_train_steps:

@@ -102,6 +102,10 @@ def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterato
             value = row.get(columns.label, "") if split.is_test else row[columns.label]
             has_label = value not in ("", None) or not split.is_test
             text = _to_label(value, columns.label, place)
+            if has_label and not text:
+                raise UserError(
+                    f"{place}: the label {columns.label!r} is empty: give one, or remove the row."
+                )
             label = task_source.parse_label(text, split.task, place) if has_label else None
             yield Example(name, _select_texts(row, columns, place), label)
         except KeyError as error:  # objects of JSON lines may have different keys
@@ -152,6 +156,5 @@ def _read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     # Numbers in numerical order: 2 before 10.
     labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
     # Logged because a typing error in the file is one more label.
-    shown = (f'"{label}"' if "," in label else label for label in labels)
-    logging.info(f"{len(labels)} labels in {path}: {', '.join(shown)}")
+    logging.info(f"{len(labels)} labels in {path}: {task_source.list_labels(labels)}")
     return tuple(labels)

@@ -57,6 +57,11 @@ def read(path: str, *, kind: str = "span_or_none") -> list[Question]:
     return questions
 
 
+def to_row(question: Question) -> dict[str, Any]:
+    """Returns the question's row of `examples.jsonl`."""
+    return {**question._asdict(), "answers": [text for text, _ in question.answers]}
+
+
 def write(
     questions: Sequence[Question],
     tokenizer: Tokenizer,
@@ -163,6 +168,5 @@ def _check_labels(questions: Sequence[Question]) -> None:
 def _write_examples(path: str, questions: Sequence[Question]) -> None:
     with tf.io.gfile.GFile(path, "w") as file:
         for question in questions:
-            row = {**question._asdict(), "answers": [text for text, _ in question.answers]}
             # All ASCII: some of what texts hold ends a line for some readers.
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(to_row(question)) + "\n")

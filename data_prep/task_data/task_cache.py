@@ -109,6 +109,14 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     return folder
 
 
+def read_examples(split: TaskSplit) -> Sequence[Any]:
+    """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
+    paths = _find_files(split)
+    examples, _ = FAMILIES[split.task.name].read(split, paths)
+    _check_ids(examples, paths)
+    return examples
+
+
 def _find_files(split: TaskSplit) -> list[str]:
     if split.name not in SPLITS:
         raise UserError(f"there is no split {split.name!r}. Take one of {', '.join(SPLITS)}.")

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,6 +104,11 @@ class Example(NamedTuple):
     label: Label | None
 
 
+def list_labels(labels: Iterable[str]) -> str:
+    """Returns the labels with commas between them; one that holds a comma is quoted."""
+    return ", ".join(f'"{label}"' if "," in label else label for label in labels)
+
+
 def parse_label(text: str, task: Task, place: str) -> Label:
     """Returns the label that a text is, of a file at `place`.
 
@@ -111,7 +117,7 @@ def parse_label(text: str, task: Task, place: str) -> Label:
     """
     if task.kind != task_table.REGRESSION:
         if text not in task.labels:
-            labels = ", ".join(task.labels)
+            labels = list_labels(task.labels)
             raise UserError(f"{place}: {text!r} is not a label of {task.name}, which has {labels}.")
         return task.labels[task.labels.index(text)]  # one string for all rows
     # Not all that float() takes, such as 1_000, and not more than a float32 holds.

@@ -14,7 +14,7 @@ from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_f
 from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.tasks import finetuned_model, predictions
+from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train_config import FinetuneConfig
 
 ONE = tf.distribute.get_strategy()
@@ -183,3 +183,18 @@ def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_
         for name, value in one["predictions"].items():
             content = other["predictions"][name]["probabilities"]
             assert content == pytest.approx(value["probabilities"], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_collapsed_run_says_so(kind, run, folders, tmp_path, capsys, monkeypatch):
+    make = inference.make_predict
+    value = {"prediction": "x", "probabilities": [1.0, 0.0, 0.0]}
+    value = value if kind == "classification" else {"prediction": 1.0}
+    monkeypatch.setattr(
+        inference, "make_predict", lambda *a, **k: lambda: dict.fromkeys(make(*a, **k)(), value)
+    )
+    run(kind)
+    message = "but the labels vary: the model has learnt nothing, or has collapsed"
+    assert capsys.readouterr().err.count(message) == 2
+    predict(tmp_path / "run", folders[kind][1], tmp_path / "out")
+    assert capsys.readouterr().err.count(message) == 1

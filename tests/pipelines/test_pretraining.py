@@ -14,6 +14,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import loaded_model, pretraining, pretraining_evaluation
+from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import PretrainConfig
 
 ONE = tf.distribute.get_strategy()
@@ -298,3 +299,20 @@ def test_truncated_records_are_named(tmp_path):
     forget_sizes(tmp_path / "data")
     with pytest.raises(UserError, match=r"train-1\.tfrecord is truncated or corrupt"):
         tiny_run.run(data, tmp_path / "run", tiny_run.settings())
+
+
+def test_keep_every_keeps_checkpoints_beside_the_newest(data, tmp_path):
+    config = tiny_run.settings(keep_checkpoint_max=1, keep_every=5, save_checkpoints_steps=4)
+    tiny_run.run(data, tmp_path, config)
+    kept = {path.name for path in (tmp_path / "kept").glob("*.index")}
+    assert kept == {"model.ckpt-5.index", "model.ckpt-10.index"}
+    assert [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-12.index"]
+    # The run's folder is found, so that programs take it as they take the others.
+    model = formats.read(f"{tmp_path}/kept/model.ckpt-5")
+    assert finetuned_model.read_pretraining_config(model.source)["keep_every"] == 5
+    # What is kept changes no weights, and may change when the run goes on.
+    plain = tiny_run.settings(keep_checkpoint_max=1, save_checkpoints_steps=4)
+    tiny_run.run(data, tmp_path / "plain", plain)
+    expected, actual = (tiny_run.all_tensors(path) for path in (tmp_path / "plain", tmp_path))
+    assert all((actual[name] == value).all() for name, value in expected.items())
+    tiny_run.run(data, tmp_path, plain)

@@ -246,3 +246,32 @@ def test_confidence_of_answers_is_of_questions():
         expected = 70 + half * 1.96 * 100 * math.sqrt(0.7 * 0.3 / 20)
         assert scores[f"exact_{end}"] == pytest.approx(expected, abs=6)
         assert scores[f"f1_{end}"] == scores[f"exact_{end}"]
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "guesses", "shown"),
+    [
+        (OWN, ["good", "bad", "bad"], ["good"] * 3, "'good'"),
+        (RACE, ["A", "C", "D"], ["B"] * 3, "'B'"),
+        (STS_B, [0.0, 5.0, 2.5], [2.61, 2.62, 2.6], "about 2.61"),
+        (OWN, ["good"] * 3, ["good"] * 3, None),  # as they should be
+        (OWN, ["good", "bad", "bad"], ["good", "bad", "good"], None),
+        (STS_B, [0.0, 5.0, 2.5], [2.5, 2.6, 2.4], None),
+        (STS_B, [2.5] * 3, [2.5] * 3, None),
+    ],
+)
+def test_constant_predictions_are_a_warning(task, labels, guesses, shown, capsys):
+    gold = [{"id": str(i), "label": label} for i, label in enumerate(labels)]
+    predicted = {str(i): {"prediction": value} for i, value in enumerate(guesses)}
+    predictions.warn_if_constant(task, gold, predicted, 0.0005)
+    warning = (
+        f"warning: all 3 predictions are {shown}, but the labels vary: the model has learnt "
+        "nothing, or has collapsed. If that stays, train again with a learning_rate below 0.0005, "
+        "or with a longer warm-up.\n"
+    )
+    assert capsys.readouterr().err == (warning if shown else "")
+
+
+def test_answers_are_no_constants(capsys):
+    predictions.warn_if_constant(SQUAD1, [], FOUND[SQUAD1], 0.1)
+    assert not capsys.readouterr().err

@@ -11,7 +11,7 @@ import tiny_finetuning
 import tiny_run
 import tiny_workers
 
-from albert_tf.errors import UserError
+from albert_tf.errors import LostWorkerError, UserError
 from albert_tf.pipelines import pretraining
 from albert_tf.train import multi_worker
 
@@ -77,7 +77,7 @@ def test_those_who_do_not_answer_are_named(capsys):
 )
 def test_the_end_of_another_is_one_line(monkeypatch, error, named):
     monkeypatch.setattr(multi_worker, "find_cluster", lambda strategy: CLUSTER)
-    with pytest.raises(UserError) as e, multi_worker.together(ONE):
+    with pytest.raises(LostWorkerError) as e, multi_worker.together(ONE):
         raise error
     assert str(e.value).startswith(f"{named} has stopped, and so does worker 1 (b:2). ")
     assert "\n" not in str(e.value)

@@ -189,7 +189,12 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
             '{"text": "x", "label": "good"}\n{"label": "bad"}\n',
             "line 2.*no column 'te",
         ),
-        ("dev.jsonl", '{"text": "x", "label": null}\n', "line 1: '' is not a label of own"),
+        (
+            "dev.jsonl",
+            '{"text": "x", "label": null}\n',
+            "line 1: the label 'label' is empty: give one",
+        ),
+        ("dev.tsv", "text\tlabel\nx\tgood\ny\t\n", "line 3: the label 'label' is empty: give one"),
         ("dev.jsonl", '{"text": "\\udc80", "label": "good"}\n', "line 1: this is not JSON"),
         ("dev.jsonl", f"{'[' * 10_000}\n", "line 1: this is not JSON: maximum recursion"),
         ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
@@ -279,3 +284,9 @@ def test_a_label_with_a_comma_is_quoted_in_the_log(write, capsys):
     path = write("train.csv", 'text,label\nx,"a, b"\ny,c\n')
     assert make_task("classification", Columns(), train_file=path).labels == ("a, b", "c")
     assert 'train.csv: "a, b", c\n' in capsys.readouterr().err
+
+
+def test_labels_with_commas_are_quoted_in_a_mistake():
+    task = task_table.make_own("classification", ["a, b", "c"])
+    with pytest.raises(UserError, match=r'is not a label of own, which has "a, b", c\.'):
+        task_source.parse_label("d", task, "dev.csv, line 2")
