@@ -1,6 +1,7 @@
 """Several workers of bin/run_pretraining train as one process, and end together."""
 
 import json
+import os
 import signal
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_when_one_is_killed_all_end_and_go_on_to_the_bit(data, arguments, tmp_pa
     command = arguments("run", config)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
     exit_codes = tiny_workers.run(tmp_path, 2, command, happens=1, at_step=8, do=kill)
-    assert exit_codes == [1, -signal.SIGKILL]
+    assert exit_codes == [os.EX_TEMPFAIL, -signal.SIGKILL]
     output = (tmp_path / "output-0").read_text()
     assert "Traceback" not in output
     last = output.splitlines()[-1]
