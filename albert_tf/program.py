@@ -31,6 +31,8 @@ _REMEDIES = {
     "is not a directory": "Take another folder.",
     "Read-only file system": "Take a folder that you may write.",
 }
+# Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
+_UNUSED = ("PIL", "h5py", "scipy", "sklearn")
 _LOST_MACHINE = (
     "a machine was lost or does not answer. Run the same command again; a training run resumes."
 )
@@ -173,7 +175,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None
                 f"not flags: {' '.join(argv[1:])}. "
                 "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
             )
-        tf.load()
+        tf.load(without=_UNUSED)
         main(argv)
         sys.stdout.flush()
     except UserError as error:

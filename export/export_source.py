@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.export import model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
-from albert_tf.model import weight_names
+from albert_tf.model import layers, weight_names
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
@@ -110,7 +110,8 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
             "--kind."
         )
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = model_kinds.make_network(checkpoint.config, options)
+    with layers.replacing(checkpoint.weights.keys()):
+        network = model_kinds.make_network(checkpoint.config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:

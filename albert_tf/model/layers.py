@@ -8,8 +8,9 @@ weights once a call, for all the steps that share them: gradients are added up i
 """
 
 import contextlib
+import contextvars
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any, NamedTuple
 
 import keras
@@ -35,6 +36,22 @@ def scope(path: str) -> Iterator[None]:
         yield
 
 
+_replaced = contextvars.ContextVar("_replaced", default=frozenset[str]())
+
+
+@contextlib.contextmanager
+def replacing(names: Set[str]) -> Iterator[None]:
+    """Variables of these names, made inside, begin as zeros: the caller sets them.
+
+    Random numbers for all weights take longer than reading them.
+    """
+    token = _replaced.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _replaced.reset(token)
+
+
 class AlbertLayer(keras.layers.Layer):
     """Makes weights in the constructor, from `rng`; casts nothing by itself."""
 
@@ -55,8 +72,13 @@ class AlbertLayer(keras.layers.Layer):
             )
         make = self.add_weight if self.has_scoped_names else keras.Variable
         dtype = "float32" if len(shape) == 1 else self.variable_dtype
-        options = {"shape": shape, "dtype": dtype, "autocast": False}
-        return make(name=name, initializer=initializer, **options)
+        options = {"name": name, "shape": shape, "dtype": dtype, "autocast": False}
+        if not (names := _replaced.get()):
+            return make(initializer=initializer, **options)
+        variable = make(initializer="zeros", **options)
+        if variable.path not in names:
+            variable.assign(keras.initializers.get(initializer)(shape, dtype))
+        return variable
 
 
 class DenseWeights(NamedTuple):

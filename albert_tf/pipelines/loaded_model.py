@@ -21,9 +21,9 @@ from albert_tf.data_prep.task_data import sequence_features, span_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import UserError, require, require_choice
-from albert_tf.export import export_source, model_kinds, model_versions
+from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import DTYPES, POOLINGS, ExportConfig, SourceConfig
-from albert_tf.model import weight_names
+from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
 from albert_tf.records import features, task_table
@@ -94,7 +94,7 @@ class LoadedModel:
         )
         compute = model_kinds.KINDS[options.kind].compute_outputs
         vectors = [
-            compute(self.encoder, _trim(batch), options)["embedding"].numpy()
+            compute(self.encoder, batch, options)["embedding"].numpy()
             for batch in self._encode(_as_tuples(texts, 1), task_table.CLASSIFICATION)
         ]
         return np.concatenate([np.zeros((0, self.config.hidden_size), np.float32), *vectors])
@@ -214,6 +214,8 @@ class LoadedModel:
 
         The options are the flags of bin/export_saved_model. Returns the folder of the SavedModel.
         """
+        from albert_tf.export import model_versions  # needs tensorflow_text
+
         require_choice("dtype", dtype, DTYPES)
         source = SourceConfig(
             checkpoint=self.checkpoint.source, kind=kind, pooling=pooling, top_k=top_k
@@ -240,7 +242,7 @@ class LoadedModel:
         for begin in range(0, len(rows), _BATCH):
             examples = [Example("", row, None) for row in rows[begin : begin + _BATCH]]
             batch, _ = sequence_features.encode(examples, tokenizer, kind, self.run_config)
-            yield _to_tensors(batch)
+            yield _trim(_to_tensors(batch), self.run_config.max_seq_length)
 
     def _compute(self, batch: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
         outputs = self.model(batch)
@@ -289,7 +291,8 @@ def load(
         options = model_kinds.Options(kind=kind, run_config=config)
         model = export_source.load(checkpoint, options).network
     else:
-        model, _ = make_task_model(config, task)
+        with layers.replacing(checkpoint.weights.keys()):
+            model, _ = make_task_model(config, task)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
 
@@ -356,10 +359,11 @@ def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
     return {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}
 
 
-def _trim(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Cuts [B, S] to the longest of its sequences: padding only costs time."""
-    longest = tf.reduce_max(tf.reduce_sum(batch[features.INPUT_MASK], 1))
-    return {name: array[:, :longest] for name, array in batch.items()}
+def _trim(batch: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
+    """Cuts [N, S], or [N, C * S] of choices, to the longest sequence: padding only costs time."""
+    split = {name: tf.reshape(array, [len(array), -1, length]) for name, array in batch.items()}
+    longest = tf.reduce_max(tf.reduce_sum(split[features.INPUT_MASK], 2))
+    return {k: tf.reshape(x[..., :longest], [len(x), -1]) for k, x in split.items()}
 
 
 def _concatenate(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

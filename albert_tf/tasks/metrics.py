@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
-import sklearn.metrics
+import scipy  # its parts, and scikit-learn in the functions, are imported when they are used
 
 from albert_tf.errors import UserError
 
@@ -24,6 +23,8 @@ _MAX_EXAMPLES_OF_BCA = 500
 
 def accuracy(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
     """The share of examples whose label is right."""
+    import sklearn.metrics
+
     return float(sklearn.metrics.accuracy_score(targets, predictions))
 
 
@@ -35,6 +36,8 @@ def f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
     if len(labels) != 2:
         raise UserError(f"f1: needs two labels, not {len(labels)}. Take accuracy or matthews.")
     is_target, is_predicted = (np.asarray(values) == labels[1] for values in (targets, predictions))
+    import sklearn.metrics
+
     return float(sklearn.metrics.f1_score(is_target, is_predicted, zero_division=0.0))
 
 
@@ -42,6 +45,8 @@ def matthews(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
     """Matthews' correlation of labels, two or more; 0 if targets or predictions are all alike."""
     if _all_alike(targets) or _all_alike(predictions):
         return 0.0
+    import sklearn.metrics
+
     return float(sklearn.metrics.matthews_corrcoef(targets, predictions))
 
 

@@ -91,10 +91,12 @@ class SentencePieceTokenizer(NamedTuple):
 
     def is_special(self) -> list[bool]:
         """Returns [V] whether no text becomes the piece: control, unused and byte pieces."""
+        ids = list(range(len(self.pieces)))
         checks = (self.processor.is_control, self.processor.is_unused, self.processor.is_byte)
+        kinds = zip(*(is_kind(ids) for is_kind in checks), strict=True)
         return [
-            piece in SPECIAL_PIECES or any(is_kind(i) for is_kind in checks)
-            for i, piece in enumerate(self.pieces)
+            piece in SPECIAL_PIECES or any(flags)
+            for piece, flags in zip(self.pieces, kinds, strict=True)
         ]
 
     def _expand(self, ids: list[int]) -> list[int]:

@@ -7,6 +7,7 @@ have none, and the defaults.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -165,6 +166,7 @@ def from_bytes(name: str, content: bytes, values: Mapping[str, Any], directory: 
     return make_tokenizer(content, config, os.path.join(directory, name))
 
 
+@functools.lru_cache(maxsize=1)  # of a checkpoint it is made to be checked, and again to be used
 def make_tokenizer(
     content: bytes, config: TokenizerConfig | WordPieceConfig, path: str = "the vocabulary"
 ) -> Tokenizer:

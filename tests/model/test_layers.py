@@ -40,6 +40,17 @@ def test_a_scope_names_what_is_made_inside():
     assert paths == ["a/b/c/kernel", "a/b/c/bias", "a/b/d/e/gamma", "a/b/d/e/beta"]
 
 
+def test_only_weights_that_are_not_replaced_are_drawn():
+    def make(names):
+        with layers.replacing(names):
+            return layers.Dense(6, 8, tiny.config(), random.Random(1), name="c").kernel.numpy()
+
+    drawn = make(())
+    assert np.abs(drawn).min() > 0
+    np.testing.assert_array_equal(make({"c/bias"}), drawn)
+    np.testing.assert_array_equal(make({"c/kernel"}), np.zeros([6, 8]))
+
+
 def test_dense_and_layer_norm_in_both_types():
     rng, x = random.Random(1), inputs()
     for dtype in (tf.float32, tf.bfloat16):

@@ -50,6 +50,33 @@ def test_importing_it_does_not_import_tensorflow():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_predicting_imports_little():
+    code = (
+        "import gc, importlib, sys\n"
+        "from albert_tf import lazy_tensorflow, program\n"
+        "lazy_tensorflow.load(without=program._UNUSED)\n"
+        "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
+        "importlib.import_module('albert_tf.pipelines.loaded_model')\n"
+        "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"
+        "from albert_tf.tasks import metrics\n"
+        "assert metrics.METRICS['f1'](['a', 'b'], ['a', 'b'], 'ab') == 1\n"
+        "assert metrics.METRICS['pearson']([1, 2, 4], [1, 2, 4]) > 0.99\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_padding_is_not_computed(reviews, monkeypatch):
+    shapes = []
+    call = reviews.model.call
+    monkeypatch.setattr(
+        reviews.model, "call", lambda x, **_: shapes.append(x["input_ids"].shape) or call(x)
+    )
+    reviews.predict(["a", "ab"])
+    [(rows, tokens)] = shapes
+    assert rows == 2
+    assert 3 <= tokens < reviews.run_config.max_seq_length
+
+
 def test_vectors_do_not_depend_on_the_other_texts(pretrained):
     texts = ["abcd efgh", "a", "abcd efgh ijkl"]
     together = pretrained.embed(texts)

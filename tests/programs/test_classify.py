@@ -17,9 +17,10 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     write_own(tmp_path)
     run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
     predicted = tiny_program.read(tmp_path / "run/predictions-test.json")["predictions"]
-    assert albert_tf.load(tmp_path / "run").predict(["good day", "bad day"]) == list(
-        predicted.values()
-    )
+    rows = albert_tf.load(tmp_path / "run").predict(["good day", "bad day"])
+    for row, expected in zip(rows, predicted.values(), strict=True):
+        assert row["prediction"] == expected["prediction"]
+        assert row["probabilities"] == pytest.approx(expected["probabilities"], rel=1e-6)
     one = (f"--workdir={tmp_path}/run", "--text=good day")
     message = run_program(PROGRAM, *one, "--second_text=bad day")
     assert message == "classify: an input must have 1 text, not 2: 'good day'."

@@ -1,0 +1,89 @@
+"""Times what a user waits for before the work starts: base size, random weights, tiny data.
+
+    python bench/first_minute.py [--tree=ANOTHER_CLONE] [--runs=3]
+
+Prints a line of JSON for each command: median seconds and CPU seconds of a new process. Training
+is one update of 4 x 128 tokens, with everything around it. ANOTHER_CLONE runs its own programs on
+its own data: that is how two versions are compared.
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from absl import app, flags
+from sentencepiece import sentencepiece_model_pb2
+
+TREE = flags.DEFINE_string("tree", str(Path(__file__).parents[1]), "folder of the programs")
+RUNS = flags.DEFINE_integer("runs", 3, "of each command")
+VOCABULARY_SIZE = 30000
+ONE_UPDATE = "--set=num_train_steps=1 --set=num_warmup_steps=0 --set=max_seq_length=128 "
+ONE_UPDATE += "--set=train_batch_size=4"
+# {name: command}; those that begin with "-" only prepare.
+COMMANDS = {
+    "-records": "create_pretraining_data --input_files=text --vocabulary=vocabulary "
+    "--output_dir=data --dupe_factor=1 --max_seq_length=128 --num_processes=1",
+    "help": "run_pretraining --help",
+    "pretrain tiny": f"run_pretraining --train_files=data/train-* --workdir=tiny {ONE_UPDATE} "
+    "--set=albert=albert_tiny",
+    "pretrain base": f"run_pretraining --train_files=data/train-* --workdir=run {ONE_UPDATE} "
+    "--set=albert=albert_base_v2",
+    "finetune base": "run_finetuning --task=own --mode=train --train_file=train.tsv "
+    f"--text_column=t --label_column=y --init_checkpoint=run --workdir=tuned {ONE_UPDATE}",
+    "fill_mask": "fill_mask --checkpoint=run --text=[MASK]",
+    "classify": "classify --checkpoint=tuned --text=word",
+}
+
+
+def write_inputs(folder: Path) -> None:
+    rng = random.Random(0)
+    words = [f"▁{number:x}" for number in range(VOCABULARY_SIZE - 5)]
+    model = sentencepiece_model_pb2.ModelProto()
+    special = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3}
+    for piece, kind in {**special, **dict.fromkeys(words, 1)}.items():
+        model.pieces.add(piece=piece, score=-1.0, type=kind)
+    model.trainer_spec.unk_id, model.trainer_spec.pad_id = 1, 0
+    model.trainer_spec.bos_id = model.trainer_spec.eos_id = -1
+    (folder / "vocabulary").mkdir()
+    (folder / "vocabulary" / "spiece.model").write_bytes(model.SerializeToString())
+    lines = (" ".join(rng.choices(words, k=20)).replace("▁", "") for _ in range(400))
+    (folder / "text").write_text("\n".join(lines))
+    (folder / "train.tsv").write_text("t\ty\n" + "ab\tbad\nfe\tgood\n" * 4)
+
+
+def time_command(command: str, folder: Path) -> tuple[float, float]:
+    """Returns seconds and CPU seconds."""
+    program, *options = command.split()
+    environment = {**os.environ, "PYTHONPATH": TREE.value}
+    start, before = time.perf_counter(), os.times()
+    arguments = [sys.executable, f"{TREE.value}/bin/{program}", *options]
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command}\n{done.stderr.decode()}")
+    seconds, after = time.perf_counter() - start, os.times()
+    cpu = after.children_user - before.children_user + after.children_system
+    return seconds, cpu - before.children_system
+
+
+def main(_):
+    times: dict[str, list[tuple[float, float]]] = {}
+    for run in range(RUNS.value + 1):  # the first also fills Python's caches
+        with tempfile.TemporaryDirectory() as name:
+            write_inputs(Path(name))
+            for label, command in COMMANDS.items():
+                measured = time_command(command, Path(name))
+                if run and not label.startswith("-"):
+                    times.setdefault(label, []).append(measured)
+    for label, pairs in times.items():
+        seconds, cpu_seconds = (round(statistics.median(column), 2) for column in zip(*pairs))
+        print(json.dumps({"command": label, "seconds": seconds, "cpu_seconds": cpu_seconds}))
+
+
+if __name__ == "__main__":
+    app.run(main)
