@@ -20,7 +20,7 @@ def load(*, without: Collection[str] = ()) -> Any:
         return sys.modules["tensorflow"]
     hidden = [name for name in without if name not in sys.modules]
     collects = gc.isenabled()
-    gc.disable()  # a million objects that stay: searching them for garbage takes a fifth of the time
+    gc.disable()  # in a million objects that stay, the search for garbage takes a fifth of the time
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()

@@ -81,8 +81,8 @@ def main(_):
                 if run and not label.startswith("-"):
                     times.setdefault(label, []).append(measured)
     for label, pairs in times.items():
-        seconds, cpu_seconds = (round(statistics.median(column), 2) for column in zip(*pairs))
-        print(json.dumps({"command": label, "seconds": seconds, "cpu_seconds": cpu_seconds}))
+        seconds, cpu = (round(statistics.median(x), 2) for x in zip(*pairs, strict=True))
+        print(json.dumps({"command": label, "seconds": seconds, "cpu_seconds": cpu}))
 
 
 if __name__ == "__main__":
