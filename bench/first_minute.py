@@ -18,11 +18,9 @@ import time
 from pathlib import Path
 
 from absl import app, flags
-from sentencepiece import sentencepiece_model_pb2
 
 TREE = flags.DEFINE_string("tree", str(Path(__file__).parents[1]), "folder of the programs")
 RUNS = flags.DEFINE_integer("runs", 3, "of each command")
-VOCABULARY_SIZE = 30000
 ONE_UPDATE = "--set=num_train_steps=1 --set=num_warmup_steps=0 --set=max_seq_length=128 "
 ONE_UPDATE += "--set=train_batch_size=4"
 # {name: command}; those that begin with "-" only prepare.
@@ -42,17 +40,12 @@ COMMANDS = {
 
 
 def write_inputs(folder: Path) -> None:
-    rng = random.Random(0)
-    words = [f"▁{number:x}" for number in range(VOCABULARY_SIZE - 5)]
-    model = sentencepiece_model_pb2.ModelProto()
-    special = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3}
-    for piece, kind in {**special, **dict.fromkeys(words, 1)}.items():
-        model.pieces.add(piece=piece, score=-1.0, type=kind)
-    model.trainer_spec.unk_id, model.trainer_spec.pad_id = 1, 0
-    model.trainer_spec.bos_id = model.trainer_spec.eos_id = -1
+    words = [f"{number:x}" for number in range(29995)]
     (folder / "vocabulary").mkdir()
-    (folder / "vocabulary" / "spiece.model").write_bytes(model.SerializeToString())
-    lines = (" ".join(rng.choices(words, k=20)).replace("▁", "") for _ in range(400))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (folder / "vocabulary" / "vocab.txt").write_text("\n".join(pieces))
+    rng = random.Random(0)
+    lines = (" ".join(rng.choices(words, k=20)) for _ in range(400))
     (folder / "text").write_text("\n".join(lines))
     (folder / "train.tsv").write_text("t\ty\n" + "ab\tbad\nfe\tgood\n" * 4)
 
