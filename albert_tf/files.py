@@ -5,9 +5,11 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -16,6 +18,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 LOCK = ".lock"
+_DAY = 24 * 60 * 60  # seconds
 
 
 def expand(patterns: Sequence[str], name: str) -> list[str]:
@@ -56,21 +59,73 @@ def replacing(path: str) -> Iterator[str]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    A failure leaves no parents either. Raises `tf.errors.OpError` if `path` is there already.
+    A failure leaves no parents either. What killed processes have left of the same path is removed.
+    Raises `tf.errors.OpError` if `path` is there already.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)
     while place and not tf.io.gfile.isdir(place):
         place = os.path.dirname(place)
+    _remove_abandoned(place, os.path.basename(path))
     temporary = os.path.join(place, f"{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
-    tf.io.gfile.makedirs(temporary)
+    with _making_locked(temporary):
+        try:
+            yield temporary
+            tf.io.gfile.makedirs(parent or ".")
+            tf.io.gfile.rename(temporary, path)
+        except BaseException:
+            tf.io.gfile.rmtree(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def _making_locked(folder: str) -> Iterator[None]:
+    """Makes a folder; on a local file system it is locked from the moment that it has its name."""
+    if "://" in folder:
+        tf.io.gfile.makedirs(folder)
+        yield
+        return
+    unlocked = f"{folder}.new"
+    os.mkdir(unlocked)
+    descriptor = os.open(unlocked, os.O_RDONLY)
     try:
-        yield temporary
-        tf.io.gfile.makedirs(parent or ".")
-        tf.io.gfile.rename(temporary, path)
-    except BaseException:
-        tf.io.gfile.rmtree(temporary)
-        raise
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.rename(unlocked, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: str, name: str) -> None:
+    """Removes the temporary folders of `name` whose processes are dead."""
+    pattern = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{32}}\.tmp/?")
+    for entry in tf.io.gfile.listdir(parent or "."):
+        path = os.path.join(parent, entry)
+        if pattern.fullmatch(entry) and _is_abandoned(path):
+            with contextlib.suppress(tf.errors.OpError):  # another process removes it as well
+                tf.io.gfile.rmtree(path)
+
+
+def _is_abandoned(folder: str) -> bool:
+    """Whether nobody has locked a folder; where there are no locks, nobody wrote for a day."""
+    if "://" not in folder:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(descriptor)
+    names = (
+        os.path.join(parent, name)
+        for parent, folders, names in tf.io.gfile.walk(folder)
+        for name in ("", *folders, *names)
+    )
+    last_change = max((tf.io.gfile.stat(name).mtime_nsec / 1e9 for name in names), default=0.0)
+    return 0 < last_change < time.time() - _DAY
 
 
 @contextlib.contextmanager

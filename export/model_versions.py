@@ -6,8 +6,6 @@ that is not whole yet. Write to a disk first, or watch the folder when the expor
 """
 
 import os
-import re
-import time
 
 import tensorflow as tf
 
@@ -15,10 +13,6 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
-
-# Leftovers of a killed export, and their age in seconds from which on they are removed.
-_TEMPORARY = re.compile(r"\d+\.[0-9a-f]{32}\.tmp")
-_ABANDONED = 24 * 3600
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
@@ -34,7 +28,6 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
             operations of the graph.
     """
     target = choose_folder(folder, version)
-    remove_abandoned(folder)
     made = signatures.make_signatures(model)
     try:
         with files.replacing_folder(target) as temporary:
@@ -69,24 +62,6 @@ def choose_version(folder: str) -> int:
     return 1 + max(numbers, default=0)
 
 
-def remove_abandoned(folder: str) -> None:
-    """Removes the temporary folders of exports that were killed a day ago or earlier."""
-    for name in _list_names(folder):
-        path = os.path.join(folder, name)
-        if _TEMPORARY.fullmatch(name) and 0 < _get_last_change(path) < time.time() - _ABANDONED:
-            tf.io.gfile.rmtree(path)
-
-
 def _list_names(folder: str) -> list[str]:
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return [name.rstrip("/") for name in names]
-
-
-def _get_last_change(folder: str) -> float:
-    """Returns seconds since 1970, of a folder and all that it holds; 0 if unknown."""
-    paths = [
-        os.path.join(parent, name)
-        for parent, folders, names in tf.io.gfile.walk(folder)
-        for name in ("", *folders, *names)
-    ]
-    return max((tf.io.gfile.stat(path).mtime_nsec / 1e9 for path in paths), default=0.0)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
+from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import config_io, files
@@ -36,6 +37,7 @@ def save(
     with write_assets(model) as root.assets:
         tf.saved_model.save(root, folder, signatures=functions)
     _set_methods(signatures, folder)
+    _remove_uuid(folder)
     return functions
 
 
@@ -61,6 +63,14 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
         for name, content in contents.items():
             files.write_bytes(os.path.join(folder, name), content)
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
+
+
+def _remove_uuid(folder: str) -> None:
+    """Leaves the random number out of the fingerprint: the same export is the same bytes."""
+    path = os.path.join(folder, "fingerprint.pb")
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString(files.read_bytes(path, "fingerprint"))
+    fingerprint.uuid = ""
+    files.write_bytes(path, fingerprint.SerializeToString(deterministic=True))
 
 
 def _set_methods(signatures: Mapping[str, Signature], folder: str) -> None:

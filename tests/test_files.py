@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -134,6 +135,54 @@ def test_a_second_process_in_a_folder_is_refused_until_the_first_is_dead(tmp_pat
     with files.locking_folder(place):
         write_text(place)
     assert os.listdir(place) == ["text"]
+
+
+REPLACE = """
+import sys, time
+from albert_tf import files
+with files.replacing_folder(sys.argv[1]):
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_killed_processes_left_of_a_folder_is_removed(tmp_path):
+    place = str(tmp_path / "folder")
+    command = [sys.executable, "-c", REPLACE, place]
+    killed, living = (subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2))
+    try:
+        assert killed.stdout.readline() == living.stdout.readline() == b"begun\n"
+        other = tmp_path / f"other.{'0' * 32}.tmp"
+        other.mkdir()
+        killed.kill()
+        killed.communicate()
+        assert len(os.listdir(tmp_path)) == 3
+        with files.replacing_folder(place) as temporary:
+            write_text(temporary)
+        left = set(os.listdir(tmp_path))
+        assert {"folder", other.name} < left
+        assert len(left) == 3  # that of the living one is left alone
+    finally:
+        living.kill()
+        living.communicate()
+
+
+def test_without_locks_leftovers_are_removed_after_a_day(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    names = [f"folder.{number * 32}.tmp" for number in "123"]
+    yesterday = time.time() - 25 * 3600
+    for name in names:
+        (tmp_path / name / "variables").mkdir(parents=True)
+        for path in (tmp_path / name / "variables", tmp_path / name):
+            os.utime(path, (yesterday, yesterday))
+    (tmp_path / names[1] / "variables" / "data").touch()  # it is being written
+    os.utime(tmp_path / names[2], None)
+    with files.replacing_folder(str(tmp_path / "folder")):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["folder", *names[1:]]
 
 
 def write_text(folder):

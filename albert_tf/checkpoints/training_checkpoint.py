@@ -36,6 +36,16 @@ def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int | No
     return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
 
 
+def save(manager: tf.train.CheckpointManager, step: int) -> str:
+    """Saves the checkpoint of a step; returns its prefix.
+
+    TensorFlow's count of saves becomes the step, so that an interrupted run ends with the same
+    bytes as one that never stopped.
+    """
+    manager.checkpoint.save_counter.assign(step - 1)  # saving adds one
+    return manager.save(checkpoint_number=step)
+
+
 def find_newest(directory: str) -> str | None:
     """The prefix of the checkpoint of the highest step, whatever the file `checkpoint` says."""
     prefixes = list_prefixes(directory)

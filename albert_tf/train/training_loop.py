@@ -185,9 +185,9 @@ class Run:
         if config.keep_every and step % config.keep_every == 0 and self._is_chief:
             folder = os.path.join(self.workdir, KEPT)
             manager = training_checkpoint.make_manager(self.checkpoint, folder, None)
-            logging.info(f"kept {manager.save(checkpoint_number=step)}")
+            logging.info(f"kept {training_checkpoint.save(manager, step)}")
         if is_saved and self._is_chief:
-            logging.info(f"saved {self._manager.save(checkpoint_number=step)}")
+            logging.info(f"saved {training_checkpoint.save(self._manager, step)}")
         return is_over
 
     def _is_out_of_patience(self, step: int) -> bool:
@@ -220,7 +220,7 @@ class Run:
         if best is None or best["step"] == step or not best[by] >= metrics[by]:
             folder = os.path.join(self.workdir, BEST)
             manager = training_checkpoint.make_manager(self.checkpoint, folder, 1)
-            manager.save(checkpoint_number=step)
+            training_checkpoint.save(manager, step)
             files.write_json(os.path.join(folder, BEST_METRICS), {"step": step, **metrics})
 
 

@@ -2,14 +2,13 @@
 
 import concurrent.futures
 import os
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_exports
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from albert_tf.errors import UserError
 from albert_tf.export import model_kinds, model_versions, serving_api, signatures
@@ -265,22 +264,12 @@ def test_a_version_that_another_export_made_meanwhile_is_left_alone(tmp_path, mo
     assert os.listdir(tmp_path / "1") == ["theirs"]
 
 
-def test_what_killed_exports_left_is_removed_after_a_day(tmp_path):
-    names = [f"{version}.{str(version) * 32}.tmp" for version in (1, 2, 3)]
-    yesterday = time.time() - 25 * 3600
-    for name in names:
-        (tmp_path / name / "variables").mkdir(parents=True)
-        (tmp_path / name / "variables" / "data").touch()
-        for path in (*(tmp_path / name).rglob("*"), tmp_path / name):
-            os.utime(path, (yesterday, yesterday))
-    # It is being written; not ours; not old enough.
-    (tmp_path / names[1] / "variables" / "data").touch()
-    (tmp_path / "notes.tmp").mkdir()
-    os.utime(tmp_path / "notes.tmp", (yesterday, yesterday))
-    os.utime(tmp_path / names[2], None)
-    model_versions.remove_abandoned(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [*names[1:], "notes.tmp"]
-    model_versions.remove_abandoned(str(tmp_path / "none"))
+def test_a_fingerprint_has_no_random_number(tmp_path):
+    folder = model_versions.write(tiny_exports.source("encoder"), str(tmp_path))
+    content = Path(folder, "fingerprint.pb").read_bytes()
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString(content)
+    assert fingerprint.uuid == ""
+    assert fingerprint.saved_model_checksum
 
 
 def test_a_killed_process_is_the_programs_to_tell(tmp_path, monkeypatch):
