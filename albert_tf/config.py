@@ -19,6 +19,8 @@ DEAD_KEYS: dict[str, Any] = {
     "down_scale_factor": 1,
     "layers_to_keep": [],
 }
+# The key of a file that says that a head of one output gives a number; it is no field either.
+PROBLEM_TYPE = "problem_type"
 
 # Far above every model there is: a damaged number would fill the memory. Others end at 65,536.
 _HIGHEST = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from albert_tf import files
-from albert_tf.config import DEAD_KEYS, AlbertConfig, preset
+from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
 from albert_tf.errors import UserError, require
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
     """
     require(isinstance(values, Mapping), f"{where} does not hold a JSON object.")
     hints = typing.get_type_hints(cls)
-    dead = set(DEAD_KEYS) if cls is AlbertConfig else set()
+    dead = {*DEAD_KEYS, PROBLEM_TYPE} if cls is AlbertConfig else set()
     if unknown := sorted(set(values) - set(hints) - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
     converted = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}

@@ -50,6 +50,7 @@ def choose(
     config: ExportConfig, checkpoint: ModelCheckpoint, task: Task | None, run_config: FinetuneConfig
 ) -> ExportedModel:
     """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
+    task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
     may_be_none = kind == task_table.SPAN_OR_NONE or (
         kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE

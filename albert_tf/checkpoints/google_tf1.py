@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
-from albert_tf import config_io, files
+from albert_tf import files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import DEAD_KEYS
@@ -29,7 +29,8 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
     Raises `UserError` if there is no config, or a file is damaged.
     """
     assets = os.path.dirname(prefix) if assets is None else assets
-    config = model_checkpoint.read_google_config(os.path.join(assets, ALBERT_CONFIG), prefix)
+    config_path = os.path.join(assets, ALBERT_CONFIG)
+    config = model_checkpoint.read_google_config(config_path, prefix)
     names, skipped = translate_keys(tf_checkpoint.list_keys(prefix))
     return ModelCheckpoint(
         source=prefix,
@@ -37,6 +38,7 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
         weights=tf_checkpoint.read_tensors(prefix, names),
         vocabulary=model_checkpoint.read_vocabulary(assets, model_checkpoint.GOOGLE_NAMES),
         skipped=skipped,
+        is_regression=model_checkpoint.says_regression(config_path),
     )
 
 
@@ -79,7 +81,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         shape_and_slices=[""] * len(checkpoint.weights),
         tensors=list(checkpoint.weights.values()),
     )
-    values = config_io.to_dict(checkpoint.config)
+    values = model_checkpoint.config_values(checkpoint)
     del values["cross_layer_sharing"]
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values | DEAD_KEYS)
     model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)

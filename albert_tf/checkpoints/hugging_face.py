@@ -131,7 +131,12 @@ def read(folder: str) -> ModelCheckpoint:
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
     if config.embedding_size == config.hidden_size:
         skipped |= _drop_mapping(weights, path)
-    is_regression = "AlbertForSequenceClassification" in str(values.get("architectures"))
+    classes = values.get("architectures")
+    is_regression = (
+        "AlbertForSequenceClassification" in str(classes)
+        if classes
+        else model_checkpoint.says_regression(config_path)
+    )
     return ModelCheckpoint(
         source=path,
         config=config,
@@ -295,7 +300,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
-    values = config_io.to_dict(checkpoint.config)
+    values = model_checkpoint.config_values(checkpoint)
     del values["cross_layer_sharing"]
     if values["hidden_act"] == "gelu":
         values["hidden_act"] = "gelu_new"
@@ -315,6 +320,4 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         labels = range(len(checkpoint.weights["output_bias"]))
         values["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
         values["label2id"] = {f"LABEL_{i}": i for i in labels}
-    if checkpoint.is_regression:
-        values["problem_type"] = "regression"
     return values

@@ -12,10 +12,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import PRESETS, PROBLEM_TYPE, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from albert_tf.records.task_table import Task
+from albert_tf.records.task_table import REGRESSION, Task
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig
 
@@ -105,6 +105,18 @@ def read_google_config(path: str, source: str) -> AlbertConfig:
         raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
     known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}
     return config_io.from_dict(AlbertConfig, PUBLISHED_DEFAULTS | known, path)
+
+
+def says_regression(path: str) -> bool:
+    """Whether the config at `path` says that a head of one output gives a number."""
+    values = files.read_json(path, ALBERT_CONFIG)
+    return isinstance(values, dict) and values.get(PROBLEM_TYPE) == REGRESSION
+
+
+def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
+    """The JSON values of the config, for a file that `says_regression` reads."""
+    more = {PROBLEM_TYPE: REGRESSION} if checkpoint.is_regression else {}
+    return config_io.to_dict(checkpoint.config) | more
 
 
 def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
+from albert_tf.records.task_table import REGRESSION
 from albert_tf.run_files import RUN_CONFIG, TASK
 from albert_tf.tokenizers import tokenization
 
@@ -58,7 +59,7 @@ def read(path: str) -> ModelCheckpoint:
         config=config,
         weights=weights,
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
-        is_regression="regression" in kinds,
+        is_regression=REGRESSION in kinds or model_checkpoint.says_regression(config_path),
         skipped={
             key: _SKIPPED[kind]
             for key in tf_checkpoint.list_keys(prefix)
@@ -91,7 +92,8 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     weights = {name: tf.Variable(array) for name, array in checkpoint.weights.items()}
     prefix = os.path.join(folder, f"{training_checkpoint.NAME}-0")
     tf.train.Checkpoint(weights=weights).write(prefix)
-    config_io.save(checkpoint.config, os.path.join(folder, ALBERT_CONFIG))
+    values = model_checkpoint.config_values(checkpoint)
+    files.write_json(os.path.join(folder, ALBERT_CONFIG), values)
     if checkpoint.vocabulary:
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)

@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.errors import UserError
 from albert_tf.model import task_losses, task_model
 from albert_tf.records import input_pipeline, task_dataset
 from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records.task_table import REGRESSION
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -98,6 +100,11 @@ def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialW
     initial, with_head = inputs.initial, inputs.init_head
     if initial is None:
         return None
+    if with_head and initial.is_regression and (kind := inputs.train.task.kind) != REGRESSION:
+        raise UserError(
+            f"{initial.source} has a head of regression, not of {kind}. Use a checkpoint of that "
+            "task; to start from this one, leave out --init_head."
+        )
 
     def assign(checkpoint: ModelCheckpoint) -> None:
         matching.assign_task_weights(

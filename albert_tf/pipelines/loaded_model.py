@@ -283,7 +283,7 @@ def load(
     values, own_task = run or ({"dtype": "float32", **defaults}, None)
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
     config = config_io.load(FinetuneConfig, None, changes, values)
-    task = task or own_task
+    task = task or own_task or finetuned_model.infer_task(checkpoint)
     model: keras.Model
     if task is None:
         head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]

@@ -89,6 +89,7 @@ def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> Fi
     checkpoint = formats.read(prefix)
     run = read_finetuning_run(prefix)
     if run is None:
+        task = task or infer_task(checkpoint)
         if task is None:
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
         return FinetunedModel(checkpoint, resolve_config(task, checkpoint, changes), task)
@@ -96,6 +97,11 @@ def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> Fi
     overrides = [*changes.overrides, f"seed={values['seed']}"]  # several runs differ in it
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, values)
     return FinetunedModel(checkpoint, config, task)
+
+
+def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
+    """The task of a checkpoint that is not of a run: a regression has no labels to be named."""
+    return task_table.make_own(task_table.REGRESSION) if checkpoint.is_regression else None
 
 
 def find_best_checkpoint(path: str) -> str:

@@ -191,6 +191,24 @@ def test_fine_tuned_checkpoints_of_the_published_code(tmp_path, task, kind, left
     )
 
 
+@pytest.mark.parametrize("is_regression", [True, False], ids=["regression", "choices"])
+def test_a_head_of_one_output_keeps_its_meaning_in_every_format(
+    tmp_path, vocabulary, is_regression, convert
+):
+    made = tiny_checkpoints.make_one_output(vocabulary, is_regression=is_regression)
+    path = write(tmp_path / "start", made, "hugging_face")
+    for name in ("albert_tf", "google", "albert_tf", "hugging_face"):
+        lines = convert(path, target := tmp_path / f"{name}{len(path)}", name)
+        assert any("is read as multiple choice" in line for line in lines) is not is_regression
+        checkpoint = formats.read(path := str(target))
+        tiny_checkpoints.assert_same(checkpoint, made)
+        assert checkpoint.is_regression is is_regression
+    config = json.loads((target / "config.json").read_text())
+    kind = "SequenceClassification" if is_regression else "MultipleChoice"
+    assert config["architectures"] == [f"AlbertFor{kind}"]
+    assert config.get("problem_type") == ("regression" if is_regression else None)
+
+
 def test_half_a_head_is_an_error(tmp_path, convert):
     made = tiny_checkpoints.make(model="squad2")
     for lost in HEADS["squad2"]:

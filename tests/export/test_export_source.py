@@ -49,6 +49,12 @@ def test_texts_are_asked_as_they_were_trained_on(tmp_path, vocabulary, more, has
     assert list(made) == names
 
 
+def test_a_regression_needs_no_run(tmp_path, vocabulary):
+    made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
+    formats.get_writer("hugging_face")(made, str(tmp_path))
+    assert tiny_exports.read(str(tmp_path)).options.kind == "regression"
+
+
 def test_settings_can_be_overridden(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "classification", vocabulary)
     model = tiny_exports.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])

@@ -54,6 +54,21 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     assert not (tmp_path / "no").exists()
 
 
+def test_a_run_starts_from_a_regression_of_transformers(run, vocabulary, tmp_path):
+    made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
+    (tmp_path / "theirs").mkdir()
+    formats.get_writer("hugging_face")(made, str(tmp_path / "theirs"))
+    options = {"initial": formats.read(f"{tmp_path}/theirs"), "init_head": True}
+    still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
+    run("regression", options=options, **still)
+    again = formats.read(f"{tmp_path}/run")
+    assert again.is_regression
+    np.testing.assert_array_equal(again.weights["output_weights"], made.weights["output_weights"])
+    with pytest.raises(UserError, match=r"theirs has a head of regression, .*init_head"):
+        run("multiple_choice", name="no", options=options, **still)
+    assert not (tmp_path / "no").exists()
+
+
 def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
     run(
         "span",

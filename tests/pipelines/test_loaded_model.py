@@ -150,6 +150,17 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
+def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary, name):
+    made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
+    formats.get_writer(name)(made, str(tmp_path))
+    model = albert_tf.load(tmp_path)
+    assert model.task.kind == "regression"
+    [one, pair] = model.predict(["abcd"]) + model.predict([("abcd", "efgh")])
+    assert isinstance(one["prediction"], float) and isinstance(pair["prediction"], float)
+    assert albert_tf.load(tmp_path, task="race").task.kind == "multiple_choice"
+
+
 def test_options_of_the_run_may_be_replaced(pretrained):
     path = pretrained.checkpoint.source
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)

@@ -7,6 +7,7 @@ import tiny_program
 from tiny_program import OWN, write, write_own
 
 import albert_tf
+from albert_tf.checkpoints import formats
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 PROGRAM = Path(__file__).parents[2] / "bin" / "classify"
@@ -53,6 +54,11 @@ def test_pairs_and_values(run, run_program, tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "good | day"
     assert -9 < float(said[1]) < 9
+    for name in ("hugging_face", "albert_tf"):
+        formats.convert(f"{tmp_path}/run", f"{tmp_path}/{name}", to_format=name)
+        converted = (f"--checkpoint={tmp_path}/{name}", "--text=good", "--second_text=day")
+        assert not run_program(PROGRAM, *converted)
+        assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(float(said[1]))
     message = run_program(PROGRAM, *about, "--second_text=day", "--second_text=night")
     assert message == "classify: --second_text: give one for each --text."
     message = run_program(PROGRAM, *about)
