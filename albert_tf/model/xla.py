@@ -55,7 +55,7 @@ def _is_for_tpus() -> bool:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled by itself if the options allow it."""
-    in_one_loop = tf.function(function, jit_compile=True)
+    in_one_loop = tf.function(function, jit_compile=True, autograph=False)
     return lambda *args: (in_one_loop if compiles_pieces() else function)(*args)
 
 

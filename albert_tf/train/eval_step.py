@@ -31,7 +31,7 @@ def make_evaluate(
             for rows in split_rows(batch, num_branches)
         )
 
-    @tf.function
+    @tf.function(autograph=False)
     def run_batch(batch):
         results = strategy.run(evaluate_replica, args=(batch,))
         return {name: strategy.reduce(SUM, value, axis=None) for name, value in results.items()}
@@ -59,7 +59,7 @@ def make_predict(
         slices = [predict_rows(rows) for rows in split_rows(batch, num_branches)]
         return {name: tf.concat([rows[name] for rows in slices], 0) for name in slices[0]}
 
-    @tf.function
+    @tf.function(autograph=False)
     def run_batch(batch):
         return strategy.run(predict_replica, args=(batch,))
 

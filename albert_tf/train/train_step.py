@@ -61,6 +61,7 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     replicas = strategy.num_replicas_in_sync
     update = make_update(state, num_branches=state.num_branches, num_replicas=replicas)
 
+    @tf.autograph.experimental.do_not_convert  # has nothing to convert; looking takes seconds
     def update_replica(batch):
         context = tf.distribute.get_replica_context()
         reduce = functools.partial(context.all_reduce, SUM)

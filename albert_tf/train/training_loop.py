@@ -86,7 +86,7 @@ class Run:
         """A function that sums a number over the replicas of all workers."""
         strategy = self.state.strategy
 
-        @tf.function
+        @tf.function(autograph=False)
         def total(number: tf.Tensor) -> tf.Tensor:
             return strategy.reduce(SUM, strategy.run(lambda: tf.identity(number)), axis=None)
 
