@@ -155,6 +155,8 @@ class FinetuneConfig(TrainConfig, Lengths):
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
     shuffle_buffer_size: int = 100_000
+    # a batch is of texts of like length, so that little of it is padding
+    group_by_length: bool = True
     steps_per_loop: int = 50
     save_checkpoints_steps: int = 500
     eval_steps: int = 500

@@ -71,7 +71,10 @@ class AlbertForTask(ConfiguredModel):
         return self.head.reads == "pooled_output"
 
     def _split_choices(self, x):  # [B, C * S] -> [B * C, S]
-        return tf.reshape(x, [-1, x.shape[1] // self.choices]) if self.choices > 1 else x
+        if self.choices == 1:
+            return x
+        width = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        return tf.reshape(x, [-1, width // self.choices])
 
     def trained_weights(self) -> list[keras.Variable]:
         """The weights that a gradient reaches: a head of tokens leaves the pooler as it is."""

@@ -91,6 +91,7 @@ def run(
                 evaluate=_make_evaluate(config, state, dev) if dev else None,
                 best_by=train.task.best_by,
                 patience=config.patience,
+                group_by_length=config.group_by_length,
             )
         except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(train, error) from None

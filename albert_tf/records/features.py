@@ -4,6 +4,7 @@ The format is that of Google's published records, key for key.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +25,28 @@ END_POSITIONS = "end_positions"
 IS_IMPOSSIBLE = "is_impossible"
 # Not stored: 0.0 for the copies that fill the last batch of an evaluation.
 IS_REAL_EXAMPLE = "is_real_example"
+# Not stored: [], where batches have one shape, the length that has room for the batch's sequences.
+BATCH_LENGTH = "batch_length"
 
-Features = dict[str, tf.io.FixedLenFeature]
+
+class TokenFeature(NamedTuple):
+    """A number for each token of an example: sequences of one length, one after the other.
+
+    Records may be as short as the example, or padded to `max_seq_length`, as Google's are.
+    """
+
+    max_seq_length: int
+    num_sequences: int = 1
+    padding: int = 0
+    dtype: tf.DType = tf.int64
+
+    @property
+    def shape(self) -> list[int]:
+        """Of an example that is padded to `max_seq_length`."""
+        return [self.num_sequences * self.max_seq_length]
+
+
+Features = dict[str, tf.io.FixedLenFeature | TokenFeature]
 
 
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
@@ -52,15 +73,15 @@ def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features
     [C * S]; other kinds have C = 1. `p_mask` is 1 where no answer may be; start and end are 0 where
     a window has no answer.
     """
-    tokens = tf.io.FixedLenFeature([num_choices * max_seq_length], tf.int64)
+    tokens = TokenFeature(max_seq_length, num_choices)
     one = tf.io.FixedLenFeature([1], tf.int64)
     answer = dict.fromkeys((UNIQUE_IDS, START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE), one)
     targets = {
         "classification": {LABEL_IDS: one},
         "regression": {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)},
         "multiple_choice": {LABEL_IDS: one},
-        "span": {P_MASK: tokens, **answer},
-        "span_or_none": {P_MASK: tokens, **answer},
+        "span": {P_MASK: tokens._replace(padding=1), **answer},
+        "span_or_none": {P_MASK: tokens._replace(padding=1), **answer},
     }
     return {**dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS), tokens), **targets[kind]}
 
@@ -78,7 +99,64 @@ def to_example(values: Mapping[str, Sequence[int] | Sequence[float] | np.ndarray
     return example.SerializeToString(deterministic=True)
 
 
-def parse(serialized: tf.Tensor, features: Features) -> dict[str, tf.Tensor]:
-    """Parses a batch: [B] strings -> {name: [B, ...]}, int64 cast to int32, which TPUs prefer."""
-    batch = tf.io.parse_example(serialized, features)
+def parse(
+    serialized: tf.Tensor, features: Features, length: int | tf.Tensor | None = None
+) -> dict[str, tf.Tensor]:
+    """Parses a batch: [B] strings -> {name: [B, ...]}, int64 cast to int32, which TPUs prefer.
+
+    Sequences of unlike lengths are padded to `length`, by default to `max_seq_length`; what is
+    beyond it must be padding. An example that is not of these features is an
+    `InvalidArgumentError`.
+    """
+    ragged = {name: tf.io.RaggedFeature(tf.int64) for name in _token_features(features)}
+    batch = tf.io.parse_example(serialized, {**features, **ragged})
+    for name, feature in _token_features(features).items():
+        rows = _split_sequences(name, batch[name], feature)
+        columns = feature.max_seq_length if length is None else length
+        rows = rows.to_tensor(feature.padding, shape=tf.stack([-1, columns]))
+        width = None if tf.is_tensor(columns) else feature.num_sequences * columns
+        tokens = tf.reshape(rows, [-1, feature.num_sequences * columns])
+        batch[name] = tf.ensure_shape(tokens, [serialized.shape[0], width])
     return {name: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for name, v in batch.items()}
+
+
+def count_tokens(serialized: tf.Tensor, features: Features) -> tf.Tensor:
+    """[B] strings -> [B] int32, the tokens of each example's longest sequence."""
+    feature = _token_features(features)[INPUT_MASK]
+    batch = tf.io.parse_example(serialized, {INPUT_MASK: tf.io.RaggedFeature(tf.int64)})
+    rows = _split_sequences(INPUT_MASK, batch[INPUT_MASK], feature)
+    counts = tf.reshape(tf.reduce_sum(rows, axis=1), [-1, feature.num_sequences])
+    return tf.cast(tf.reduce_max(counts, axis=1), tf.int32)
+
+
+def shorten(
+    batch: Mapping[str, tf.Tensor], features: Features, length: int
+) -> dict[str, tf.Tensor]:
+    """A batch that `parse` padded to `max_seq_length`, padded to `length` instead."""
+    shortened = dict(batch)
+    for name, feature in _token_features(features).items():
+        shape = [-1, feature.num_sequences, feature.max_seq_length]
+        rows = tf.reshape(batch[name], shape)[:, :, :length]
+        shortened[name] = tf.reshape(rows, [batch[name].shape[0], feature.num_sequences * length])
+    return shortened
+
+
+def vary_in_length(features: Features) -> bool:
+    """Whether records of these features may be of unlike lengths."""
+    return bool(_token_features(features))
+
+
+def _token_features(features: Features) -> dict[str, TokenFeature]:
+    return {name: x for name, x in features.items() if isinstance(x, TokenFeature)}
+
+
+def _split_sequences(
+    name: str, values: tf.RaggedTensor, feature: TokenFeature
+) -> tf.RaggedTensor:  # [B, (C * S)] -> [B * C, (S)]
+    number = feature.num_sequences
+    sizes = values.row_lengths()
+    is_sound = (sizes % number == 0) & (sizes <= number * feature.max_seq_length) & (sizes > 0)
+    message = f"{name} has another number of values than max_seq_length allows"
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_sound), [message, sizes])]):
+        sizes = tf.repeat(sizes // number, number)
+    return tf.RaggedTensor.from_row_lengths(values.flat_values, sizes, validate=False)

@@ -8,6 +8,7 @@ cheap, and parses its own rows of each batch. The position of a run in its data 
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
@@ -17,6 +18,9 @@ from albert_tf.records import features, manifest
 # even with a small shuffle buffer.
 _CYCLE = 16
 _BLOCK = 4
+# Batches whose records are ordered by length together.
+_WINDOW = 50
+_PARSED = 4096  # records parsed at once, to count their tokens
 # What reading a damaged file raises, and one that has other than the manifest's number of examples.
 DAMAGED = (tf.errors.DataLossError, tf.errors.FailedPreconditionError)
 _OTHER_NUMBER = "Input dataset was expected to contain"
@@ -30,16 +34,26 @@ def _find_compression(paths: Sequence[str]) -> str:
 
 
 def train_batches(
-    paths: Sequence[str], *, batch_size: int, seed: int, shuffle_buffer_size: int, position: int
+    paths: Sequence[str],
+    *,
+    batch_size: int,
+    seed: int,
+    shuffle_buffer_size: int,
+    position: int,
+    group_by_length: features.Features | None = None,
 ) -> tf.data.Dataset:
     """Endless shuffled batches of serialised records, [batch_size] strings, for all replicas.
 
     `seed` orders files and records, each pass otherwise; a manifest lies beside the files.
-    `shuffle_buffer_size` counts records; `position` is the number of batches to skip.
+    `shuffle_buffer_size` counts records; `position` is the number of batches to skip. With the
+    features of the records in `group_by_length`, a batch is of records of like length.
     """
     compression = _find_compression(paths)
     num_records = sum(manifest.count_examples(paths))
-    first_pass, skipped = divmod(position * batch_size, num_records)
+    # A window is at most a pass, so that no record is used twice long before another is used.
+    window = min(_WINDOW, max(1, num_records // batch_size)) if group_by_length else 1
+    first_window, skipped_batches = divmod(position, window)
+    first_pass, skipped = divmod(first_window * window * batch_size, num_records)
 
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.cast(seed, tf.int64), number])
@@ -54,8 +68,21 @@ def train_batches(
         records = records.apply(tf.data.experimental.assert_cardinality(num_records))
         return records.shuffle(shuffle_buffer_size, seed=seed + number)
 
+    def sort_window(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
+        assert group_by_length
+        lengths = features.count_tokens(records, group_by_length)
+        order = tf.reshape(tf.argsort(lengths, stable=True), [window, batch_size])
+        key = tf.stack([tf.cast(seed, tf.int64), number])
+        order = tf.random.experimental.stateless_shuffle(order, seed=key)
+        return tf.data.Dataset.from_tensor_slices(tf.gather(records, order))
+
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    return passes.flat_map(one_pass).skip(skipped).batch(batch_size, drop_remainder=True)
+    records = passes.flat_map(one_pass).skip(skipped)
+    if not group_by_length:
+        return records.batch(batch_size, drop_remainder=True)
+    numbers = tf.data.Dataset.range(first_window, tf.int64.max)
+    windows = records.batch(window * batch_size, drop_remainder=True)
+    return tf.data.Dataset.zip(numbers, windows).flat_map(sort_window).skip(skipped_batches)
 
 
 def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) -> tf.data.Dataset:
@@ -87,7 +114,47 @@ def distribute_eval(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """`eval_batches` for the replicas of a strategy; see `distribute`."""
     make = functools.partial(eval_batches, paths, batch_size=batch_size, max_examples=max_examples)
-    return distribute(strategy, make, spec, batch_size=batch_size)
+    return distribute(strategy, make, spec)
+
+
+def sorted_eval_batches(
+    path: str,
+    spec: features.Features,
+    *,
+    max_tokens: int,
+    buckets: Sequence[int],
+    divisor: int,
+    fills: bool,
+) -> tuple[tf.data.Dataset, np.ndarray]:
+    """Every record once, the longest first, in batches of records of the same one of `buckets`.
+
+    A batch has at most `max_tokens`, padding included, but at least `divisor` rows and a multiple
+    of it; with `fills` all batches of a bucket have the same number. Returns the dataset, with
+    elements as those of `eval_batches`, and the place of each of its records in the file. Holds all
+    the records in memory.
+    """
+    compression = _find_compression([path])
+    records = tf.data.TFRecordDataset(path, compression_type=compression).as_numpy_iterator()
+    records = tf.constant([*records], tf.string)
+    parts = (records[i : i + _PARSED] for i in range(0, len(records), _PARSED))
+    lengths = np.concatenate([features.count_tokens(part, spec) for part in parts])
+    order = np.argsort(-lengths, kind="stable")
+    places = np.searchsorted(buckets, lengths[order])
+    batches: list[tuple[int, int, int]] = []
+    for place in np.unique(places)[::-1]:
+        begin, last = np.flatnonzero(places == place)[[0, -1]]
+        rows = max(1, max_tokens // buckets[place] // divisor) * divisor
+        for first in range(begin, last + 1, rows):
+            end = min(first + rows, last + 1)
+            batches.append((first, end, rows if fills else -(-(end - first) // divisor) * divisor))
+    records = tf.gather(records, order)
+
+    def fill(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        begin, end, rows = tf.unstack(batch)
+        places = tf.range(begin, begin + rows)
+        return tf.gather(records, tf.minimum(places, end - 1)), tf.cast(places < end, tf.float32)
+
+    return tf.data.Dataset.from_tensor_slices(np.array(batches, np.int32)).map(fill), order
 
 
 def distribute(
@@ -95,26 +162,48 @@ def distribute(
     make_batches: Callable[[], tf.data.Dataset],
     spec: features.Features,
     *,
-    batch_size: int,
+    buckets: Sequence[int] = (),
+    static_shapes: bool = False,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}."""
+    """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}.
+
+    The sequences of a batch are padded to the shortest of the `buckets` that has room for all. With
+    `static_shapes` they keep `max_seq_length`, and that length is the feature `BATCH_LENGTH`.
+    """
     replicas = strategy.num_replicas_in_sync
-    assert batch_size % replicas == 0, "devices.check_batches has to be called before"
 
     def make_worker_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        rows = batch_size // context.num_input_pipelines
-        own = slice(context.input_pipeline_id * rows, (context.input_pipeline_id + 1) * rows)
+        workers, worker = context.num_input_pipelines, context.input_pipeline_id
 
         def parse(raw: tf.Tensor, is_real: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-            batch = features.parse(raw[own], spec)
-            return batch if is_real is None else {**batch, features.IS_REAL_EXAMPLE: is_real[own]}
+            length = _choose_bucket(features.count_tokens(raw, spec), buckets) if buckets else None
+            own = tf.split(raw, workers)[worker]
+            batch = features.parse(own, spec, None if static_shapes else length)
+            if static_shapes and buckets:
+                batch[features.BATCH_LENGTH] = length
+            if is_real is not None:
+                batch[features.IS_REAL_EXAMPLE] = tf.split(is_real, workers)[worker]
+            return batch
 
         batches = make_batches().map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-        if rows != batch_size // replicas:
-            batches = batches.rebatch(batch_size // replicas, drop_remainder=True)
+        if (parts := replicas // workers) > 1:
+            batches = batches.flat_map(functools.partial(_split_rows, parts=parts))
         return batches.prefetch(tf.data.AUTOTUNE)
 
     return strategy.distribute_datasets_from_function(make_worker_batches)
+
+
+def _choose_bucket(lengths: tf.Tensor, buckets: Sequence[int]) -> tf.Tensor:
+    place = tf.searchsorted(tf.constant(buckets), [tf.reduce_max(lengths)])[0]
+    return tf.constant(buckets)[tf.minimum(place, len(buckets) - 1)]
+
+
+def _split_rows(batch: dict[str, tf.Tensor], *, parts: int) -> tf.data.Dataset:
+    split = {
+        name: tf.stack(tf.split(x, parts) if x.shape.rank else [x] * parts)
+        for name, x in batch.items()
+    }
+    return tf.data.Dataset.from_tensor_slices(split)
 
 
 def is_damage(error: object) -> bool:

@@ -38,3 +38,18 @@ def check(lengths: Lengths, kind: str) -> None:
             f"{name}={length} leaves no room for the {text} in max_seq_length={total}: "
             "take a smaller one.",
         )
+
+
+def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:
+    """Returns the lengths, ascending, to which batches of shorter sequences are padded.
+
+    A step is compiled for each of them, so a compiler of whole steps takes `few`: 32, 64, then
+    multiples of 128. Otherwise padding adds at most 7 tokens, or an eighth.
+    """
+    if few:
+        buckets = [32, 64, *range(128, max_seq_length, 128)]
+    else:
+        buckets = [8]
+        while buckets[-1] < max_seq_length:
+            buckets.append(buckets[-1] + max(8, 2 ** (buckets[-1].bit_length() - 3)))
+    return [*(length for length in buckets if length < max_seq_length), max_seq_length]

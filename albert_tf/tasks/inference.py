@@ -12,7 +12,7 @@ from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import span_decoding
 from albert_tf.tasks.predictions import Prediction
-from albert_tf.train import eval_step
+from albert_tf.train import devices, eval_step
 from albert_tf.train_config import FinetuneConfig
 
 Outputs = Mapping[str, np.ndarray]
@@ -33,21 +33,29 @@ def make_predict(
     """
     run_model = eval_step.make_predict(strategy, model, num_branches=num_branches)
 
+    spec = task_dataset.task_features(dataset.task, config.max_seq_length)
+    buckets = devices.choose_buckets(config, strategy)
+
     def predict() -> Predictions:
-        batches = input_pipeline.distribute_eval(
-            strategy,
-            [dataset.records],
-            task_dataset.task_features(dataset.task, config.max_seq_length),
-            batch_size=config.eval_batch_size,
-        )
         try:
-            outputs = run_model(batches)
+            batches, order = input_pipeline.sorted_eval_batches(
+                dataset.records,
+                spec,
+                max_tokens=config.eval_batch_size * config.max_seq_length,
+                buckets=buckets,
+                divisor=strategy.num_replicas_in_sync * num_branches,
+                fills=devices.needs_static_shapes(strategy),
+            )
+            # A file that ends between two records can be read to its end.
+            if len(order) != dataset.num_records:
+                raise task_dataset.damaged_error(dataset, "some records are missing")
+            outputs = run_model(
+                input_pipeline.distribute(strategy, lambda: batches, spec, buckets=buckets)
+            )
         except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(dataset, error) from None
-        # A file that ends between two records can be read to its end.
-        if len(next(iter(outputs.values()))) != dataset.num_records:
-            raise task_dataset.damaged_error(dataset, "some records are missing")
-        return decode_outputs(config, dataset, outputs)
+        places = np.argsort(order)
+        return decode_outputs(config, dataset, {name: x[places] for name, x in outputs.items()})
 
     return predict
 

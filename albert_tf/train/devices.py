@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import UserError, reason
+from albert_tf.records import token_lengths
 from albert_tf.train import multi_worker
 from albert_tf.train_config import TrainConfig
 
@@ -55,6 +56,17 @@ def choose_jit_compile(config: TrainConfig, strategy: tf.distribute.Strategy) ->
     if config.jit_compile and not alone:
         raise UserError("jit_compile works on one device only. Leave it unset.")
     return alone and _has_gpu() if config.jit_compile is None else config.jit_compile
+
+
+def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a step takes batches of known shapes alone, and is compiled for each: on TPUs."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def choose_buckets(config: TrainConfig, strategy: tf.distribute.Strategy) -> list[int]:
+    """Returns the lengths to which batches are padded; few where whole steps are compiled."""
+    few = needs_static_shapes(strategy) or choose_jit_compile(config, strategy)
+    return token_lengths.make_buckets(config.max_seq_length, few=few)
 
 
 def _is_alone(strategy: tf.distribute.Strategy) -> bool:

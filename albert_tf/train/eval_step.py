@@ -1,6 +1,7 @@
 """Evaluation and prediction of whole datasets on the replicas of a strategy."""
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,10 +10,12 @@ import tensorflow as tf
 
 from albert_tf.model import losses
 from albert_tf.records import features
+from albert_tf.train import devices
 
 SUM = tf.distribute.ReduceOp.SUM
 Totals = dict[str, float]
 # Features that a prediction keeps beside the outputs.
+_PADDING = -1e30  # the logit of a token that is not there
 _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
 
@@ -49,7 +52,7 @@ def make_evaluate(
 
 def make_predict(
     strategy: tf.distribute.Strategy, model: keras.Model, *, num_branches: int
-) -> Callable[[Iterable], dict[str, np.ndarray]]:
+) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
     """Returns `predict(batches)` -> outputs and `unique_ids` of all real examples, [N, ...]."""
 
     def predict_rows(rows):
@@ -63,16 +66,29 @@ def make_predict(
     def run_batch(batch):
         return strategy.run(predict_replica, args=(batch,))
 
-    def predict(batches: Iterable) -> dict[str, np.ndarray]:
+    def predict(batches: tf.data.Dataset) -> dict[str, np.ndarray]:
         outputs: dict[str, list[np.ndarray]] = {}
+        if not devices.needs_static_shapes(strategy):
+            # Traced once for batches of all shapes, not again for every other shape.
+            run_batch.get_concrete_function(batches.element_spec)
         for batch in batches:
             whole = {name: strategy.gather(x, axis=0) for name, x in run_batch(batch).items()}
             is_real = whole.pop(features.IS_REAL_EXAMPLE).numpy() > 0
             for name, tensor in whole.items():
                 outputs.setdefault(name, []).append(tensor.numpy()[is_real])
-        return {name: np.concatenate(arrays) for name, arrays in outputs.items()}
+        return {name: _concatenate(arrays) for name, arrays in outputs.items()}
 
     return predict
+
+
+def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins [n, ...] of several batches; logits of tokens are padded to the longest sequence."""
+    widths = [array.shape[-1] for array in arrays]
+    if arrays[0].ndim == 2 and min(widths) < max(widths):
+        paddings = [[(0, 0), (0, max(widths) - width)] for width in widths]
+        pad = functools.partial(np.pad, constant_values=_PADDING)
+        arrays = [*map(pad, arrays, paddings)]
+    return np.concatenate(arrays)
 
 
 def split_rows(batch: Mapping[str, tf.Tensor], number: int) -> list[dict[str, tf.Tensor]]:

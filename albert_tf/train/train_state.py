@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.model import losses
 from albert_tf.optim import lamb, optimizers
-from albert_tf.records.features import Features
+from albert_tf.records import features
 from albert_tf.train import devices
 from albert_tf.train_config import TrainConfig
 
@@ -24,7 +24,7 @@ class TrainState:
     optimizer: lamb.Lamb  # built for `weights`; its `iterations` is the step
     position: tf.Variable  # number of batches of the data used up
     objective: losses.Objective
-    features: Features  # of the records, those that the model reads
+    features: features.Features  # of the records, those that the model reads
 
     @property
     def step(self) -> int:
@@ -33,6 +33,12 @@ class TrainState:
     @property
     def num_branches(self) -> int:
         return devices.choose_num_branches(self.config, self.strategy)
+
+    @property
+    def buckets(self) -> list[int]:
+        """The lengths to which batches are padded; none if all records have one length."""
+        vary = features.vary_in_length(self.features)
+        return devices.choose_buckets(self.config, self.strategy) if vary else []
 
     @property
     def jit_compile(self) -> bool:
@@ -44,7 +50,7 @@ def make_train_state(
     strategy: tf.distribute.Strategy,
     make_model: Callable[[], tuple[keras.Model, list[keras.Variable]]],
     objective: losses.Objective,
-    features: Features,
+    spec: features.Features,
 ) -> TrainState:
     """Makes the variables of a run; `make_model` returns the model and its trained weights.
 
@@ -57,4 +63,4 @@ def make_train_state(
         optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-    return TrainState(config, strategy, model, weights, optimizer, position, objective, features)
+    return TrainState(config, strategy, model, weights, optimizer, position, objective, spec)

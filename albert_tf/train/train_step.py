@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import losses
+from albert_tf.records import features
 from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, to_floats
 from albert_tf.train.train_state import TrainState
 
@@ -72,12 +73,23 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     )
     added = state.objective.total_names
 
+    def run_replicas(batch, length=None):
+        def run_at(batch):
+            return compiled(features.shorten(batch, state.features, length) if length else batch)
+
+        if features.BATCH_LENGTH not in batch:
+            # Not `compiled` itself: a compiled function would be lifted out of the replicas.
+            return strategy.run(run_at, args=(batch,))
+        lengths = batch.pop(features.BATCH_LENGTH)
+        first = strategy.experimental_local_results(lengths)[0]
+        branches = [functools.partial(run_replicas, batch, length) for length in state.buckets]
+        return tf.switch_case(tf.searchsorted(state.buckets, [first])[0], branches)
+
     @tf.function
     def run_updates(iterator, num_updates):
         totals = dict.fromkeys((*added, "learning_rate", "gradient_norm", "weight_norm"), 0.0)
         for _ in tf.range(num_updates):
-            # A lambda, because a compiled function itself would be lifted out of the replicas.
-            results = strategy.run(lambda batch: compiled(batch), args=(next(iterator),))
+            results = run_replicas(next(iterator))
             results = {name: strategy.reduce(SUM, x, axis=None) for name, x in results.items()}
             totals = {**results, **{name: totals[name] + results[name] for name in added}}
         return totals

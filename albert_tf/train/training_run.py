@@ -31,8 +31,9 @@ def train(
     evaluate: Callable[[], dict[str, float]] | None,
     best_by: str,
     patience: int = 0,
+    group_by_length: bool = False,
 ) -> bool:
-    """Trains to the last step, or resumes; see `training_loop.Run`.
+    """Trains to the last step, or resumes; see `training_loop.Run` and `train_batches`.
 
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
     Raises `UserError` if they do not fit; `tf.errors.DataLossError` if a record file is damaged.
@@ -61,7 +62,7 @@ def train(
         workdir=workdir,
         checkpoint=checkpoint,
         run_updates=train_step.make_run_updates(state),
-        train_batches=functools.partial(_distribute_batches, state, train_files),
+        train_batches=functools.partial(_distribute_batches, state, train_files, group_by_length),
         evaluate=evaluate,
         best_by=best_by,
         patience=patience,
@@ -70,15 +71,23 @@ def train(
     return run.run_to_end()
 
 
-def _distribute_batches(state: TrainState, paths: Sequence[str], position: int):
+def _distribute_batches(
+    state: TrainState, paths: Sequence[str], group_by_length: bool, position: int
+):
     config = state.config
-    size = config.train_batch_size
     make_batches = functools.partial(
         input_pipeline.train_batches,
         paths,
-        batch_size=size,
+        batch_size=config.train_batch_size,
         seed=config.seed,
         shuffle_buffer_size=config.shuffle_buffer_size,
         position=position,
+        group_by_length=state.features if group_by_length else None,
     )
-    return input_pipeline.distribute(state.strategy, make_batches, state.features, batch_size=size)
+    return input_pipeline.distribute(
+        state.strategy,
+        make_batches,
+        state.features,
+        buckets=state.buckets,
+        static_shapes=devices.needs_static_shapes(state.strategy),
+    )

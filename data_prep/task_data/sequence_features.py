@@ -45,7 +45,8 @@ def write(
                 inputs, batch_counts = encode(batch, tokenizer, task.kind, lengths)
                 counts.update(batch_counts)
                 labels = {features.LABEL_IDS: _label_ids(batch, task)}
-                yield from record_writer.serialize({**inputs, **labels})
+                is_token = _find_tokens(inputs[features.INPUT_MASK], lengths.max_seq_length)
+                yield from record_writer.serialize({**inputs, **labels}, is_token)
                 bar.update(len(batch))
 
     record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
@@ -138,6 +139,12 @@ def _make_arrays(
         features.INPUT_MASK: mask,
         features.SEGMENT_IDS: mask & (place >= sizes[:, 0]),
     }
+
+
+def _find_tokens(mask: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """[N, C * S] -> the same, where all choices of an example are as long as its longest."""
+    longest = mask.reshape(len(mask), -1, max_seq_length).any(axis=1)
+    return np.tile(longest, mask.shape[1] // max_seq_length)
 
 
 def _label_ids(examples: Sequence[Example], task: Task) -> np.ndarray:

@@ -17,7 +17,7 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import span_features
 from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
-from albert_tf.records import qa_windows, task_dataset, task_table, token_lengths
+from albert_tf.records import features, qa_windows, task_dataset, task_table, token_lengths
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
@@ -100,7 +100,9 @@ def write(
     )
     record_writer.write(
         os.path.join(folder, task_dataset.RECORDS),
-        itertools.chain.from_iterable(map(record_writer.serialize, batches)),
+        itertools.chain.from_iterable(
+            record_writer.serialize(batch, batch[features.INPUT_MASK]) for batch in batches
+        ),
     )
     _write_examples(os.path.join(folder, task_dataset.EXAMPLES), questions)
     qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), windows)

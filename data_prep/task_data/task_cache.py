@@ -30,7 +30,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 # Part of the hash: to be increased when records of the same files change.
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Family(NamedTuple):

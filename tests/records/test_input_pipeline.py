@@ -56,11 +56,9 @@ def test_replicas_share_a_batch_in_order(paths):
             paths, batch_size=6, seed=3, shuffle_buffer_size=4, position=0
         )
 
-    one = next(
-        iter(input_pipeline.distribute(tf.distribute.get_strategy(), batches, SPEC, batch_size=6))
-    )
+    one = next(iter(input_pipeline.distribute(tf.distribute.get_strategy(), batches, SPEC)))
     two_replicas = replicas.two_replicas()
-    shared = next(iter(input_pipeline.distribute(two_replicas, batches, SPEC, batch_size=6)))
+    shared = next(iter(input_pipeline.distribute(two_replicas, batches, SPEC)))
     for name, whole in one.items():
         parts = two_replicas.experimental_local_results(shared[name])
         assert [part.shape[0] for part in parts] == [3, 3]
@@ -82,7 +80,7 @@ def test_each_worker_parses_its_own_rows(paths):
     def batches():
         return input_pipeline.eval_batches(paths, batch_size=6, max_examples=0)
 
-    input_pipeline.distribute(TwoWorkers(), batches, SPEC, batch_size=6)
+    input_pipeline.distribute(TwoWorkers(), batches, SPEC)
     raw, _ = next(iter(batches()))
     whole = features.parse(raw, SPEC)
     for name, tensor in whole.items():
