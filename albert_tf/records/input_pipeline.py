@@ -50,10 +50,6 @@ def train_batches(
     """
     compression = _find_compression(paths)
     num_records = sum(manifest.count_examples(paths))
-    # A window is at most a pass, so that no record is used twice long before another is used.
-    window = min(_WINDOW, max(1, num_records // batch_size)) if group_by_length else 1
-    first_window, skipped_batches = divmod(position, window)
-    first_pass, skipped = divmod(first_window * window * batch_size, num_records)
 
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.cast(seed, tf.int64), number])
@@ -68,21 +64,39 @@ def train_batches(
         records = records.apply(tf.data.experimental.assert_cardinality(num_records))
         return records.shuffle(shuffle_buffer_size, seed=seed + number)
 
-    def sort_window(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
-        assert group_by_length
-        lengths = features.count_tokens(records, group_by_length)
-        order = tf.reshape(tf.argsort(lengths, stable=True), [window, batch_size])
-        key = tf.stack([tf.cast(seed, tf.int64), number])
-        order = tf.random.experimental.stateless_shuffle(order, seed=key)
-        return tf.data.Dataset.from_tensor_slices(tf.gather(records, order))
+    if group_by_length and num_records >= batch_size:
+        spec = group_by_length
+        first_pass = ((position + 1) * batch_size - 1) // num_records
+        skipped = position - first_pass * num_records // batch_size
 
+        def one_grouped_pass(number: tf.Tensor) -> tf.data.Dataset:
+            # The records at the end of a pass that do not fill a batch belong to the next pass.
+            carried, left = (n * num_records % batch_size for n in (number, number + 1))
+            before = one_pass(number - 1).skip(num_records - carried).take(carried)
+            records = before.concatenate(one_pass(number).take(num_records - left))
+            return _group_by_length(records, spec, batch_size, [seed, number])
+
+        passes = tf.data.Dataset.range(first_pass, tf.int64.max)
+        return passes.flat_map(one_grouped_pass).skip(skipped)
+
+    first_pass, skipped = divmod(position * batch_size, num_records)
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    records = passes.flat_map(one_pass).skip(skipped)
-    if not group_by_length:
-        return records.batch(batch_size, drop_remainder=True)
-    numbers = tf.data.Dataset.range(first_window, tf.int64.max)
-    windows = records.batch(window * batch_size, drop_remainder=True)
-    return tf.data.Dataset.zip(numbers, windows).flat_map(sort_window).skip(skipped_batches)
+    return passes.flat_map(one_pass).skip(skipped).batch(batch_size, drop_remainder=True)
+
+
+def _group_by_length(
+    records: tf.data.Dataset, spec: features.Features, batch_size: int, key: Sequence
+) -> tf.data.Dataset:
+    """Batches of records of like lengths, in a random order within every window of batches."""
+
+    def sort_window(number: tf.Tensor, window: tf.Tensor) -> tf.data.Dataset:
+        lengths = features.count_tokens(window, spec)
+        order = tf.reshape(tf.argsort(lengths, stable=True), [-1, batch_size])
+        seed = tf.stack([tf.cast(key[0], tf.int64), key[1] * 2**32 + number])
+        order = tf.random.experimental.stateless_shuffle(order, seed=seed)
+        return tf.data.Dataset.from_tensor_slices(tf.gather(window, order))
+
+    return records.batch(_WINDOW * batch_size).enumerate().flat_map(sort_window)
 
 
 def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) -> tf.data.Dataset:

@@ -44,7 +44,7 @@ def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:
     """Returns the lengths, ascending, to which batches of shorter sequences are padded.
 
     A step is compiled for each of them, so a compiler of whole steps takes `few`: 32, 64, then
-    multiples of 128. Otherwise padding adds at most 7 tokens, or an eighth.
+    multiples of 128. Otherwise padding is at most 7 tokens, or a fifth.
     """
     if few:
         buckets = [32, 64, *range(128, max_seq_length, 128)]

@@ -62,7 +62,9 @@ def train(
         workdir=workdir,
         checkpoint=checkpoint,
         run_updates=train_step.make_run_updates(state),
-        train_batches=functools.partial(_distribute_batches, state, train_files, group_by_length),
+        train_batches=functools.partial(
+            distribute_batches, state, train_files, group_by_length=group_by_length
+        ),
         evaluate=evaluate,
         best_by=best_by,
         patience=patience,
@@ -71,9 +73,10 @@ def train(
     return run.run_to_end()
 
 
-def _distribute_batches(
-    state: TrainState, paths: Sequence[str], group_by_length: bool, position: int
+def distribute_batches(
+    state: TrainState, paths: Sequence[str], position: int = 0, *, group_by_length: bool = False
 ):
+    """Endless batches of a run for its replicas, from a position on; see `train_batches`."""
     config = state.config
     make_batches = functools.partial(
         input_pipeline.train_batches,

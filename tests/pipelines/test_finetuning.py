@@ -15,6 +15,7 @@ from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.tasks import finetuned_model, inference, predictions
+from albert_tf.train import devices
 from albert_tf.train_config import FinetuneConfig
 
 ONE = tf.distribute.get_strategy()
@@ -110,6 +111,22 @@ def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_
         for weight, value in native.read_weights(str(tmp_path / name)).items():
             np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
         assert tiny_run.metrics(tmp_path / name)[-1] == pytest.approx(losses, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span"])
+def test_where_shapes_are_static_a_run_learns_the_same(kind, run, tmp_path, monkeypatch):
+    """As on TPUs, on two replicas: a branch of the step for each length."""
+    albert = tiny_run.albert(classifier_dropout_prob=0.0, initializer_range=0.2)
+    options = {"albert": albert, "learning_rate": 1e-3, "strategy": replicas.two_replicas()}
+    run(kind, "dynamic", **options)
+    monkeypatch.setattr(devices, "needs_static_shapes", lambda strategy: True)
+    buckets = [tiny_finetuning.SHORT, tiny_finetuning.S]
+    monkeypatch.setattr(devices, "choose_buckets", lambda *_: buckets)
+    run(kind, "static", **options)
+    expected = native.read_weights(str(tmp_path / "dynamic"))
+    for weight, value in native.read_weights(str(tmp_path / "static")).items():
+        np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
 
 
 @pytest.mark.slow

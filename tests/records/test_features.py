@@ -112,3 +112,40 @@ def test_numpy_floats_are_floats_whatever_their_name(dtype):
     written = features.to_example({**tokens, "label_ids": np.array([3.8], dtype)})
     batch = features.parse(tf.constant([written]), features.finetuning("regression", 7))
     np.testing.assert_array_equal(batch["label_ids"], np.array([[3.8]], np.float32))
+
+
+def to_choices(lengths, width):
+    """An example of a multiple choice, whose sequences count their tokens from 1."""
+    ids = [[i + 1 if i < length else 0 for i in range(width)] for length in lengths]
+    flat = [x for row in ids for x in row]
+    mask = [int(x > 0) for x in flat]
+    return features.to_example(
+        {"input_ids": flat, "input_mask": mask, "segment_ids": mask, "label_ids": [0]}
+    )
+
+
+def test_sequences_of_unlike_lengths_are_padded_and_cut_to_one():
+    spec = features.finetuning("multiple_choice", 6, 2)
+    raw = tf.constant([to_choices([2, 3], 3), to_choices([4, 1], 6)])
+    assert features.count_tokens(raw, spec).numpy().tolist() == [3, 4]
+    whole, short = features.parse(raw, spec), features.parse(raw, spec, tf.constant(4))
+    assert whole["input_ids"].shape == (2, 12)
+    first, second = [1, 2, 0, 0, 1, 2, 3, 0], [1, 2, 3, 4, 1, 0, 0, 0]
+    assert short["input_ids"].numpy().tolist() == [first, second]
+    np.testing.assert_array_equal(features.shorten(whole, spec, 4)["input_ids"], [first, second])
+
+
+def test_places_beyond_a_window_hold_no_answer():
+    spec = features.finetuning("span", 4)
+    values = {name: [1] for name in OF_KIND["span"]}
+    tokens = {name: [1, 1] for name in ("input_ids", "input_mask", "segment_ids")}
+    raw = tf.constant([features.to_example({**values, **tokens, "p_mask": [0, 1]})])
+    assert features.parse(raw, spec)["p_mask"].numpy().tolist() == [[0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("width", [0, 3, 14])
+def test_sequences_of_an_impossible_length_are_refused(width):
+    values = {name: [1] * width for name in ("input_ids", "input_mask", "segment_ids")}
+    raw = tf.constant([features.to_example({**values, "label_ids": [0]})])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length"):
+        features.parse(raw, features.finetuning("multiple_choice", 6, 2))

@@ -152,3 +152,120 @@ def test_a_wrong_count_is_noticed_at_the_end_of_a_pass(tmp_path, counted, is_tra
 def test_an_error_that_is_not_of_records_stays_itself(paths):
     error = tf.errors.FailedPreconditionError(None, None, "run/best is a folder")
     assert input_pipeline.corrupt_error(paths, error) is error
+
+
+TOKENS = features.finetuning("classification", 20)
+LENGTHS = [3, 20, 7, 9, 16, 4, 4, 12, 20, 5, 11, 2, 8]
+
+
+def write_texts(folder, lengths=LENGTHS):
+    """A record for each length, in which the ids tell its place; every other one is padded."""
+    with tf.io.TFRecordWriter(f"{folder}/texts") as writer:
+        for place, length in enumerate(lengths):
+            width = 20 if place % 2 else length
+            mask = [int(i < length) for i in range(width)]
+            values = {"input_ids": [place] * width, "input_mask": mask, "segment_ids": [0] * width}
+            writer.write(features.to_example({**values, "label_ids": [1]}))
+    content = {"files": {"texts": len(lengths)}, "settings": {}, "vocabulary": VOCABULARY}
+    manifest.write(str(folder), content)
+    return f"{folder}/texts"
+
+
+def grouped(path, number, *, position=0, batch_size=2):
+    batches = input_pipeline.train_batches(
+        [path],
+        batch_size=batch_size,
+        seed=3,
+        shuffle_buffer_size=100,
+        position=position,
+        group_by_length=TOKENS,
+    )
+    return [features.parse(raw, TOKENS) for raw in batches.take(number)]
+
+
+def test_batches_are_of_like_lengths_and_a_pass_has_every_record_once(tmp_path):
+    path = write_texts(tmp_path)
+    batches = grouped(path, 13)  # two passes of 13 records
+    counts = collections.Counter(int(place) for x in batches for place in x["input_ids"][:, 0])
+    assert counts == dict.fromkeys(range(13), 2)
+    lengths = [x["input_mask"].numpy().sum(axis=1) for x in batches]
+    spread = sum(np.ptp(LENGTHS[i : i + 2]) for i in range(0, 12, 2))
+    assert sum(np.ptp(pair) for pair in lengths) < spread
+    # The batches of a window are not in the order of their lengths.
+    firsts = [pair[0] for pair in lengths[:6]]
+    assert firsts != sorted(firsts)
+
+
+def test_a_set_smaller_than_a_batch_fills_it_with_the_next_pass(tmp_path):
+    for batch in grouped(write_texts(tmp_path), 2, batch_size=26):
+        counts = collections.Counter(batch["input_ids"][:, 0].numpy().tolist())
+        assert counts == dict.fromkeys(range(13), 2)
+
+
+@pytest.mark.parametrize("position", [1, 5, 6, 7, 14])
+def test_a_position_among_grouped_batches_is_reached_by_skipping(tmp_path, position):
+    path = write_texts(tmp_path)
+    expected = grouped(path, position + 3)[position:]
+    for batch, same in zip(grouped(path, 3, position=position), expected, strict=True):
+        np.testing.assert_array_equal(batch["input_ids"], same["input_ids"])
+
+
+def evaluate_sorted(path, *, divisor=2, fills=False, strategy=None, static_shapes=False):
+    buckets = [8, 16, 20]
+    batches, order = input_pipeline.sorted_eval_batches(
+        path, TOKENS, max_tokens=48, buckets=buckets, divisor=divisor, fills=fills
+    )
+    strategy = strategy or tf.distribute.get_strategy()
+    distributed = input_pipeline.distribute(
+        strategy, lambda: batches, TOKENS, buckets=buckets, static_shapes=static_shapes
+    )
+    return list(distributed), order
+
+
+@pytest.mark.parametrize("fills", [True, False])
+def test_an_evaluation_has_every_record_once_by_length(tmp_path, fills):
+    batches, order = evaluate_sorted(write_texts(tmp_path), fills=fills)
+    shapes = [batch["input_ids"].shape.as_list() for batch in batches]
+    last = [6, 8] if fills else [2, 8]
+    assert shapes == [[2, 20], [2, 16], [2, 16], [6, 8], last]
+    real = [
+        place
+        for batch in batches
+        for place, is_real in zip(
+            batch["input_ids"][:, 0].numpy(), batch["is_real_example"], strict=True
+        )
+        if is_real
+    ]
+    assert real == order.tolist() == sorted(range(13), key=lambda place: -LENGTHS[place])
+    for batch in batches:
+        longest = batch["input_mask"].numpy().sum(axis=1)
+        np.testing.assert_array_equal(longest, [LENGTHS[x] for x in batch["input_ids"][:, 0]])
+
+
+def test_a_single_record_and_a_bucket_of_one(tmp_path):
+    batches, order = evaluate_sorted(write_texts(tmp_path, [20]), divisor=4)
+    assert order.tolist() == [0]
+    [batch] = batches
+    assert batch["is_real_example"].numpy().tolist() == [1, 0, 0, 0]
+
+
+def test_replicas_get_rows_of_one_length(tmp_path):
+    two_replicas = replicas.two_replicas()
+    one, _ = evaluate_sorted(write_texts(tmp_path))
+    shared, _ = evaluate_sorted(write_texts(tmp_path), strategy=two_replicas)
+    for batch, split in zip(one, shared, strict=True):
+        for name, whole in batch.items():
+            parts = two_replicas.experimental_local_results(split[name])
+            assert parts[0].shape == parts[1].shape
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_static_shapes_name_the_length_and_are_shortened_to_it(tmp_path):
+    path = write_texts(tmp_path)
+    static, _ = evaluate_sorted(path, static_shapes=True)
+    for batch, expected in zip(static, evaluate_sorted(path)[0], strict=True):
+        assert batch["input_ids"].shape[1] == 20
+        length = int(batch.pop("batch_length"))
+        shortened = features.shorten(batch, TOKENS, length)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(shortened[name], value)

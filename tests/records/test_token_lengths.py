@@ -35,3 +35,25 @@ def test_texts_and_passages_need_room():
         check("encoder", max_seq_length=4)
     with pytest.raises(UserError, match="max_qa_length=7 leaves no room for the passage"):
         check(task_table.MULTIPLE_CHOICE, max_seq_length=10, max_qa_length=7)
+
+
+@pytest.mark.parametrize(
+    ("length", "fine", "few"),
+    [
+        (8, [8], [8]),
+        (20, [8, 16, 20], [20]),
+        (100, [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 100], [32, 64, 100]),
+        (130, [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 130], [32, 64, 128, 130]),
+    ],
+)
+def test_buckets_end_with_the_longest(length, fine, few):
+    assert token_lengths.make_buckets(length) == fine
+    assert token_lengths.make_buckets(length, few=True) == few
+
+
+def test_padding_to_a_bucket_adds_seven_tokens_or_a_fifth():
+    buckets = token_lengths.make_buckets(512)
+    assert len(buckets) == 20
+    for length in range(1, 513):
+        bucket = min(x for x in buckets if x >= length)
+        assert bucket - length <= max(7, bucket / 5)
