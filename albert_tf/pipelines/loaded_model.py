@@ -93,11 +93,15 @@ class LoadedModel:
             kind="sentence_embedding", run_config=self.run_config, pooling=pooling
         )
         compute = model_kinds.KINDS[options.kind].compute_outputs
+        rows = _as_tuples(texts, 1)
+        order = _sort_by_length(rows)
+        sorted_rows = [rows[place] for place in order]
         vectors = [
             compute(self.encoder, batch, options)["embedding"].numpy()
-            for batch in self._encode(_as_tuples(texts, 1), task_table.CLASSIFICATION)
+            for batch in self._encode(sorted_rows, task_table.CLASSIFICATION)
         ]
-        return np.concatenate([np.zeros((0, self.config.hidden_size), np.float32), *vectors])
+        vectors = [np.zeros((0, self.config.hidden_size), np.float32), *vectors]
+        return np.concatenate(vectors)[np.argsort(order)]
 
     def fill_mask(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
@@ -139,9 +143,14 @@ class LoadedModel:
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
             return self._predict_answers(_as_tuples(inputs, 2))
         rows = _as_tuples(inputs, _count_texts(self.task, inputs))
-        parts = [self._compute(batch) for batch in self._encode(rows, self.task.kind)]
+        order = _sort_by_length(rows)
+        sorted_rows = [rows[place] for place in order]
+        outputs = _concatenate(
+            [self._compute(x) for x in self._encode(sorted_rows, self.task.kind)]
+        )
+        outputs = {name: array[np.argsort(order)] for name, array in outputs.items()}
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
-        return [*inference.decode_outputs(self.run_config, dataset, _concatenate(parts)).values()]
+        return [*inference.decode_outputs(self.run_config, dataset, outputs).values()]
 
     def _predict_answers(self, inputs: Sequence[tuple[str, ...]]) -> list[Prediction]:
         questions = [
@@ -353,6 +362,11 @@ def _count_texts(task: Task | None, inputs: Sequence[str | Sequence[str]]) -> in
     if task is None or task.has_pairs is None:
         return 1 if isinstance(inputs[0], str) else 2
     return 1 + task.has_pairs
+
+
+def _sort_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """[N] the places of the rows, the longest first: a batch is as slow as its longest."""
+    return np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
 
 
 def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:

@@ -89,6 +89,16 @@ def test_a_batch_is_of_any_size(pretrained, reviews):
     assert len(reviews.predict(["a b"] * 33)) == 33
 
 
+def test_answers_are_in_the_order_of_the_texts(pretrained, reviews):
+    """They are computed in the order of the lengths, 32 at a time."""
+    texts = ["good " * (1 + row * 7 % 11) for row in range(40)]
+    alone = [reviews.predict([text])[0]["probabilities"] for text in texts]
+    together = [prediction["probabilities"] for prediction in reviews.predict(texts)]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    vectors = np.concatenate([pretrained.embed([text]) for text in texts])
+    np.testing.assert_allclose(pretrained.embed(texts), vectors, atol=1e-5)
+
+
 def test_nothing_in_is_nothing_out(pretrained, reviews):
     assert pretrained.embed([]).shape == (0, 8)
     assert pretrained.fill_mask([]) == []
