@@ -115,17 +115,23 @@ def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span"])
-def test_where_shapes_are_static_a_run_learns_the_same(kind, run, tmp_path, monkeypatch):
+def test_where_shapes_are_static_a_run_learns_the_same(
+    kind, folders, vocabulary, tmp_path, monkeypatch
+):
     """As on TPUs, on two replicas: a branch of the step for each length."""
     albert = tiny_run.albert(classifier_dropout_prob=0.0, initializer_range=0.2)
-    options = {"albert": albert, "learning_rate": 1e-3, "strategy": replicas.two_replicas()}
-    run(kind, "dynamic", **options)
+    chosen = settings(albert=albert, learning_rate=1e-3)
+
+    def train(name):
+        data, two = folders[kind], replicas.two_replicas()
+        finetune(chosen, *data, tmp_path / name, vocabulary, strategy=two)
+        return native.read_weights(str(tmp_path / name))
+
+    expected = train("dynamic")
     monkeypatch.setattr(devices, "needs_static_shapes", lambda strategy: True)
     buckets = [tiny_finetuning.SHORT, tiny_finetuning.S]
     monkeypatch.setattr(devices, "choose_buckets", lambda *_: buckets)
-    run(kind, "static", **options)
-    expected = native.read_weights(str(tmp_path / "dynamic"))
-    for weight, value in native.read_weights(str(tmp_path / "static")).items():
+    for weight, value in train("static").items():
         np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
 
 
