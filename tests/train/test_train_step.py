@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny_run
 from replicas import two_replicas
+from tensorflow.python.autograph.core import ag_ctx
 
 from albert_tf.model import losses, weight_names
 from albert_tf.train import devices, eval_step, train_step, training_loop
@@ -137,6 +138,21 @@ def test_each_branch_has_dropout_of_its_own(dropout):
     # With equal masks the second half would say again what the first one says.
     difference = abs(gradient_norm(once, 1) - gradient_norm(twice, 2))
     assert (difference > 1e-3) == (dropout > 0), difference
+
+
+def test_an_update_is_traced_without_autograph(monkeypatch):
+    statuses = []
+
+    def note_status(sums, counts, mean_loss=losses.mean_loss):
+        statuses.append(ag_ctx.control_status_ctx().status)
+        return mean_loss(sums, counts)
+
+    monkeypatch.setattr(losses, "mean_loss", note_status)
+    state = tiny_run.train_state(ONE(), albert=tiny_run.albert())
+    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH)).batch(BATCH)
+    make_run_updates(state, 1)(iter(data), 1)
+    assert statuses
+    assert ag_ctx.Status.ENABLED not in statuses
 
 
 def test_bfloat16_stays_near_float32(plain):
