@@ -190,3 +190,4 @@ def _save(root: tf.train.Checkpoint, model: ExportedModel, folder: str) -> None:
             if name in _ATTRIBUTES:
                 setattr(root, _ATTRIBUTES[name], asset)
         tf.saved_model.save(root, folder)
+    saved_model.remove_uuid(folder)

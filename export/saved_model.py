@@ -37,7 +37,7 @@ def save(
     with write_assets(model) as root.assets:
         tf.saved_model.save(root, folder, signatures=functions)
     _set_methods(signatures, folder)
-    _remove_uuid(folder)
+    remove_uuid(folder)
     return functions
 
 
@@ -65,7 +65,7 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]
 
 
-def _remove_uuid(folder: str) -> None:
+def remove_uuid(folder: str) -> None:
     """Leaves the random number out of the fingerprint: the same export is the same bytes."""
     path = os.path.join(folder, "fingerprint.pb")
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(files.read_bytes(path, "fingerprint"))

@@ -33,8 +33,7 @@ SAMPLE = (
 def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
     """Returns a tokenizer of the library `tokenizers`; `content` is that of the vocabulary file.
 
-    A special piece that is written in a text, such as [MASK], becomes that piece, as transformers
-    has it. `count_differences` tells whether other texts differ.
+    `describe_differences` tells of which texts it cannot give our ids.
     """
     backend = tokenizer.backend
     if isinstance(backend, SentencePieceTokenizer):
@@ -64,6 +63,15 @@ def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int, int, int]:
         *(tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id),
         tokenizer.mask_id,
     )
+
+
+def describe_differences(tokenizer: Tokenizer) -> str:
+    """Says where transformers gives other ids: no `tokenizer.json` holds these rules of ours."""
+    *others, last = map(tokenizer.id_to_piece, special_ids(tokenizer))
+    places = f"for {', '.join(others)} or {last} in a text"  # which are those pieces there
+    if isinstance(tokenizer.backend, SentencePieceTokenizer) and tokenizer.backend.expansions:
+        places += ", and for some digits before a comma"  # which the published code cuts again
+    return places
 
 
 def count_differences(

@@ -84,15 +84,17 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
-    """Writes `tokenizer.json`, and says on how many lines of a sample its ids are not ours."""
+    """Writes `tokenizer.json`; says where its ids are not ours, and on how many sample lines."""
     built = hugging_face_tokenizer.build(tokenizer, content)
     files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
-    if count := hugging_face_tokenizer.count_differences(tokenizer, built):
-        logging.warning(
-            f"{FAST} gives other ids than this project on {count} of "
-            f"{len(hugging_face_tokenizer.SAMPLE)} sample lines; transformers would feed the model "
-            "ids that it was not trained on there. Compare them on your own texts."
-        )
+    count = hugging_face_tokenizer.count_differences(tokenizer, built)
+    logging.log(
+        logging.WARNING if count else logging.INFO,
+        f"{FAST} gives other ids than this project "
+        f"{hugging_face_tokenizer.describe_differences(tokenizer)}: {count} of "
+        f"{len(hugging_face_tokenizer.SAMPLE)} sample lines. transformers would feed the model ids "
+        "that it was not trained on there; compare them on your own texts.",
+    )
 
 
 def _to_config(name: str, switches: Mapping[str, Any]) -> TokenizerConfig | WordPieceConfig:

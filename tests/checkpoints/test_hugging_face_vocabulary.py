@@ -2,11 +2,14 @@
 
 import json
 import random
+import re
 
 import pytest
 import tiny_checkpoints
 import tiny_run
+import tiny_texts
 import tokenizers
+import vocabularies
 
 from albert_tf.checkpoints import (
     hugging_face_tokenizer,
@@ -52,7 +55,7 @@ def test_settings_that_transformers_lacks_are_noted_and_the_others_are_kept(
     made = holding({kind: pieces[kind], "cleaning.json": json.dumps(config_values).encode()})
     hugging_face_vocabulary.write(made, str(tmp_path))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(";")[0] for line in lines] == [
+    assert [line.split(";")[0] for line in lines if line.startswith("tokenizer_config")] == [
         f"tokenizer_config.json has no {setting}" for setting in lost
     ]
     assert hugging_face_vocabulary.read(str(tmp_path)) == made.vocabulary
@@ -134,7 +137,30 @@ def test_lines_that_differ_are_counted_on_the_terminal(tmp_path, capsys, pieces,
         hugging_face_tokenizer.count_differences, "__defaults__", (hugging_face_tokenizer.SAMPLE,)
     )
     write_fast(tmp_path, pieces, SPIECE, {})
-    assert "gives other ids than this project on 2 of 3 sample lines" in capsys.readouterr().err
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "warning: tokenizer.json gives other ids than this project for <pad>, <unk>, [CLS], [SEP] "
+        "or [MASK] in a text: 2 of 3 sample lines. "
+    )
+
+
+def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):
+    """English, Chinese and Korean, with a vocabulary of pieces such as "▁2011,"."""
+    ours = tiny_texts.sentencepieces()
+    content = ours.backend.processor.serialized_model_proto()
+    theirs = hugging_face_tokenizer.build(ours, content)
+    rng = random.Random(1)
+    words = [word for line in vocabularies.LINES for word in line.split()]
+    lines = [" ".join(rng.choices([*words, *WORDS, "(2", "x40,"], k=9)) for _ in range(600)]
+    different = [
+        line
+        for line in lines
+        if theirs.encode(line, add_special_tokens=False).ids != ours.encode(line)
+    ]
+    assert different
+    assert all(re.search("[0-9],", line) for line in different)
+    hugging_face_vocabulary.write(holding({SPIECE: content}), str(tmp_path))
+    assert " in a text, and for some digits before a comma" in capsys.readouterr().err
 
 
 def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 import tiny
 import tiny_checkpoints
 import tiny_run
+from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.python.saved_model import loader_impl
 
 from albert_tf import config_io, run_files
@@ -21,6 +23,7 @@ TEXTS = ["The quick brown fox", "a b", ""]
 # A process that has TensorFlow and tensorflow-text, but not this project.
 STRANGER = """
 import sys
+from pathlib import Path
 sys.modules.update(dict.fromkeys(["albert_tf", "export"]))
 import tensorflow as tf, tensorflow_text
 preprocessor, encoder = (tf.saved_model.load(f"{sys.argv[1]}/{x}") for x in sys.argv[2:])
@@ -79,6 +82,14 @@ def test_the_encoder_answers_what_the_model_does(exported, encoder, training):
     tiny.assert_close(answers["sequence_output"], wanted["sequence_output"], 1e-5)
     order = network.sentence_order(wanted["pooled_output"])
     tiny.assert_close(encoder.sop(inputs, training=training)["sop_logits"], order, 1e-5)
+
+
+def test_a_fingerprint_has_no_random_number(exported):
+    for name in (hub_module.ENCODER, hub_module.PREPROCESSOR):
+        content = Path(exported[1], name, "fingerprint.pb").read_bytes()
+        fingerprint = fingerprint_pb2.FingerprintDef.FromString(content)
+        assert not fingerprint.uuid
+        assert fingerprint.saved_model_checksum
 
 
 def test_it_has_what_the_hub_asks_for(exported, encoder):
