@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import encoder, layers, pretraining_heads
+from albert_tf.model import encoder, layers, pretraining_heads, token_layout, xla
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import features
 
@@ -31,6 +31,8 @@ class Albert(ConfiguredModel):
 
     With `positions=` ([B, R] integers) the last block computes only the first token and these,
     which is faster: `sequence_output` is [B, R, D], the last of `encoder_outputs` [B, 1 + R, D].
+    With `skips_padding` vectors at padding are 0, and on a CPU or GPU nothing is computed for them,
+    unless XLA compiles the whole graph; those of tokens are the same.
     With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
 
     Args:
@@ -68,7 +70,13 @@ class Albert(ConfiguredModel):
         self.built = True
 
     def call(
-        self, batch: Batch, training=False, seed=None, positions=None, pooled=True
+        self,
+        batch: Batch,
+        training=False,
+        seed=None,
+        positions=None,
+        pooled=True,
+        skips_padding=False,
     ) -> dict[str, Any]:
         ids = batch[features.INPUT_IDS]
         longest = self.config.max_position_embeddings
@@ -80,21 +88,25 @@ class Albert(ConfiguredModel):
         segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
         rates = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
         seed = self.choose_seed(seed, rates, training=training)
-        x = self.embeddings(ids, segments, training=training, seed=seed)
+        options = {"training": training, "seed": seed}
+        options["layout"] = layout = self._make_layout(mask, training, skips_padding)
+        x = self.embeddings(ids, segments, **options)
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
-        outputs = self.encoder(x, mask, training=training, seed=seed, positions=positions)
-        batch_size, size = tf.shape(ids)[0], self.config.hidden_size
-        last_tokens = tf.shape(ids if positions is None else positions)[1]
-        num_tokens = [tf.shape(ids)[1]] * (len(outputs) - 1) + [last_tokens]
-        outputs = [
-            tf.reshape(x, [batch_size, tokens, size])
-            for x, tokens in zip(outputs, num_tokens, strict=True)
-        ]
-        last = outputs[-1]
+        *outputs, last = self.encoder(x, positions=positions, **options)
+        outputs = [layout.restore(x) for x in outputs]
+        last = (
+            layout.restore(last) if positions is None else layout.restore_queries(last, positions)
+        )
         sequence_output = last if positions is None else last[:, 1:]
-        vectors = {"sequence_output": sequence_output, "encoder_outputs": outputs}
+        vectors = {"sequence_output": sequence_output, "encoder_outputs": [*outputs, last]}
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
+
+    def _make_layout(self, mask, training, skips_padding):
+        heads = self.config.num_attention_heads
+        if skips_padding and xla.has_dynamic_shapes():
+            return token_layout.make_layout(mask, heads, training=training)
+        return token_layout.PaddedLayout(mask, heads)
 
 
 def no_positions(batch: Batch) -> tf.Tensor:
@@ -132,7 +144,8 @@ class AlbertForPretraining(ConfiguredModel):
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
         positions = batch[features.MASKED_LM_POSITIONS]
-        outputs = self.albert(batch, training=training, seed=seed, positions=positions)
+        options = {"positions": positions, "skips_padding": True}
+        outputs = self.albert(batch, training=training, seed=seed, **options)
         return {
             "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
             "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),

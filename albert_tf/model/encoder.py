@@ -11,12 +11,13 @@ from albert_tf.model import layers, ops, rematerialization
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
-def run_block(attention, ffn, x, seed, weights, *, number, attention_bias, rows=None, training):
+def run_block(attention, ffn, x, seed, weights, *, number, layout, rows=None, training):
     """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
     options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
     attention_weights, ffn_weights = weights
-    x = attention(x, attention_bias, attention_weights, rows=rows, **options)
-    return ffn(x, ffn_weights, **options)
+    x = attention(x, attention_weights, layout=layout, rows=rows, **options)
+    drawn = layout.drawn if rows is None else None
+    return ffn(x, ffn_weights, drawn=drawn, **options)
 
 
 class SharedEncoder(AlbertLayer):
@@ -56,20 +57,15 @@ class SharedEncoder(AlbertLayer):
                     blocks.append(layer(self.config, self.rng, **kwargs))
         return groups
 
-    def call(self, x, mask, training=False, seed=None, positions=None):
-        """[T, E], [B, S] -> a list of [T, D], one for each block; in a `layer_loop` the last alone.
+    def call(self, x, *, layout, training=False, seed=None, positions=None):
+        """[T, E] -> a list of [T, D], one for each block; in a `layer_loop` the last alone.
 
         With `positions` [B, R] the last block computes these tokens alone, [B * R, D].
         """
         if self.projection is not None:
             x = self.projection(x)
-        # -10000 as published; softmax adds it in float32.
-        attention_bias = -10000.0 * (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :]
-        rows = None
-        if positions is not None:
-            first_rows = tf.shape(mask)[1] * tf.range(tf.shape(mask)[0])[:, tf.newaxis]
-            rows = tf.cast(positions, tf.int32) + first_rows
-        options = {"attention_bias": attention_bias, "training": training}
+        rows = None if positions is None else layout.find_rows(positions)
+        options = {"layout": layout, "training": training}
         if training and self.layer_loop:
             return [self._run_loop(x, seed, rows, **options)]
         return self._run_blocks(x, seed, rows, **options)

@@ -1,7 +1,8 @@
 """The layers of ALBERT (paper, section 3.1).
 
-Letters of the shapes: B batch, S sequence, T = B * S tokens, E embedding, D hidden, N heads,
-H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes, choices.
+Letters of the shapes: B batch, S sequence, T tokens (see `token_layout`), E embedding, D hidden,
+N heads, H size of a head, I intermediate, P predictions, R chosen tokens, V vocabulary, C classes,
+choices.
 
 Activations travel as [T, D]: every device does two-dimensional products fastest. A block reads its
 weights once a call, for all the steps that share them: gradients are added up in float32.
@@ -165,19 +166,17 @@ class Embeddings(AlbertLayer):
         with scope("embeddings"):
             self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
-    def call(self, input_ids, segment_ids, training=False, seed=None):  # [B, S], [B, S] -> [T, E]
-        batch, length = tf.shape(input_ids)[0], tf.shape(input_ids)[1]
-        size = self.config.embedding_size
+    def call(self, input_ids, segment_ids, *, layout, training=False, seed=None):
+        """[B, S], [B, S] -> [T, E]"""
         table = tf.convert_to_tensor(self.word_embeddings.value)
-        x = tf.cast(ops.lookup(table, tf.reshape(input_ids, [-1])), tf.float32)  # [T, E]
+        x = tf.cast(ops.lookup(table, layout.select(input_ids)), tf.float32)  # [T, E]
         # A product with one-hot rows: its gradient is a product too, not a scatter.
-        segments = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size)
+        segments = tf.one_hot(layout.select(segment_ids), self.config.type_vocab_size)
         x += tf.matmul(segments, tf.cast(self.token_type_embeddings.value, tf.float32))
-        positions = tf.cast(self.position_embeddings.value[:length], tf.float32)
-        x = tf.reshape(x, [batch, length, size]) + positions
-        x = tf.cast(tf.reshape(x, [-1, size]), self.compute_dtype)
-        x = self.layer_norm(x, training=training)
-        return ops.dropout(x, self.config.hidden_dropout_prob, seed, EMBEDDINGS_SITE)
+        x = layout.add_positions(x, tf.cast(self.position_embeddings.value, tf.float32))
+        x = self.layer_norm(tf.cast(x, self.compute_dtype), training=training)
+        rate = self.config.hidden_dropout_prob
+        return ops.dropout(x, rate, seed, EMBEDDINGS_SITE, drawn=layout.drawn)
 
 
 class SelfAttention(AlbertLayer):
@@ -200,39 +199,37 @@ class SelfAttention(AlbertLayer):
         query_key_value = DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0))
         return SublayerWeights(query_key_value, self.output_dense.read(), self.layer_norm.read())
 
-    def call(self, x, attention_bias, weights, *, rows=None, seed, sites, training):
-        """[T, D], [B, 1, 1, S], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
-        shape = [tf.shape(attention_bias)[0], tf.shape(attention_bias)[3]]
+    def call(self, x, weights, *, layout, rows=None, seed, sites, training):
+        """[T, D], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
         if rows is None:
-            qkv = self.split_heads(affine(x, weights.input), shape, 3)
+            route, drawn = layout.tokens, layout.drawn
+            groups = route.split(affine(x, weights.input), 3)
         else:
+            route, drawn = layout.route_queries(tf.shape(rows)), None
             sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
             kernels = tf.split(weights.input.kernel, sizes, 1)
             biases = tf.split(weights.input.bias, sizes)
             query, key_value = map(DenseWeights, kernels, biases)
-            key_value = self.split_heads(affine(x, key_value), shape, 2)
+            keys_values = layout.tokens.split(affine(x, key_value), 2)
             x = ops.lookup(x, tf.reshape(rows, [-1]))
-            qkv = self.split_heads(affine(x, query), tf.shape(rows), 1) + key_value
-        context = self.attend(qkv, attention_bias, seed=seed, sites=sites, training=training)
+            queries = route.split(affine(x, query), 1)
+            groups = [q + kv for q, kv in zip(queries, keys_values, strict=True)]
+        options = {"seed": seed, "site": sites.attention_probs, "training": training}
+        pairs = zip(groups, layout.biases, strict=True)
+        context = route.join([self.attend(qkv, bias, **options) for qkv, bias in pairs])
         y = affine(context, weights.output)
-        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.attention_output)
+        rate = self.config.hidden_dropout_prob
+        y = ops.dropout(y, rate, seed, sites.attention_output, drawn=drawn)
         return ops.layer_norm(x + y, *weights.norm, fused=training)
 
-    def split_heads(self, x, shape, parts):  # [T, parts * D] -> parts * [B, N, S, H]
-        heads = self.config.num_attention_heads
-        x = tf.reshape(x, [shape[0], shape[1], parts, heads, self.config.hidden_size // heads])
-        return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
-
-    def attend(self, qkv, attention_bias, *, seed, sites, training):
-        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B * R, D]"""
+    def attend(self, qkv, attention_bias, *, seed, site, training):
+        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B, N, R, H]"""
         query, key, value = qkv
         query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
         scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]
         probs = ops.softmax(scores, attention_bias, fused=training)
-        rate = self.config.attention_probs_dropout_prob
-        probs = ops.dropout(probs, rate, seed, sites.attention_probs)
-        context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, R, N, H]
-        return tf.reshape(context, [-1, self.config.hidden_size])
+        probs = ops.dropout(probs, self.config.attention_probs_dropout_prob, seed, site)
+        return tf.matmul(probs, value)
 
 
 class FeedForward(AlbertLayer):
@@ -251,8 +248,8 @@ class FeedForward(AlbertLayer):
         dense = self.intermediate.read(), self.output_dense.read()
         return SublayerWeights(*dense, self.layer_norm.read())
 
-    def call(self, x, weights, *, seed, sites, training):  # [T, D] -> [T, D]
+    def call(self, x, weights, *, drawn=None, seed, sites, training):  # [T, D] -> [T, D]
         y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.input), fused=training)
         y = affine(y, weights.output)
-        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.ffn_output)
+        y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.ffn_output, drawn=drawn)
         return ops.layer_norm(x + y, *weights.norm, fused=training)

@@ -210,12 +210,20 @@ def lookup(table: tf.Tensor, ids: tf.Tensor) -> Any:
     return tf.gather(table, ids), gradient
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
+def dropout(
+    x: tf.Tensor,
+    rate: float,
+    seed: tf.Tensor | None,
+    site: int,
+    *,
+    drawn: tuple[tf.Tensor, tf.Tensor] | None = None,
+) -> tf.Tensor:
     """Sets a share `rate` of the elements of x to 0 and scales the others by 1 / (1 - rate).
 
     The same `seed` and `site` give the same mask on the same machine, also when rematerialized or
     resumed. `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout;
-    `site` is the number of the place in the model (see `layers.block_sites`).
+    `site` is the number of the place in the model (see `layers.block_sites`). With `drawn`, a number
+    and [T] integers, it draws for a tensor of that many rows, of which x [T, D] has these.
     """
     if seed is None or rate == 0.0:
         return x
@@ -223,5 +231,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
     key = tf.bitcast([xla.depend_on(low + high * 2**32, x)], tf.uint64)  # not all masks at once
     # The public function would mix the key once more, which XLA repeats for each element.
     draw, auto = tf.raw_ops.StatelessRandomUniformV2, tf.random.Algorithm.AUTO_SELECT.value
-    draws = draw(shape=tf.shape(x), key=key, counter=tf.zeros([2], tf.uint64), alg=auto)
+    shape = tf.shape(x) if drawn is None else [drawn[0], x.shape[1]]
+    draws = draw(shape=shape, key=key, counter=tf.zeros([2], tf.uint64), alg=auto)
+    if drawn is not None:
+        draws = tf.gather(draws, drawn[1])
     return tf.where(draws >= rate, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))

@@ -1,6 +1,7 @@
 """The heads of tasks. Shapes: see `layers`.
 
-A head takes the encoder's output that it `reads` and the batch, and returns float32 logits by name.
+A head takes the encoder's output that it `reads` and the batch, and returns float32 logits by name;
+`reads_padding` tells whether vectors at padding matter to it.
 Its dropout is `classifier_dropout_prob`, whatever the encoder's.
 """
 
@@ -29,6 +30,7 @@ class Classifier(pretraining_heads.ClassWeights):
     """Dropout, then a score for each class."""
 
     reads = "pooled_output"
+    reads_padding = False
     has_scoped_names = False
     has_one_output = False
 
@@ -60,10 +62,11 @@ class MultipleChoice(Classifier):
 class Span(pretraining_heads.ClassWeights):
     """SQuAD 1.1: a score for every token to be the answer's start, and one to be its end.
 
-    As published it has no dropout, and the question's tokens take part.
+    As published it has no dropout, and the question's tokens and padding take part.
     """
 
     reads = "sequence_output"
+    reads_padding = True
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         with layers.scope("cls"):
@@ -91,6 +94,7 @@ class SpanOrNone(layers.AlbertLayer):
     """
 
     reads = "sequence_output"
+    reads_padding = False  # it is in `p_mask`
     has_scoped_names = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):

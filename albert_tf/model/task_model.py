@@ -62,7 +62,9 @@ class AlbertForTask(ConfiguredModel):
         # The last block need not compute any other token than the first.
         positions = albert_model.no_positions(tokens) if pooled else None
         options = {"training": training, "seed": seed}
-        outputs = self.albert(tokens, positions=positions, pooled=pooled, **options)
+        choices = {"positions": positions, "pooled": pooled}
+        choices["skips_padding"] = not self.head.reads_padding
+        outputs = self.albert(tokens, **choices, **options)
         return self.head(outputs[self.head.reads], batch, **options)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 
 class TraceOptions(NamedTuple):
@@ -19,6 +20,8 @@ class TraceOptions(NamedTuple):
     # store gradients that nobody computes, and each stands between a product and the op that
     # TensorFlow would merge into it.
     custom_gradients: bool = True
+    # No shape depends on values, so that padding is computed, too.
+    static_shapes: bool = False
 
 
 _options = contextvars.ContextVar("_options", default=TraceOptions())  # noqa: B039
@@ -43,8 +46,18 @@ def has_custom_gradients() -> bool:
 
 def compiles_pieces() -> bool:
     """Whether ops are compiled by themselves; never for TPUs, which compile the whole step."""
-    on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-    return _options.get().compile_pieces and not on_tpu and not _is_for_tpus()
+    return _options.get().compile_pieces and not _is_on_tpus()
+
+
+def has_dynamic_shapes() -> bool:
+    """Whether shapes may depend on values: never in what XLA compiles as a whole."""
+    graph = tf.compat.v1.get_default_graph()
+    is_compiled = _is_on_tpus() or control_flow_util.GraphOrParentsInXlaContext(graph)
+    return not (_options.get().static_shapes or is_compiled)
+
+
+def _is_on_tpus() -> bool:
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy) or _is_for_tpus()
 
 
 @functools.cache

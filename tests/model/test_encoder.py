@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import encoder, layers
+from albert_tf.model import encoder, layers, token_layout
 from albert_tf.model.albert_model import Albert
 from albert_tf.model.weight_names import weights_by_name
 
@@ -29,6 +29,7 @@ def inputs():
 
 
 MASK = tiny.batch()["input_mask"]
+LAYOUT = token_layout.PaddedLayout(MASK, num_heads=2)
 
 
 def test_one_group_is_one_layer_applied_again_and_again():
@@ -37,9 +38,9 @@ def test_one_group_is_one_layer_applied_again_and_again():
     tiny.fill(single)
     expected, x = [], inputs()
     for _ in range(5):
-        [x] = single(x, MASK)
+        [x] = single(x, layout=LAYOUT)
         expected.append(x)
-    assert_close(shared(inputs(), MASK), expected, 1e-6)
+    assert_close(shared(inputs(), layout=LAYOUT), expected, 1e-6)
 
 
 def test_gradients_of_a_shared_layer_are_the_sum_over_its_applications():
@@ -53,7 +54,7 @@ def test_gradients_of_a_shared_layer_are_the_sum_over_its_applications():
 
     def gradients(model):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(inputs(), MASK)[-1] ** 3)
+            loss = tf.reduce_sum(model(inputs(), layout=LAYOUT)[-1] ** 3)
         weights = weights_by_name(model)
         return dict(zip(weights, tape.gradient(loss, list(weights.values())), strict=True))
 
@@ -100,13 +101,12 @@ def test_inner_groups_run_one_after_the_other():
     made = make(num_hidden_layers=2, inner_group_num=2)
     tiny.fill(made)
     x, expected = inputs(), []
-    attention_bias = -10000.0 * (1.0 - tf.cast(MASK, tf.float32))[:, tf.newaxis, tf.newaxis, :]
     options = {"seed": None, "sites": layers.block_sites(0), "training": False}
     for inner in (0, 1, 0, 1):
         attention, ffn = made.attentions[0][inner], made.ffns[0][inner]
-        x = ffn(attention(x, attention_bias, attention.read(), **options), ffn.read(), **options)
+        x = ffn(attention(x, attention.read(), layout=LAYOUT, **options), ffn.read(), **options)
         expected.append(x)
-    assert_close(made(inputs(), MASK), expected, 1e-6)
+    assert_close(made(inputs(), layout=LAYOUT), expected, 1e-6)
 
 
 def test_every_place_of_dropout_has_a_number_of_its_own():
@@ -126,7 +126,7 @@ def test_attention_looks_at_no_padding():
     tiny.fill(made)
     other = tf.where(tf.reshape(MASK, [-1, 1]) == 1, inputs(), 5.0)
     real = np.asarray(tf.reshape(MASK, [-1]), bool)
-    [before], [after] = made(inputs(), MASK), made(other, MASK)
+    [before], [after] = made(inputs(), layout=LAYOUT), made(other, layout=LAYOUT)
     assert_close(before[real], after[real], 1e-6)
 
 
@@ -144,7 +144,9 @@ def test_a_loop_runs_the_same_blocks(sizes, positions):
         x = inputs()
         with tf.GradientTape() as tape:
             tape.watch(x)
-            *_, y = model(x, MASK, training=True, seed=tf.constant([3, 4]), positions=positions)
+            *_, y = model(
+                x, layout=LAYOUT, training=True, seed=tf.constant([3, 4]), positions=positions
+            )
             loss = tf.reduce_sum(y**3)
         return y, tape.gradient(loss, [x, *weights])
 
@@ -153,9 +155,9 @@ def test_a_loop_runs_the_same_blocks(sizes, positions):
 
 def test_a_loop_is_for_training_alone():
     loop = make(num_hidden_layers=3, layer_loop=True)
-    assert len(loop(inputs(), MASK)) == 3
-    [last] = loop(inputs(), MASK, training=True)
-    assert_close(last, loop(inputs(), MASK)[-1], 1e-5)
+    assert len(loop(inputs(), layout=LAYOUT)) == 3
+    [last] = loop(inputs(), layout=LAYOUT, training=True)
+    assert_close(last, loop(inputs(), layout=LAYOUT)[-1], 1e-5)
 
 
 def test_the_size_of_a_loop_does_not_grow_with_its_layers():
@@ -165,7 +167,7 @@ def test_the_size_of_a_loop_does_not_grow_with_its_layers():
         def gradient(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                [y] = loop(x, MASK, training=True)
+                [y] = loop(x, layout=LAYOUT, training=True)
             return tape.gradient(y, x)
 
         graph = tf.function(gradient).get_concrete_function(inputs()).graph.as_graph_def()

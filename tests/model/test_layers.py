@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import layers
+from albert_tf.model import layers, token_layout
 
 
 def inputs():
@@ -20,14 +20,17 @@ def test_embeddings_are_a_sum_of_three():
     made.position_embeddings.assign(np.zeros([9, 6]))
     made.token_type_embeddings.assign(np.zeros([2, 6]))
     ids, segments = tf.constant([[3, 10, 3]]), tf.constant([[0, 1, 1]])
-    first = made(ids, segments)
+    options = {"layout": token_layout.PaddedLayout(tf.ones_like(ids), num_heads=2)}
+    first = made(ids, segments, **options)
     assert first.shape == (3, 6)
     assert_close(first[0], first[2], 0.0)
     made.token_type_embeddings.assign(np.arange(12).reshape(2, 6) ** 2)
-    assert np.abs(made(ids, segments)[0] - made(ids, segments)[2]).max() > 0.1
+    x = made(ids, segments, **options)
+    assert np.abs(x[0] - x[2]).max() > 0.1
     made.token_type_embeddings.assign(np.zeros([2, 6]))
     made.position_embeddings.assign(np.arange(54).reshape(9, 6) ** 2)
-    assert np.abs(made(ids, segments)[0] - made(ids, segments)[2]).max() > 0.01
+    x = made(ids, segments, **options)
+    assert np.abs(x[0] - x[2]).max() > 0.01
 
 
 def test_a_scope_names_what_is_made_inside():

@@ -1,0 +1,227 @@
+"""Without padding the model gives what it gives with it, at the tokens, and so do its gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from tiny import assert_close
+
+from albert_tf.model import token_layout, xla
+from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.weight_names import weights_by_name
+
+SEED = tf.constant([3, 4])
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+NONE, ALL = [0] * 7, [1] * 7
+MASKS = {
+    "unlike lengths": [ALL, [1] * 4 + [0] * 3, [1] * 5 + [0] * 2],
+    "one long sequence": [[1] * 2 + [0] * 5, ALL, [1] + [0] * 6],
+    "holes": [[1, 0, 1, 1, 0, 0, 1], [1, 1, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1]],
+    "holes first": [[0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1], [0, 1, 0, 0, 0, 0, 0]],
+    "a row of padding": [[1] * 3 + [0] * 4, NONE, [1] * 6 + [0]],
+    "no token": [NONE] * 3,
+    "no padding": [ALL] * 3,
+    "one row": [[1] * 5 + [0] * 2],
+    "one full row": [ALL],
+}
+every_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+in_both_modes = pytest.mark.parametrize("training", [False, True])
+
+
+def masked(batch, mask):
+    """The batch with another mask, and as many rows as that has."""
+    batch = {name: value[: len(mask)] for name, value in batch.items()}
+    return {**batch, "input_mask": tf.constant(mask)}
+
+
+def make(kind=Albert, *, dtype="float32", layer_loop=False, rematerialize=False, **changes):
+    options = {"dtype": dtype, "layer_loop": layer_loop, "rematerialize": rematerialize}
+    model = kind(tiny.config(**changes), **options)
+    tiny.fill(model)
+    return model
+
+
+def outputs_and_gradients(model, batch, select, *, static=False, pieces=False, **options):
+    """What is selected of the outputs, and the gradients of its sum of cubes."""
+    weights = list(weights_by_name(model).values())
+    with xla.trace_options(static_shapes=static, compile_pieces=pieces):
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(select(model(batch, seed=SEED, **options)))
+            outputs = [tf.cast(x, tf.float32) for x in outputs]
+            loss = tf.add_n([tf.reduce_sum(x**3) for x in outputs])
+        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+    return outputs, [tf.convert_to_tensor(x) for x in gradients]
+
+
+def assert_alike(model, batch, select=lambda outputs: outputs, *, tolerance=1e-5, **options):
+    """Compares both paths, relative to the largest output and the largest gradient."""
+    expected = outputs_and_gradients(model, batch, select, static=True, **options)
+    actual = outputs_and_gradients(model, batch, select, **options)
+    for ours, theirs in zip(actual, expected, strict=True):
+        scale = max([1.0, *(np.abs(x).max(initial=0.0) for x in theirs)])
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a / scale, b / scale, rtol=tolerance, atol=tolerance)
+
+
+def select_tokens(mask, positions=None):
+    """Returns a function of the outputs: the vectors at tokens."""
+    mask = tf.constant(mask)
+    mask_of_last = mask
+    if positions is not None:
+        first_and_these = tf.pad(positions, [[0, 0], [1, 0]])
+        mask_of_last = tf.gather(mask, first_and_these, batch_dims=1)
+
+    def select(outputs):
+        *vectors, last = outputs["encoder_outputs"]
+        pooled = outputs["pooled_output"]
+        last = tf.boolean_mask(last, mask_of_last)
+        return [*(tf.boolean_mask(x, mask) for x in vectors), last, pooled[mask[:, 0] == 1]]
+
+    return select
+
+
+@every_mask
+@in_both_modes
+def test_vectors_and_gradients_are_those_of_padded_ones(mask, training):
+    options = {"training": training, "skips_padding": True}
+    assert_alike(make(**DROPOUT), masked(tiny.batch(), mask), select_tokens(mask), **options)
+
+
+@every_mask
+@in_both_modes
+@pytest.mark.parametrize("positions", [np.zeros([3, 0]), [[0, 6], [3, 3], [1, 0]]])
+def test_the_last_block_computes_chosen_tokens(mask, training, positions):
+    positions = tf.constant(positions, tf.int32)[: len(mask)]
+    options = {"training": training, "positions": positions, "skips_padding": True}
+    select = select_tokens(mask, positions)
+    assert_alike(make(**DROPOUT), masked(tiny.batch(), mask), select, **options)
+
+
+@every_mask
+@in_both_modes
+@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
+def test_vectors_at_padding_are_zeros_and_the_pooled_one_is_finite(mask, training, positions):
+    positions = None if positions is None else positions[: len(mask)]
+    batch = masked(tiny.batch(), mask)
+    outputs = make()(batch, training=training, positions=positions, skips_padding=True)
+    x, mask = outputs["sequence_output"], batch["input_mask"]
+    mask = mask if positions is None else tf.gather(mask, positions, batch_dims=1)
+    np.testing.assert_array_equal(np.asarray(mask) == 1, np.abs(x).max(-1) > 0)
+    assert np.isfinite(outputs["pooled_output"]).all()
+
+
+@pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])
+def test_layers_that_are_computed_again_skip_padding_too(way):
+    mask = MASKS["holes"]
+    options = {"training": True, "positions": tf.constant([[0, 6], [3, 3], [1, 0]])}
+    select = select_tokens(mask, options["positions"])
+    model, other = make(**DROPOUT, **{way: True}), make(**DROPOUT)
+    batch, options = masked(tiny.batch(), mask), {**options, "skips_padding": True}
+    if way == "rematerialize":
+        assert_alike(model, batch, select, **options)
+    else:
+
+        def select_last(outputs):
+            return select({**outputs, "encoder_outputs": outputs["encoder_outputs"][-1:]})
+
+        assert_close(
+            outputs_and_gradients(model, batch, select_last, **options),
+            outputs_and_gradients(other, batch, select_last, **options),
+            1e-4,
+        )
+        assert_alike(model, batch, select_last, **options)
+
+
+@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"inner_group_num": 2}])
+@in_both_modes
+def test_whatever_layers_share(changes, training):
+    mask = MASKS["unlike lengths"]
+    options = {"training": training, "skips_padding": True}
+    assert_alike(make(**changes), masked(tiny.batch(), mask), select_tokens(mask), **options)
+
+
+@in_both_modes
+def test_bfloat16(training):
+    mask = MASKS["unlike lengths"]
+    model, batch = make(dtype="mixed_bfloat16", **DROPOUT), masked(tiny.batch(), mask)
+    options = {"training": training, "skips_padding": True, "tolerance": 0.05}
+    assert_alike(model, batch, select_tokens(mask), **options)
+
+
+@pytest.mark.parametrize("mask", [MASKS["one long sequence"], MASKS["a row of padding"]])
+def test_pretraining(mask):
+    batch = {**masked(tiny.batch(), mask)}
+    # Unused predictions are of the first token, which is one.
+    tokens = np.maximum(np.argmax(mask, 1), 0)[:, np.newaxis]
+    at_tokens = np.take_along_axis(np.array(mask), batch["masked_lm_positions"].numpy(), 1) == 1
+    positions = np.where(at_tokens, batch["masked_lm_positions"], tokens).astype(np.int32)
+    batch["masked_lm_positions"] = tf.constant(positions)
+    is_first = np.array(mask)[:, 0] == 1
+
+    def select(outputs):
+        return [x[is_first] for x in outputs.values()]
+
+    model = make(AlbertForPretraining, **DROPOUT)
+    assert_alike(model, batch, select, training=True, pieces=True)
+
+
+@pytest.mark.parametrize("head", tiny_tasks.HEADS)
+@in_both_modes
+def test_every_head(head, training):
+    model, batch = tiny_tasks.make(head, **DROPOUT), tiny_tasks.batch(head)
+    if "p_mask" in batch:
+        batch["p_mask"] = tf.maximum(batch["p_mask"], 1 - batch["input_mask"])
+    # An index has no gradient, and integers are compared as they are.
+    assert_alike(model, batch, training=training)
+
+
+def test_an_empty_batch():
+    batch = {name: value[:0] for name, value in tiny.batch().items()}
+    for training in (False, True):
+        outputs = make()(batch, training=training, skips_padding=True)
+        assert outputs["sequence_output"].shape == (0, 7, 8)
+
+
+def test_a_graph_of_any_shape_skips_padding():
+    names = ("input_ids", "input_mask", "segment_ids")
+    specs = dict.fromkeys(names, tf.TensorSpec([None, None], tf.int32))
+    model = make()
+    graph = tf.function(
+        lambda batch: model(batch, skips_padding=True), input_signature=[specs], autograph=False
+    )
+    for mask in MASKS.values():
+        batch = {name: masked(tiny.batch(), mask)[name] for name in names}
+        outputs, expected = graph(batch), model(batch)
+        select = select_tokens(mask)
+        assert_close(select(outputs), select(expected), 1e-5)
+
+
+def test_padding_is_computed_where_shapes_are_static():
+    model, batch = make(), tiny.batch()
+
+    def call(batch):
+        return model(batch, skips_padding=True)["sequence_output"]
+
+    padded = model(batch)["sequence_output"]
+    with xla.trace_options(static_shapes=True):
+        assert_close(call(batch), padded, 0.0)
+    assert_close(tf.function(call, jit_compile=True)(batch), padded, 1e-5)
+    assert np.abs(call(batch) - padded).max() > 0.1
+
+
+def test_a_long_sequence_does_not_widen_the_others():
+    lengths = np.array([3, 200, 4, 2, 190])
+    mask = tf.constant((np.arange(200) < lengths[:, np.newaxis]).astype(np.int32))
+    layout = token_layout.make_layout(mask, 2, training=False)
+    assert [x.shape for x in layout.tokens.rows] == [(2, 200), (3, 4)]
+    np.testing.assert_array_equal(tf.concat(layout.sequences, 0), [1, 4, 2, 0, 3])
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 63, 64, 65, 1000, 1023, 1024])
+def test_training_sees_few_numbers_of_tokens(num_tokens):
+    mask = np.random.default_rng(0).permutation(np.arange(1024) < num_tokens).reshape(8, 128)
+    layout = token_layout.make_layout(tf.constant(mask.astype(np.int32)), 2, training=True)
+    indices = layout.indices.numpy()
+    assert len(set(indices)) == len(indices) == max(64, -(-num_tokens // 64) * 64)
+    np.testing.assert_array_equal(indices[:num_tokens], np.flatnonzero(mask))
