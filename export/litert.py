@@ -13,6 +13,7 @@ from albert_tf.export import saved_model
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import TOKEN_IDS, Signature
+from albert_tf.model import xla
 from albert_tf.records import features
 
 # Positions of [MASK] in a request of fill_mask; positions that are not needed are 0.
@@ -42,7 +43,7 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
         outputs = model.compute_outputs(ids)
         return {name: x for name, x in outputs.items() if x.dtype != tf.string}
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, xla.trace_options(static_shapes=True):
         saved_model.save(model, {TOKEN_IDS: Signature(specs, compute, {})}, folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKEN_IDS])
         converter.optimizations, converter.target_spec.supported_types = QUANTIZATIONS[quantize]

@@ -15,7 +15,7 @@ from albert_tf import files
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
 from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
-from albert_tf.records import features
+from albert_tf.records import features, task_table
 
 NAME = "MODEL.md"
 # The newest server.
@@ -34,7 +34,7 @@ MEANINGS: Mapping[str, str] = {
     "masked_lm_positions": "places of [MASK] in `input_ids`, counted from 0",
     "p_mask": "1 where no answer can be: the question, [SEP], padding",
     "inputs": "serialised tf.train.Examples: int64 lists of the names of `token_ids`",
-    "sequence_output": "a vector for each piece",
+    "sequence_output": "a vector for each piece, 0 for padding",
     "pooled_output": "a vector for the whole",
     "embedding": "a vector for the text",
     "logits": "a score for each label",
@@ -82,6 +82,10 @@ max_enqueued_batches { value: 100 }
 num_batch_threads { value: 2 }
 pad_variable_length_inputs: false
 """
+_NO_PADDING = """\
+Nothing is computed for padding: a batch costs what its pieces cost, so that short and long texts
+may be answered together, and token ids may be padded to any length.
+"""
 _CARD = """\
 # {title}
 
@@ -107,7 +111,7 @@ To have requests that come at once answered together, write this to a file `batc
 A batch is filled up with copies of a row, which change nothing. `pad_variable_length_inputs` must
 stay false: the server would pad `input_mask` with its first number, 1. The graph pads texts itself;
 token ids must have one length in all requests, padded by the client with `input_mask` 0.
-
+{padding}
 A batch is refused as a whole, so that one client's bad token ids or long text are an error for all
 whose requests came at once: check them before, or serve them without batching. A request of more
 rows than `max_batch_size` is refused, too.
@@ -162,6 +166,9 @@ def write(
     if options.may_be_none and options.text:
         threshold = f"{options.null_threshold:g}"
         notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
+    padding = ""
+    if options.kind != task_table.SPAN:
+        padding = _NO_PADDING
     limits = ""
     if options.text:
         limits += f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too.\n"
@@ -173,6 +180,7 @@ def write(
         longest=longest,
         notes=notes,
         limits=limits,
+        padding=padding,
         signatures=_describe_signatures(title, signatures, functions),
         batching=BATCHING,
         signature=name,

@@ -124,15 +124,17 @@ def make_network(config: AlbertConfig, options: Options) -> keras.Model:
 
 
 def _compute_vectors(network, ids, options) -> Tensors:
-    outputs = network(ids)
+    outputs = network(ids, skips_padding=True)
     return {name: _to_float32(outputs[name]) for name in ("sequence_output", "pooled_output")}
 
 
 def _compute_embedding(network, ids, options) -> Tensors:
     if options.pooling == "first":
-        outputs = network(ids, positions=albert_model.no_positions(ids))
+        positions = albert_model.no_positions(ids)
+        outputs = network(ids, positions=positions, skips_padding=True)
         return {"embedding": _to_float32(outputs["pooled_output"])}
-    vectors = _to_float32(network(ids)["sequence_output"])  # [B, S, D]
+    outputs = network(ids, skips_padding=True)
+    vectors = _to_float32(outputs["sequence_output"])  # [B, S, D]
     weights = _to_float32(ids[features.INPUT_MASK])
     # A row of padding alone, with which a server fills up a batch, gives 0 and not NaN.
     weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, 1, keepdims=True))
@@ -141,7 +143,8 @@ def _compute_embedding(network, ids, options) -> Tensors:
 
 def _guess_masked(network, ids, options) -> Tensors:
     positions = check_positions(ids[features.MASKED_LM_POSITIONS], ids[features.INPUT_IDS])
-    outputs = network.albert(_select_ids(ids), positions=positions, pooled=False)
+    options = {"positions": positions, "pooled": False, "skips_padding": True}
+    outputs = network.albert(_select_ids(ids), **options)
     logits = _to_float32(network.masked_lm(outputs["sequence_output"]))  # [B, P, V]
     best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
     return {"masked_lm_logits": logits, "top_ids": best.indices, "top_probabilities": best.values}

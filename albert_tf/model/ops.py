@@ -222,8 +222,8 @@ def dropout(
 
     The same `seed` and `site` give the same mask on the same machine, also when rematerialized or
     resumed. `x` has any shape, `rate` is in [0, 1), `seed` is [2] int32, or None for no dropout;
-    `site` is the number of the place in the model (see `layers.block_sites`). With `drawn`, a number
-    and [T] integers, it draws for a tensor of that many rows, of which x [T, D] has these.
+    `site` is the number of the place in the model (see `layers.block_sites`). With `drawn`, a
+    number and [T] integers, it draws for a tensor of that many rows, of which x [T, D] has these.
     """
     if seed is None or rate == 0.0:
         return x
