@@ -79,12 +79,12 @@ def make_requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.n
     with open(TEXTS.value, encoding="utf-8") as file:
         texts = [line.split("\t")[0] for line in file][1:]
     usual = random.Random(0).sample(texts, serve.SEQUENCES.value)
-    requests = {"usual": usual, "one long": [*usual[1:], " ".join(texts[:100])]}
+    requests = {"one long": [*usual[1:], " ".join(texts[:100])], "usual": usual}
     batches = {
         name: {"text": {"text": np.array([x.encode() for x in request], object)}}
         for name, request in requests.items()
     }
-    return batches | {"full": serve.requests(source)}
+    return {"full": serve.requests(source), **batches}
 
 
 def compare_requests() -> None:
@@ -99,8 +99,8 @@ def compare_requests() -> None:
             for name, request in make_requests(source).items():
                 request.pop("text" if name == "full" else "token_ids", None)
                 [asks[name][path]] = serve.make_asks(saved, request).values()
-        for name, calls in asks.items():
-            compare(name, calls)
+        for name in ("full", "usual", "one long"):
+            compare(name, asks[name])
 
 
 def main(_):
