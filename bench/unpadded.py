@@ -75,32 +75,33 @@ def compare_updates() -> None:
     compare("update", calls, share_of_tokens=round(float(fill), 3))
 
 
-def make_requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarray]]:
-    with open(TEXTS.value, encoding="utf-8") as file:
+def make_requests(source: model_kinds.ExportedModel) -> dict[str, dict]:
+    """By name; each has the inputs of one signature."""
+    with open(str(TEXTS.value), encoding="utf-8") as file:
         texts = [line.split("\t")[0] for line in file][1:]
     usual = random.Random(0).sample(texts, serve.SEQUENCES.value)
-    requests = {"one long": [*usual[1:], " ".join(texts[:100])], "usual": usual}
-    batches = {
+    requests = {"usual": usual, "one long": [*usual[1:], " ".join(texts[:100])]}
+    full = {"token_ids": serve.requests(source)["token_ids"]}
+    return {"full": full} | {
         name: {"text": {"text": np.array([x.encode() for x in request], object)}}
         for name, request in requests.items()
     }
-    return {"full": serve.requests(source), **batches}
 
 
 def compare_requests() -> None:
+    serve.LENGTH = 512
+    source = serve.make_source()
+    serve.LENGTH = 128
+    requests = make_requests(source)
     with tempfile.TemporaryDirectory() as folder:
         asks: dict[str, dict[str, Callable]] = collections.defaultdict(dict)
         for path, options in PATHS.items():
-            serve.LENGTH = 512
-            source = serve.make_source()
             with xla.trace_options(**options):
                 saved = model_versions.write(source, os.path.join(folder, path))
-            serve.LENGTH = 128
-            for name, request in make_requests(source).items():
-                request.pop("text" if name == "full" else "token_ids", None)
+            for name, request in requests.items():
                 [asks[name][path]] = serve.make_asks(saved, request).values()
-        for name in ("full", "usual", "one long"):
-            compare(name, asks[name])
+        for name, calls in asks.items():
+            compare(name, calls)
 
 
 def main(_):
