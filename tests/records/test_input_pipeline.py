@@ -143,7 +143,8 @@ def test_a_wrong_count_is_noticed_at_the_end_of_a_pass(tmp_path, counted, is_tra
     with pytest.raises(input_pipeline.DAMAGED) as caught:
         if is_training:
             first(paths, 5)
-        list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
+        else:
+            list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
     assert str(input_pipeline.corrupt_error(paths, caught.value)).startswith(
         f"{paths[1]} is truncated or corrupt (5 examples where its manifest.json says {counted}). "
     )
