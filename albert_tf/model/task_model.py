@@ -63,7 +63,7 @@ class AlbertForTask(ConfiguredModel):
         positions = albert_model.no_positions(tokens) if pooled else None
         options = {"training": training, "seed": seed}
         choices = {"positions": positions, "pooled": pooled}
-        choices["skips_padding"] = not self.head.reads_padding
+        choices["skips_padding"] = not self.reads_padding
         outputs = self.albert(tokens, **choices, **options)
         return self.head(outputs[self.head.reads], batch, **options)
 
@@ -71,6 +71,11 @@ class AlbertForTask(ConfiguredModel):
     def reads_pooled_output(self) -> bool:
         """Whether the head reads the pooler's vectors; a head of tokens does not."""
         return self.head.reads == "pooled_output"
+
+    @property
+    def reads_padding(self) -> bool:
+        """Whether the loss depends on vectors at padding, as that of SQuAD 1.1 published does."""
+        return self.head.reads_padding
 
     def _split_choices(self, x):  # [B, C * S] -> [B * C, S]
         if self.choices == 1:

@@ -37,8 +37,11 @@ class TrainState:
     @property
     def buckets(self) -> list[int]:
         """The lengths to which batches are padded; none if all records have one length."""
-        vary = features.vary_in_length(self.features)
-        return devices.choose_buckets(self.config, self.strategy) if vary else []
+        if not features.vary_in_length(self.features):
+            return []
+        if getattr(self.model, "reads_padding", False):
+            return [self.config.max_seq_length]
+        return devices.choose_buckets(self.config, self.strategy)
 
     @property
     def jit_compile(self) -> bool:

@@ -14,8 +14,10 @@ from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_f
 from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
+from albert_tf.model import task_losses, task_model
+from albert_tf.records import task_dataset, task_table
 from albert_tf.tasks import finetuned_model, inference, predictions
-from albert_tf.train import devices
+from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig
 
 ONE = tf.distribute.get_strategy()
@@ -113,8 +115,23 @@ def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_
         assert tiny_run.metrics(tmp_path / name)[-1] == pytest.approx(losses, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "buckets"), [("rte", [8, 14]), ("squad2", [8, 14]), ("squad1", [14])]
+)
+def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets):
+    task, config = task_table.get(name), settings()
+    state = train_state.make_train_state(
+        config,
+        ONE,
+        lambda: task_model.make_task_model(config, task),
+        task_losses.OBJECTIVES[task_model.choose_head(config, task)],
+        task_dataset.task_features(task, config.max_seq_length),
+    )
+    assert state.buckets == buckets
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span"])
+@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span_or_none"])
 def test_where_shapes_are_static_a_run_learns_the_same(
     kind, folders, vocabulary, tmp_path, monkeypatch
 ):
