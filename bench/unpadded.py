@@ -33,6 +33,7 @@ from albert_tf.train_config import PretrainConfig
 RECORDS = flags.DEFINE_string("records", None, "pattern of records of pre-training")
 TEXTS = flags.DEFINE_string("texts", None, "table with a header and texts in the first column")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config of updates")
+FULL = flags.DEFINE_bool("full", False, "take the records' padding for tokens")
 ROUNDS = flags.DEFINE_integer("rounds", 5, "calls of each, after as many to warm up")
 PATHS = {"padded": {"static_shapes": True}, "unpadded": {}}
 
@@ -52,16 +53,19 @@ def compare(name: str, calls: dict[str, Callable], **more: float) -> None:
     print(json.dumps(results), flush=True)
 
 
+def to_batch(parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    is_integer = {name: x.dtype == tf.int64 for name, x in parsed.items()}
+    batch = {name: tf.cast(x, tf.int32) if is_integer[name] else x for name, x in parsed.items()}
+    mask = batch[features.INPUT_MASK]
+    return {**batch, features.INPUT_MASK: tf.ones_like(mask) if FULL.value else mask}
+
+
 def compare_updates() -> None:
     config = config_io.load(PretrainConfig, None, SET.value)
     specs = features.pretraining(config.max_seq_length, config.max_predictions_per_seq)
     records = tf.data.TFRecordDataset(tf.io.gfile.glob(RECORDS.value))
     batches = records.batch(config.train_batch_size, drop_remainder=True).take(ROUNDS.value)
-    batches = batches.map(lambda x: tf.io.parse_example(x, specs)).map(
-        lambda batch: {
-            k: tf.cast(x, tf.int32) if x.dtype == tf.int64 else x for k, x in batch.items()
-        }
-    )
+    batches = batches.map(lambda x: to_batch(tf.io.parse_example(x, specs)))
     state = pretraining.make_train_state(config, tf.distribute.get_strategy())
     calls = {}
     for path, options in PATHS.items():

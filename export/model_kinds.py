@@ -143,8 +143,8 @@ def _compute_embedding(network, ids, options) -> Tensors:
 
 def _guess_masked(network, ids, options) -> Tensors:
     positions = check_positions(ids[features.MASKED_LM_POSITIONS], ids[features.INPUT_IDS])
-    options = {"positions": positions, "pooled": False, "skips_padding": True}
-    outputs = network.albert(_select_ids(ids), **options)
+    choices = {"positions": positions, "pooled": False, "skips_padding": True}
+    outputs = network.albert(_select_ids(ids), **choices)
     logits = _to_float32(network.masked_lm(outputs["sequence_output"]))  # [B, P, V]
     best = tf.math.top_k(tf.nn.softmax(logits), min(options.top_k, logits.shape[-1]))
     return {"masked_lm_logits": logits, "top_ids": best.indices, "top_probabilities": best.values}
