@@ -30,7 +30,8 @@ def resolve_config(
 
     A number of passes that the user names replaces the recipe's steps. A preset of the model that
     the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
-    is cut to the positions of the model. Raises `UserError` if a key or a value is wrong.
+    is cut to the positions of the model. Without any learning rate it is chosen by the size of the
+    model. Raises `UserError` if a key or a value is wrong.
     """
     recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
@@ -41,16 +42,20 @@ def resolve_config(
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
     overrides = _add_recipe_to_presets(changes.overrides, file.get("albert"), albert)
-    if "max_seq_length" not in own:
-        shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
-        model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
-        length = defaults.get("max_seq_length", FinetuneConfig.max_seq_length)
-        if length > model.max_position_embeddings:
-            logging.info(
-                f"max_seq_length is {model.max_position_embeddings}, all positions of the model, "
-                f"instead of {length}."
-            )
-            defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
+    chosen = {**defaults, **own}
+    shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
+    model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
+    length = chosen.get("max_seq_length", FinetuneConfig.max_seq_length)
+    if "max_seq_length" not in own and length > model.max_position_embeddings:
+        logging.info(
+            f"max_seq_length is {model.max_position_embeddings}, all positions of the model, "
+            f"instead of {length}."
+        )
+        defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
+    if "learning_rate" not in chosen:
+        rate = recipes.choose_learning_rate(model.hidden_size)
+        logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
+        defaults = {**defaults, "learning_rate": rate}
     return config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
 
 

@@ -46,11 +46,19 @@ _V2 = {
 }
 RECIPES = {"v1": _V1, "v2": _V2, "none": None}
 _HEAD_DROPOUT = 0.1
+# {largest hidden size: rate}: docs/results.md, "Learning rates". Above, the paper's.
+_RATES = {128: 5e-4, 256: 1e-4}
+_LOWEST_RATE = 2e-5
 
 
 def choose_recipe(task: str) -> str:
     """The recipe of a task if the user names none."""
     return "v2" if task in _V2 else "none"
+
+
+def choose_learning_rate(hidden_size: int) -> float:
+    """Returns the learning rate of the recipe `none`: a smaller model needs a higher one."""
+    return next((rate for size, rate in _RATES.items() if hidden_size <= size), _LOWEST_RATE)
 
 
 def read_recipe(name: str, task: str) -> dict[str, Any]:

@@ -153,3 +153,18 @@ def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
     assert "max_seq_length" not in capsys.readouterr().err
     with pytest.raises(UserError, match="max_seq_length 129 is over albert"):
         settings(*overrides, "max_seq_length=129")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rate"),
+    [
+        (["albert.hidden_size=128", "albert.num_attention_heads=2"], 5e-4),
+        (["albert.hidden_size=256", "albert.num_attention_heads=4"], 1e-4),
+        (["albert=albert_base_v2"], 2e-5),
+        (["albert.hidden_size=128", "albert.num_attention_heads=2", "learning_rate=0.25"], 0.25),
+    ],
+)
+def test_without_a_recipe_the_learning_rate_is_that_of_the_models_size(overrides, rate, capsys):
+    assert settings(*overrides, recipe="none").learning_rate == rate
+    line = f"learning_rate is {rate}, for a model of hidden_size"
+    assert (line in capsys.readouterr().err) == (rate != 0.25)
