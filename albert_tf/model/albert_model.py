@@ -104,9 +104,7 @@ class Albert(ConfiguredModel):
 
     def _make_layout(self, mask, training, skips_padding):
         heads = self.config.num_attention_heads
-        # TODO: a graph of training computes padding, as its updates differ without.
-        in_graph_of_training = training and not tf.executing_eagerly()
-        if skips_padding and xla.has_dynamic_shapes() and not in_graph_of_training:
+        if skips_padding and xla.has_dynamic_shapes():
             return token_layout.make_layout(mask, heads, training=training)
         return token_layout.PaddedLayout(mask, heads)
 
