@@ -158,7 +158,7 @@ def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
 @pytest.mark.parametrize(
     ("overrides", "rate"),
     [
-        (["albert.hidden_size=128", "albert.num_attention_heads=2"], 5e-4),
+        (["albert.hidden_size=128", "albert.num_attention_heads=2"], 1e-4),
         (["albert.hidden_size=256", "albert.num_attention_heads=4"], 1e-4),
         (["albert=albert_base_v2"], 2e-5),
         (["albert.hidden_size=128", "albert.num_attention_heads=2", "learning_rate=0.25"], 0.25),
