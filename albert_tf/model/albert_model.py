@@ -95,9 +95,12 @@ class Albert(ConfiguredModel):
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
         *outputs, last = self.encoder(x, positions=positions, **options)
         outputs = [layout.restore(x) for x in outputs]
-        last = (
-            layout.restore(last) if positions is None else layout.restore_queries(last, positions)
-        )
+        if positions is not None:
+            last = layout.restore_queries(last, positions)
+        elif skips_padding and isinstance(layout, token_layout.PaddedLayout):
+            last = layout.restore(last) * tf.cast(mask, last.dtype)[:, :, tf.newaxis]
+        else:
+            last = layout.restore(last)
         sequence_output = last if positions is None else last[:, 1:]
         vectors = {"sequence_output": sequence_output, "encoder_outputs": [*outputs, last]}
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
