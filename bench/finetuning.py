@@ -1,6 +1,6 @@
 """Times updates, or predictions, of a task's records: sequences of their own, unlike lengths.
 
-    bin/create_finetuning_data --task=sst-2 ... --output_dir=cache
+    bin/create_finetuning_data --task=sst-2 ... --cache_dir=cache
     python bench/finetuning.py --records=cache/sst-2-train-... [--set train_batch_size=16]
     python bench/finetuning.py --records=cache/sst-2-dev-... --predict
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--forward]
