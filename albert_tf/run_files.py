@@ -5,6 +5,8 @@ RUN_CONFIG = "config.json"
 RECORDS = "records.json"
 TASK, TRAINING_DATA = "task.json", "training_data.json"
 METRICS_LOG = "metrics.jsonl"
+# What a run changed when it went on from another one.
+HISTORY = "history.jsonl"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
 # Checkpoints that stay: `keep_every`.

@@ -12,7 +12,7 @@ DTYPES = ("float32", "mixed_bfloat16")
 # Whole numbers that may be 0; others are at least 1.
 MAY_BE_ZERO = {
     *("eval_steps", "max_eval_examples", "max_rollbacks", "num_train_steps", "num_warmup_steps"),
-    *("keep_every", "patience", "seed"),
+    *("first_schedule_step", "keep_every", "patience", "seed", "stop_at_step"),
 }
 # What takes memory is bounded: TensorFlow would abort, or fill all of it without a word.
 _HIGHEST = {"shuffle_buffer_size": 100_000_000}
@@ -22,7 +22,7 @@ _INT32_MAX = 2**31 - 1
 # change them.
 HOST_FIELDS = {
     *("eval_batch_size", "eval_steps", "keep_checkpoint_max", "max_eval_examples", "max_rollbacks"),
-    *("keep_every", "patience", "save_checkpoints_steps", "steps_per_loop"),
+    *("keep_every", "patience", "save_checkpoints_steps", "steps_per_loop", "stop_at_step"),
     *("start_n_top", "end_n_top", "n_best_size", "max_answer_length"),
 }
 
@@ -45,6 +45,9 @@ class TrainConfig:
     learning_rate: float  # at the end of the warm-up
     num_warmup_steps: int  # updates over which the learning rate grows from 0
     poly_power: float = 1.0  # of the decay to 0 at `num_train_steps`
+    # warm-up and decay begin at this step: for a run that goes on with a new schedule
+    first_schedule_step: int = 0
+    stop_at_step: int = 0  # the run ends here, its schedule later; 0 ends at `num_train_steps`
     weight_decay_rate: float = 0.01  # applied to all weights except biases and LayerNorm
     max_grad_norm: float = 1.0  # the gradient, summed over replicas, is clipped to this global norm
     # `mixed_bfloat16`: products in bfloat16; weights, LayerNorm, softmax and losses in float32
@@ -84,9 +87,13 @@ class TrainConfig:
             "num_hidden_groups=1). Take rematerialize=true instead.",
         )
         require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
+        schedule_steps = self.num_train_steps - self.first_schedule_step
         require(
-            self.num_warmup_steps < self.num_train_steps or not self.num_train_steps,
+            self.num_warmup_steps < schedule_steps or not self.num_train_steps,
             f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
+            f"{self.num_train_steps} - first_schedule_step {self.first_schedule_step}. Set them."
+            if self.first_schedule_step
+            else f"num_warmup_steps {self.num_warmup_steps} is not below num_train_steps "
             f"{self.num_train_steps}. Set both.",
         )
         require(
@@ -95,6 +102,11 @@ class TrainConfig:
             f"{self.albert.max_position_embeddings}. Shorten the sequences (--set "
             "max_seq_length=) or raise it.",
         )
+
+    @property
+    def last_step(self) -> int:
+        """The step at which the run ends."""
+        return min(self.stop_at_step or self.num_train_steps, self.num_train_steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -77,9 +77,13 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
     Raises `UserError` if it is damaged, or of another model or optimizer, or for `check_path`.
     """
     tf_checkpoint.check_path(directory)
-    prefix = find_newest(directory)
-    if prefix is None:
-        return None
+    if prefix := find_newest(directory):
+        restore(checkpoint, prefix)
+    return prefix
+
+
+def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
+    """Restores a checkpoint whole; `UserError` if it is damaged, or of another model."""
     try:
         checkpoint.restore(prefix).assert_consumed()
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
@@ -87,4 +91,3 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
             f"{prefix}: cannot resume from it ({reason(error)}). Remove {prefix}.* to resume from "
             "the one before, or take another --workdir."
         ) from None
-    return prefix

@@ -6,16 +6,17 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
-from albert_tf import files
-from albert_tf.checkpoints import formats, matching
+from albert_tf import config_io, files
+from albert_tf.checkpoints import formats, matching, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.run_files import RECORDS
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import eval_step, run_dir, train_state, training_run
+from albert_tf.train import eval_step, history, run_dir, train_state, training_run
 from albert_tf.train.run_dir import RunIdentity
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
@@ -32,6 +33,7 @@ def run(
     *,
     init_checkpoint: str | None = None,
     allow_partial: str | None = None,
+    continue_from: str | None = None,
 ) -> None:
     """Trains to `num_train_steps`, or resumes the run in `workdir`.
 
@@ -40,7 +42,9 @@ def run(
 
     `train_files` and `eval_files` (held out; may be empty) are patterns of record files. Weights of
     `init_checkpoint`, in any of the `formats`, are evaluated before the first update;
-    `allow_partial` is that of `matching.assign_weights`.
+    `allow_partial` is that of `matching.assign_weights`. A new run may go on with the weights,
+    moments and step of the run `continue_from`, with another config or other records; see
+    `history`, whose file it writes.
 
     Raises `UserError` if files, manifest, config and `workdir` do not agree (nothing was written
     then), or the loss is not finite any more.
@@ -59,10 +63,16 @@ def run(
         "--eval_files": run_dir.number_rows(_count_examples(eval_paths)),
         "--init_checkpoint": init_checkpoint,
         "--allow_partial": allow_partial,
+        "--continue_from": continue_from,
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
+        source = _find_source(identity, continue_from)
         state = make_train_state(config, strategy)
+        if source:
+            history.begin(state, identity, *source)
+        for record in history.read(workdir):
+            logging.info(history.format_change(record))
         try:
             training_run.train(
                 state,
@@ -74,6 +84,29 @@ def run(
             )
         except input_pipeline.DAMAGED as error:
             raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
+
+
+def read_config(workdir: str, continue_from: str) -> dict[str, Any]:
+    """The values of the config with which a run goes on: its own if it has begun."""
+    source = workdir if run_dir.is_run(workdir) else history.find_run(continue_from)[0]
+    return config_io.to_dict(run_dir.read_config(source, PretrainConfig))
+
+
+def _find_source(identity: RunIdentity, continue_from: str | None) -> tuple[str, str] | None:
+    """The run and the checkpoint to start from; None if the folder has one, or starts anew."""
+    workdir = identity.workdir
+    if training_checkpoint.find_newest(workdir):
+        return None
+    if continue_from:
+        source = history.find_run(continue_from)
+        history.check(identity, source[0])
+        return source
+    if history.read(workdir):
+        raise UserError(
+            f"{workdir} was to go on from another run, and has no checkpoint yet. Name that run "
+            "again with --continue_from, or take another --workdir."
+        )
+    return None
 
 
 def _initial_weights(

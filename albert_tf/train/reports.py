@@ -36,10 +36,14 @@ def read(workdir: str) -> list[dict[str, float]]:
 
 def truncate(workdir: str, step: int) -> None:
     """Drops from the metrics what a killed run wrote after the checkpoint at `step`."""
-    path = os.path.join(workdir, METRICS_LOG)
-    if tf.io.gfile.exists(path):
-        kept = [json.dumps(record) + "\n" for record in read(workdir) if record["step"] <= step]
-        files.write_bytes(path, "".join(kept).encode())
+    if tf.io.gfile.exists(os.path.join(workdir, METRICS_LOG)):
+        copy(workdir, workdir, step)
+
+
+def copy(source: str, workdir: str, step: int) -> None:
+    """Writes the metrics of the run in `source` up to `step` to those of `workdir`."""
+    kept = [json.dumps(record) + "\n" for record in read(source) if record["step"] <= step]
+    files.write_bytes(os.path.join(workdir, METRICS_LOG), "".join(kept).encode())
 
 
 def has_evaluation(workdir: str, step: int) -> bool:

@@ -136,7 +136,7 @@ class Run:
                 return False
             now = time.monotonic()
             speed = (step - before) * config.train_batch_size / (now - loop_start)
-            seconds_left = (config.num_train_steps - step) * (now - start) / (step - first_step)
+            seconds_left = (config.last_step - step) * (now - start) / (step - first_step)
             record = {
                 "step": step,
                 **losses.means(totals, state.objective.names),
@@ -144,7 +144,7 @@ class Run:
                 "sequences_per_second": speed,
                 "seconds_left": seconds_left,
             }
-            logging.info(reports.line(record, config.num_train_steps))
+            logging.info(reports.line(record, config.last_step))
             self._write(record)
             interrupted = self._is_interrupted()
             is_over = self._evaluate_and_save(step, interrupted)
@@ -164,7 +164,7 @@ class Run:
             return
         if self.evaluates_first and step == 0:
             self._evaluate(0)
-        if step == self.state.config.num_train_steps:
+        if step == self.state.config.last_step:
             is_missing = self._is_chief and not reports.has_evaluation(self.workdir, step)
             if self._any_worker(is_missing):
                 self._evaluate(step)
@@ -175,7 +175,7 @@ class Run:
         Saves last: a run killed in between evaluates again.
         """
         config = self.state.config
-        is_last = step == config.num_train_steps
+        is_last = step == config.last_step
         is_due = is_last or (config.eval_steps > 0 and step % config.eval_steps == 0)
         evaluates = self.evaluate is not None and is_due and not interrupted
         if evaluates:
@@ -237,6 +237,6 @@ def run_loops(
         intervals.append(config.keep_every)
     if evaluates and config.eval_steps:
         intervals.append(config.eval_steps)
-    while (step := state.step) < config.num_train_steps:
-        end = min(config.num_train_steps, *((step // n + 1) * n for n in intervals))
+    while (step := state.step) < config.last_step:
+        end = min(config.last_step, *((step // n + 1) * n for n in intervals))
         yield end, run_updates(iterator, end - step)

@@ -55,7 +55,7 @@ def train(
         f"{state.model.count_params():,} parameters | {devices.describe(state.strategy)} "
         f"| {state.config.dtype} | {start} | output in {workdir}"
     )
-    if state.step < state.config.num_train_steps:
+    if state.step < state.config.last_step:
         logging.info("the first update compiles the model, which takes a while")
     run = training_loop.Run(
         state=state,

@@ -1,0 +1,135 @@
+"""The history of a run that continues another: `history.jsonl`, one line for each change.
+
+{"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000,
+ "changes": {"num_train_steps": [1000, 2000], "albert.hidden_dropout_prob": [0.1, 0.0]}}
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import config_io, files
+from albert_tf.checkpoints import training_checkpoint
+from albert_tf.errors import UserError
+from albert_tf.run_files import HISTORY, RECORDS
+from albert_tf.tokenizers import tokenization
+from albert_tf.train import devices, reports, run_dir
+from albert_tf.train.run_dir import RunIdentity
+from albert_tf.train.train_state import TrainState
+from albert_tf.train_config import TrainConfig
+
+# What a continued run may change of its model: no shape of a weight depends on it.
+_DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
+# The order of the records depends on these; the position in them means something only if all stay.
+_ORDER = ("seed", "shuffle_buffer_size")
+
+
+def find_run(path: str) -> tuple[str, str]:
+    """The folder of the run that a path belongs to, and the prefix of its checkpoint.
+
+    The path is that folder (its newest checkpoint), or a checkpoint in it, in `best/` or `kept/`.
+    Raises `UserError` if there is no checkpoint, or no run.
+    """
+    prefix = training_checkpoint.find_prefix(path)
+    folder = os.path.dirname(prefix)
+    for run in (folder, os.path.dirname(folder)):
+        if run_dir.is_run(run):
+            return run, prefix
+    raise UserError(
+        f"--continue_from: {path!r} is not in the folder of a run. Take its weights with "
+        "--init_checkpoint."
+    )
+
+
+def check(identity: RunIdentity, source: str) -> None:
+    """Raises `UserError` unless a run can go on with the weights and moments of `source`."""
+    if os.path.realpath(source) == os.path.realpath(identity.workdir):
+        raise UserError(
+            f"--continue_from: {source} is the --workdir, too. Name a new folder for the run that "
+            "goes on; the old one stays as it is."
+        )
+    before = run_dir.read_config(source, type(identity.config))
+    for name, (old, new) in _compare(before, identity.config).items():
+        is_model = name.startswith("albert.") and name not in _DROPOUT
+        if is_model or name == "sentence_task":
+            raise UserError(
+                f"{source} was trained with {name}={old!r}, the config has {new!r}: a run goes on "
+                "with the model that it has. Take that value, or only the weights, with "
+                "--init_checkpoint."
+            )
+    if tokenization.load(run_dir.vocabulary_path(source)).sha256 != identity.tokenizer.sha256:
+        raise UserError(
+            f"those of {source} and of the records ({identity.vocabulary}) are different "
+            "vocabularies. Make records with that of the run."
+        )
+
+
+def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) -> None:
+    """Sets the state to the checkpoint of another run, and saves it in the folder of this one.
+
+    The folder gets the other run's metrics up to there, its history with one more line, and then a
+    checkpoint: from there on it needs the other run no more.
+    """
+    checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
+    training_checkpoint.restore(checkpoint, prefix)
+    if state.step >= state.config.last_step:
+        raise UserError(
+            f"{prefix} is at step {state.step}, and the config ends at {state.config.last_step}. "
+            "Raise num_train_steps (--set num_train_steps=)."
+        )
+    record = _make_record(state, identity, source, prefix)
+    state.position.assign(record["position"])
+    if devices.is_chief(state.strategy):
+        workdir = identity.workdir
+        tf.io.gfile.makedirs(workdir)
+        reports.copy(source, workdir, state.step)
+        records = [*(r for r in read(source) if r["step"] <= state.step), record]
+        lines = "".join(json.dumps(r) + "\n" for r in records)
+        files.write_bytes(os.path.join(workdir, HISTORY), lines.encode())
+        manager = training_checkpoint.make_manager(checkpoint, workdir, None)
+        training_checkpoint.save(manager, state.step)
+
+
+def _make_record(state: TrainState, identity: RunIdentity, source: str, prefix: str):
+    """The change, with the number of batches of the new run's records that are used up."""
+    before = run_dir.read_config(source, type(identity.config))
+    changes = _compare(before, identity.config)
+    path = os.path.join(source, RECORDS)
+    old, new = files.read_json(path, RECORDS), identity.files[RECORDS]
+    position = 0
+    if old != new:
+        changes["--train_files"] = [_describe_files(rows) for rows in (old, new)]
+    elif not changes.keys() & set(_ORDER):
+        examples = int(state.position.numpy()) * before.train_batch_size
+        position = examples // identity.config.train_batch_size
+    return {"step": state.step, "run": prefix, "position": position, "changes": changes}
+
+
+def _compare(before: TrainConfig, after: TrainConfig) -> dict[str, list[Any]]:
+    """{field: [before, after]} of the fields that differ."""
+    one, other = (run_dir.flatten(config_io.to_dict(config)) for config in (before, after))
+    return {name: [one.get(name), x] for name, x in other.items() if one.get(name) != x}
+
+
+def _describe_files(rows: list[Any]) -> str:
+    return f"{len(rows):,} files, {sum(number for _, number in rows):,} examples"
+
+
+def read(workdir: str) -> list[dict[str, Any]]:
+    """The changes of a run, the oldest first; none if it continues no other."""
+    path = os.path.join(workdir, HISTORY)
+    if not tf.io.gfile.exists(path):
+        return []
+    lines = files.read_bytes(path, HISTORY).splitlines()
+    return [files.parse_json(line, path, HISTORY) for line in lines]
+
+
+def format_change(record: Mapping[str, Any]) -> str:
+    """One change for the terminal."""
+    changes = [f"{name} {old} -> {new}" for name, (old, new) in record["changes"].items()]
+    text = ", ".join(changes) or "nothing changed"
+    where = "" if record["position"] else "; the records from their beginning"
+    return f"step {record['step']}: goes on from {record['run']}: {text}{where}"

@@ -1,0 +1,148 @@
+"""A run goes on from another one: what it keeps, what it may change, what is recorded."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_run
+
+from albert_tf.errors import UserError
+from albert_tf.optim.optimizers import WarmupPolynomial
+from albert_tf.train import history
+
+SETTINGS = {"albert": tiny_run.albert(hidden_dropout_prob=0.1), "save_checkpoints_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def short(data, tmp_path_factory):
+    """Six updates of a run that was planned for twelve."""
+    folder = tmp_path_factory.mktemp("runs") / "short"
+    tiny_run.run(data, folder, tiny_run.settings(**SETTINGS, stop_at_step=6))
+    return folder
+
+
+def go_on(data, source, workdir, **changes):
+    config = tiny_run.settings(**{**SETTINGS, **changes})
+    tiny_run.run(data, workdir, config, continue_from=str(source))
+
+
+def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(data, short, tmp_path, capsys):
+    tiny_run.run(data, tmp_path / "unbroken", tiny_run.settings(**SETTINGS))
+    go_on(data, short, tmp_path / "on")
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "on")
+    [record] = history.read(str(tmp_path / "on"))
+    assert record["changes"] == {"stop_at_step": [6, 0]}
+    assert (record["step"], record["position"]) == (6, 6)
+    line = f"step 6: goes on from {short}/model.ckpt-6: stop_at_step 6 -> 0"
+    assert line in capsys.readouterr().err
+
+
+def test_what_changes_is_recorded_and_the_rest_kept(data, short, tmp_path):
+    changes = {"albert": tiny_run.albert(), "train_batch_size": 4, "num_train_steps": 20}
+    go_on(data, short, tmp_path / "second", **changes, stop_at_step=10)
+    begun = tiny_run.all_tensors(tmp_path, f"{tmp_path}/second/model.ckpt-6")
+    for name, value in tiny_run.all_tensors(short).items():
+        expected = 12 if name.startswith("position") else value
+        np.testing.assert_array_equal(begun[name], expected, err_msg=name)
+    more = tiny_run.write_data(tmp_path / "more", like=data)
+    config = tiny_run.settings(**{**SETTINGS, **changes})
+    tiny_run.run(more, tmp_path / "third", config, continue_from=str(tmp_path / "second"))
+    first, second = history.read(str(tmp_path / "third"))
+    assert first["changes"] == {
+        "albert.hidden_dropout_prob": [0.1, 0.0],
+        "num_train_steps": [12, 20],
+        "stop_at_step": [6, 10],
+        "train_batch_size": [8, 4],
+    }
+    assert second["step"] == 10
+    assert second["changes"] == {"stop_at_step": [10, 0]}
+    steps = [record["step"] for record in tiny_run.metrics(tmp_path / "third")]
+    assert steps == list(range(2, 21, 2))
+
+
+def test_with_other_records_it_begins_with_their_first(data, short, tmp_path):
+    more = tiny_run.write_data(tmp_path / "more", like=data)
+    os.remove(f"{more}/train-1.tfrecord")
+    go_on(more, short, tmp_path / "on", stop_at_step=8)
+    [record] = history.read(str(tmp_path / "on"))
+    assert record["position"] == 0
+    assert record["changes"]["--train_files"] == ["2 files, 37 examples", "1 files, 21 examples"]
+    assert history.format_change(record).endswith("; the records from their beginning")
+
+
+def test_an_older_checkpoint_of_the_run_is_taken_where_it_is_named(data, short, tmp_path):
+    go_on(data, f"{short}/model.ckpt-4", tmp_path / "on", stop_at_step=6)
+    tiny_run.assert_same_end(short, tmp_path / "on")
+
+
+def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, short, tmp_path):
+    workdir = tmp_path / "on"
+    go_on(data, short, workdir)
+    ended = tiny_run.all_tensors(workdir)
+    for name in os.listdir(workdir):
+        if name.startswith("model.ckpt"):
+            os.remove(workdir / name)
+    with pytest.raises(UserError, match="has no checkpoint yet. Name that run again"):
+        tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
+    go_on(data, short, workdir)
+    for name, value in tiny_run.all_tensors(workdir).items():
+        np.testing.assert_array_equal(value, ended[name], err_msg=name)
+    assert len(history.read(str(workdir))) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"albert": tiny_run.albert(hidden_size=12)}, "albert.hidden_size=8, the config has 12"),
+        ({"sentence_task": "none"}, "sentence_task='sop', the config has 'none'"),
+        ({"num_train_steps": 6}, "is at step 6, and the config ends at 6"),
+    ],
+)
+def test_what_cannot_go_on_is_refused_and_nothing_is_written(
+    data, short, tmp_path, changes, message
+):
+    if "sentence_task" in changes:
+        data = tiny_run.write_data(tmp_path / "data", like=data, **changes)
+    with pytest.raises(UserError, match=message):
+        go_on(data, short, tmp_path / "on", **changes)
+    assert not os.path.exists(tmp_path / "on" / "config.json")
+    assert not history.read(str(tmp_path / "on"))
+
+
+def test_no_run_or_its_own_folder_is_refused(data, short, tmp_path):
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        go_on(data, tmp_path, tmp_path / "on")
+    os.link(f"{short}/model.ckpt-6.index", tmp_path / "model.ckpt-6.index")
+    with pytest.raises(UserError, match="is not in the folder of a run"):
+        go_on(data, tmp_path, tmp_path / "on")
+    with pytest.raises(UserError, match="belongs to a run with"):
+        go_on(data, short, short, num_train_steps=14)
+
+
+def test_a_damaged_history_is_one_clear_line(data, short, tmp_path):
+    go_on(data, short, tmp_path / "on", stop_at_step=8)
+    (tmp_path / "on" / "history.jsonl").write_text('{"step": 6')
+    with pytest.raises(UserError, match=r"history\.jsonl"):
+        tiny_run.run(data, tmp_path / "on", tiny_run.settings(**SETTINGS))
+
+
+def test_a_schedule_begins_at_its_first_step():
+    late = WarmupPolynomial(0.1, 30, 4, first_step=10)
+    expected = WarmupPolynomial(0.1, 20, 4)
+    for step in range(21):
+        assert float(late(10 + step)) == float(expected(step))
+    assert float(late(3)) == 0.0
+
+
+def test_the_history_is_json_lines(data, short, tmp_path):
+    go_on(data, short, tmp_path / "on", stop_at_step=8)
+    lines = (tmp_path / "on" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [6]
+    assert tf.io.gfile.exists(f"{tmp_path}/on/model.ckpt-8.index")
