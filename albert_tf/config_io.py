@@ -34,10 +34,15 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
-        if isinstance(value, str):
+        if isinstance(value, str) and kind is AlbertConfig:
             return preset(value)
-        require(isinstance(value, Mapping), f"{where} must be an object or the name of a preset.")
+        preset_too = " or the name of a preset" if kind is AlbertConfig else ""
+        require(isinstance(value, Mapping), f"{where} must be an object{preset_too}.")
         return from_dict(kind, value, where)  # type: ignore[arg-type]
+    if typing.get_origin(kind) is tuple:
+        require(isinstance(value, list | tuple), f"{where} must be a list.")
+        each = typing.get_args(kind)[0]
+        return tuple(_convert(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if float in kinds and type(value) is int:
         return float(value)

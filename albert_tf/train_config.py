@@ -110,6 +110,20 @@ class TrainConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of pre-training; the other fields are those of `PretrainConfig`, null takes its."""
+
+    last_step: int  # where it ends
+    max_seq_length: int | None = None
+    max_predictions_per_seq: int | None = None
+    train_batch_size: int | None = None
+    num_micro_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.last_step > 0, "last_step must be at least 1.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
@@ -128,11 +142,34 @@ class PretrainConfig(TrainConfig):
     eval_steps: int = 5000
     keep_checkpoint_max: int = 5
     max_eval_examples: int = 0  # examples of an evaluation during training; 0 takes all
+    # one after the other, each on those of the records that have its lengths; none: one phase
+    phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
         require(self.num_train_steps > 0, "num_train_steps must be at least 1.")
         super().__post_init__()
+        if self.phases:
+            ends = [phase.last_step for phase in self.phases]
+            require(
+                ends == sorted(set(ends)) and ends[-1] == self.num_train_steps,
+                f"phases end at the steps {ends}: each must end after the one before, and the last "
+                f"at num_train_steps {self.num_train_steps}.",
+            )
+        self.split_phases()
+
+    def split_phases(self) -> list["PretrainConfig"]:
+        """The config of each phase, which stops at its end; of a run without phases, this one."""
+        if not self.phases:
+            return [self]
+        configs: list[PretrainConfig] = []
+        for phase in self.phases:
+            if configs and configs[-1].last_step == self.last_step:
+                break
+            values = {name: x for name, x in vars(phase).items() if x is not None}
+            stop = min(values.pop("last_step"), self.last_step)
+            configs.append(dataclasses.replace(self, phases=(), stop_at_step=stop, **values))
+        return configs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

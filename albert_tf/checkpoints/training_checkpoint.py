@@ -48,9 +48,18 @@ def save(manager: tf.train.CheckpointManager, step: int) -> str:
 
 def find_newest(directory: str) -> str | None:
     """The prefix of the checkpoint of the highest step, whatever the file `checkpoint` says."""
-    prefixes = list_prefixes(directory)
-    steps = {int(m[1]): prefix for prefix in prefixes if (m := _PREFIX.fullmatch(prefix))}
+    steps = _list_steps(directory)
     return steps[max(steps)] if steps else None
+
+
+def find_step(directory: str) -> int:
+    """The step of the newest checkpoint; -1 if there is none."""
+    return max(_list_steps(directory), default=-1)
+
+
+def _list_steps(directory: str) -> dict[int, str]:  # -> {step: prefix}
+    prefixes = list_prefixes(directory)
+    return {int(m[1]): prefix for prefix in prefixes if (m := _PREFIX.fullmatch(prefix))}
 
 
 def list_prefixes(directory: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,10 +12,12 @@ from albert_tf.checkpoints import formats, matching, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
-from albert_tf.records import features, input_pipeline, manifest
+from albert_tf.pipelines import pretraining_records
+from albert_tf.pipelines.pretraining_records import Phase
+from albert_tf.records import features, input_pipeline
 from albert_tf.run_files import RECORDS
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import eval_step, history, run_dir, train_state, training_run
+from albert_tf.train import devices, eval_step, history, run_dir, train_state, training_run
 from albert_tf.train.run_dir import RunIdentity
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
@@ -51,37 +52,45 @@ def run(
     """
     train_paths = sorted(files.expand(train_files, "--train_files"))
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
-    vocabulary = _check_records(config, [*train_paths, *eval_paths])
+    vocabulary = pretraining_records.check(config, train_paths, eval_paths)
     identity = RunIdentity(
         workdir=workdir,
         config=config,
         vocabulary=vocabulary,
         tokenizer=tokenization.load(vocabulary),
-        files={RECORDS: _count_examples(train_paths)},
+        files={RECORDS: pretraining_records.count_examples(train_paths)},
     )
     options = {
-        "--eval_files": run_dir.number_rows(_count_examples(eval_paths)),
+        "--eval_files": run_dir.number_rows(pretraining_records.count_examples(eval_paths)),
         "--init_checkpoint": init_checkpoint,
         "--allow_partial": allow_partial,
         "--continue_from": continue_from,
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
-        source = _find_source(identity, continue_from)
-        state = make_train_state(config, strategy)
-        if source:
-            history.begin(state, identity, *source)
+        phases = pretraining_records.plan_phases(config, train_paths)
+        for phase in phases:
+            devices.check_batches(phase.config, strategy, evaluates=False)
+        if source := _find_source(identity, continue_from):
+            history.begin(make_train_state(config, strategy), identity, *source)
         for record in history.read(workdir):
             logging.info(history.format_change(record))
         try:
-            training_run.train(
-                state,
-                identity,
-                train_paths,
-                _initial_weights(state, init_checkpoint, allow_partial),
-                evaluate=_make_evaluate(config, state, eval_paths) if eval_paths else None,
-                best_by=BEST_BY,
-            )
+            for phase in _select_phases(phases, workdir):
+                state = make_train_state(phase.config, strategy)
+                initial = _initial_weights(state, init_checkpoint, allow_partial)
+                evaluate = _make_evaluate(config, state, eval_paths) if eval_paths else None
+                # Every phase has the identity of the whole run.
+                if not training_run.train(
+                    state,
+                    identity,
+                    phase.paths,
+                    initial,
+                    evaluate=evaluate,
+                    best_by=BEST_BY,
+                    offset=phase.offset,
+                ):
+                    break
         except input_pipeline.DAMAGED as error:
             raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
 
@@ -109,6 +118,22 @@ def _find_source(identity: RunIdentity, continue_from: str | None) -> tuple[str,
     return None
 
 
+def _select_phases(phases: Sequence[Phase], workdir: str) -> Iterator[Phase]:
+    """The phases that are not over yet, and at least the last one; says where each begins."""
+    begin = 0
+    for number, phase in enumerate(phases, 1):
+        end = phase.config.last_step
+        if phase is phases[-1] or training_checkpoint.find_step(workdir) < end:
+            if len(phases) > 1:
+                logging.info(
+                    f"phase {number} of {len(phases)}: steps {begin} to {end}, "
+                    f"{phase.config.train_batch_size} x {phase.config.max_seq_length} tokens, "
+                    f"{len(phase.paths)} files"
+                )
+            yield phase
+        begin = end
+
+
 def _initial_weights(
     state: TrainState, path: str | None, allow_partial: str | None
 ) -> training_run.InitialWeights | None:
@@ -121,40 +146,6 @@ def _initial_weights(
         )
 
     return training_run.InitialWeights(lambda: formats.read(path), assign, evaluates=True)
-
-
-def _check_records(config: PretrainConfig, paths: Sequence[str]) -> str:
-    """Compares the records' manifests with the config; returns the folder of their vocabulary."""
-    manifests = manifest.read_all(paths)
-    manifest.count_examples(paths)
-    expected = {
-        "sentence_task": config.sentence_task,
-        "max_seq_length": config.max_seq_length,
-        "max_predictions_per_seq": config.max_predictions_per_seq,
-        "vocab_size": config.albert.vocab_size,
-    }
-    for folder, contents in manifests.items():
-        manifest.check(folder, contents, expected)
-    first, *others = manifests
-    for other in others:
-        if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:
-            raise UserError(
-                f"the records in {first} and {other} have different vocabularies. "
-                "Make them with the same."
-            )
-    vocabulary = os.path.join(first, manifest.VOCABULARY)
-    if tokenization.load(vocabulary).sha256 != manifests[first]["vocabulary"]["sha256"]:
-        raise UserError(
-            f"{vocabulary} is not the vocabulary that the records in {first} were made with: it "
-            "was changed or damaged. Restore it, or create the records anew."
-        )
-    return vocabulary
-
-
-def _count_examples(paths: Sequence[str]) -> list[list[Any]]:
-    """The names of record files, with the number of examples in each."""
-    names = map(os.path.basename, paths)
-    return [list(row) for row in zip(names, manifest.count_examples(paths), strict=True)]
 
 
 def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -> TrainState:
@@ -171,9 +162,16 @@ def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -
         return model, trained_weights(model, config.sentence_task)
 
     objective = losses.pretraining_objective(config.sentence_task)
+    return train_state.make_train_state(
+        config, strategy, make_model, objective, _list_features(config)
+    )
+
+
+def _list_features(config: PretrainConfig) -> features.Features:
+    """The features of the records that the model reads."""
     read = features.pretraining(config.max_seq_length, config.max_predictions_per_seq)
-    del read[features.TOKEN_BOUNDARY]  # the model does not read it
-    return train_state.make_train_state(config, strategy, make_model, objective, read)
+    del read[features.TOKEN_BOUNDARY]
+    return read
 
 
 def trained_weights(
@@ -199,7 +197,7 @@ def _make_evaluate(
         input_pipeline.distribute_eval(
             state.strategy,
             paths,
-            state.features,
+            _list_features(config),
             batch_size=config.eval_batch_size,
             max_examples=config.max_eval_examples,
         )

@@ -99,10 +99,12 @@ def _make_record(state: TrainState, identity: RunIdentity, source: str, prefix: 
     changes = _compare(before, identity.config)
     path = os.path.join(source, RECORDS)
     old, new = files.read_json(path, RECORDS), identity.files[RECORDS]
-    position = 0
+    has_phases = bool(getattr(identity.config, "phases", ()))
+    # With phases the position is that of a run which had them from its beginning.
+    position = state.step if has_phases else 0
     if old != new:
         changes["--train_files"] = [_describe_files(rows) for rows in (old, new)]
-    elif not changes.keys() & set(_ORDER):
+    elif not changes.keys() & {*_ORDER, "phases"} and not has_phases:
         examples = int(state.position.numpy()) * before.train_batch_size
         position = examples // identity.config.train_batch_size
     return {"step": state.step, "run": prefix, "position": position, "changes": changes}

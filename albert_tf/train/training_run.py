@@ -32,9 +32,11 @@ def train(
     best_by: str,
     patience: int = 0,
     group_by_length: bool = False,
+    offset: int = 0,
 ) -> bool:
     """Trains to the last step, or resumes; see `training_loop.Run` and `train_batches`.
 
+    A position of the run and `offset` make the position in these records.
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
     Raises `UserError` if they do not fit; `tf.errors.DataLossError` if a record file is damaged.
     """
@@ -63,7 +65,11 @@ def train(
         checkpoint=checkpoint,
         run_updates=train_step.make_run_updates(state),
         train_batches=functools.partial(
-            distribute_batches, state, train_files, group_by_length=group_by_length
+            distribute_batches,
+            state,
+            train_files,
+            group_by_length=group_by_length,
+            offset=offset,
         ),
         evaluate=evaluate,
         best_by=best_by,
@@ -74,7 +80,12 @@ def train(
 
 
 def distribute_batches(
-    state: TrainState, paths: Sequence[str], position: int = 0, *, group_by_length: bool = False
+    state: TrainState,
+    paths: Sequence[str],
+    position: int = 0,
+    *,
+    group_by_length: bool = False,
+    offset: int = 0,
 ):
     """Endless batches of a run for its replicas, from a position on; see `train_batches`."""
     config = state.config
@@ -84,7 +95,7 @@ def distribute_batches(
         batch_size=config.train_batch_size,
         seed=config.seed,
         shuffle_buffer_size=config.shuffle_buffer_size,
-        position=position,
+        position=position + offset,
         group_by_length=state.features if group_by_length else None,
     )
     return input_pipeline.distribute(

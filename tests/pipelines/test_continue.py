@@ -1,4 +1,4 @@
-"""A run goes on from another one: what it keeps, what it may change, what is recorded."""
+"""A run goes on from another one, or in phases: what it keeps, changes and records."""
 
 import json
 import os
@@ -8,9 +8,12 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
+from albert_tf import config_io
 from albert_tf.errors import UserError
 from albert_tf.optim.optimizers import WarmupPolynomial
+from albert_tf.pipelines import pretraining, pretraining_records
 from albert_tf.train import history
+from albert_tf.train_config import Phase, PretrainConfig
 
 SETTINGS = {"albert": tiny_run.albert(hidden_dropout_prob=0.1), "save_checkpoints_steps": 2}
 
@@ -89,7 +92,7 @@ def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, sho
     for name in os.listdir(workdir):
         if name.startswith("model.ckpt"):
             os.remove(workdir / name)
-    with pytest.raises(UserError, match="has no checkpoint yet. Name that run again"):
+    with pytest.raises(UserError, match="Name that run again with --continue_from"):
         tiny_run.run(data, workdir, tiny_run.settings(**SETTINGS))
     go_on(data, short, workdir)
     for name, value in tiny_run.all_tensors(workdir).items():
@@ -146,3 +149,77 @@ def test_the_history_is_json_lines(data, short, tmp_path):
     lines = (tmp_path / "on" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [6]
     assert tf.io.gfile.exists(f"{tmp_path}/on/model.ckpt-8.index")
+
+
+def phases(*ends, **changes):
+    return tuple(Phase(last_step=end, **changes.get(f"phase_{end}", {})) for end in ends)
+
+
+def test_phases_that_change_nothing_are_one_run(data, tmp_path):
+    tiny_run.run(data, tmp_path / "one", tiny_run.settings(**SETTINGS))
+    tiny_run.run(data, tmp_path / "two", tiny_run.settings(**SETTINGS, phases=phases(6, 12)))
+    tiny_run.assert_same_end(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.fixture(scope="module")
+def shorter(data, tmp_path_factory):
+    """Records of half the length, with the vocabulary of the others."""
+
+    def cut(number, seed):
+        batch = tiny_run.examples(number, seed)
+        batch["masked_lm_positions"] %= 5
+        sequences = {"input_ids", "input_mask", "segment_ids", "token_boundary"}
+        return {name: x[:, :7] if name in sequences else x for name, x in batch.items()}
+
+    folder = tmp_path_factory.mktemp("shorter")
+    return tiny_run.write_data(folder, like=data, examples_of=cut, max_seq_length=7)
+
+
+def run_in_phases(data, shorter, workdir, **changes):
+    planned = phases(4, 8, 12, phase_4={"max_seq_length": 7}, phase_8={"train_batch_size": 4})
+    config = tiny_run.settings(**{**SETTINGS, "eval_steps": 4, "phases": planned, **changes})
+    files = [f"{data}/train-*", f"{shorter}/train-*"]
+    pretraining.run(config, tf.distribute.get_strategy(), files, [f"{data}/eval-*"], str(workdir))
+
+
+def test_each_phase_has_its_lengths_and_batches_and_resumes_to_the_bit(
+    data, shorter, tmp_path, capsys
+):
+    run_in_phases(data, shorter, tmp_path / "unbroken")
+    log = capsys.readouterr().err
+    assert "phase 1 of 3: steps 0 to 4, 8 x 7 tokens, 2 files" in log
+    assert "phase 2 of 3: steps 4 to 8, 4 x 14 tokens, 2 files" in log
+    records = tiny_run.metrics(tmp_path / "unbroken")
+    assert [r["step"] for r in records if "eval_loss" in r] == [4, 8, 12]
+    assert [r["step"] for r in records if "loss" in r] == [2, 4, 6, 8, 10, 12]
+    for stop in (2, 4, 6, 10, 0):
+        run_in_phases(data, shorter, tmp_path / "broken", stop_at_step=stop)
+    same = [tiny_run.all_tensors(tmp_path / name) for name in ("unbroken", "broken")]
+    for name, value in same[0].items():
+        np.testing.assert_array_equal(same[1][name], value, err_msg=name)
+
+
+def test_records_go_on_in_the_next_phase_if_they_are_the_same(data, shorter):
+    planned = phases(4, 8, 12, phase_4={"max_seq_length": 7}, phase_8={"train_batch_size": 4})
+    config = tiny_run.settings(phases=planned)
+    paths = [f"{folder}/train-0.tfrecord" for folder in (data, shorter)]
+    short, small, large = pretraining_records.plan_phases(config, paths)
+    assert (short.paths, short.offset) == (paths[1:], 0)
+    assert (small.paths, small.offset) == (paths[:1], -4)
+    assert (large.paths, large.offset) == (paths[:1], 2 - 8)  # 4 batches of 4 are 2 of 8
+
+
+def test_phases_that_do_not_fit_are_refused(data, tmp_path):
+    with pytest.raises(UserError, match=r"phases end at the steps \[6, 4\]"):
+        tiny_run.settings(phases=phases(6, 4))
+    with pytest.raises(UserError, match="the last at num_train_steps 12"):
+        tiny_run.settings(phases=phases(6, 10))
+    planned = phases(4, 12, phase_4={"max_seq_length": 7})
+    with pytest.raises(UserError, match="phase 1 has no records: none of --train_files"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings(phases=planned))
+    assert not os.path.exists(tmp_path / "run" / "config.json")
+    values = {"phases": [{"last_step": "6"}]}
+    with pytest.raises(UserError, match="phases 1: last_step must be of type int"):
+        config_io.from_dict(PretrainConfig, values)
+    with pytest.raises(UserError, match=r"phases must be a list\."):
+        config_io.from_dict(PretrainConfig, {"phases": 3})
