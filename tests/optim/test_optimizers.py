@@ -47,6 +47,7 @@ def test_an_optimizer_takes_every_field_of_its_config(name):
         num_train_steps=7,
         num_warmup_steps=2,
         poly_power=3.0,
+        first_schedule_step=3,
         weight_decay_rate=0.04,
     )
     optimizer = optimizers.make_optimizer(config)
@@ -58,6 +59,7 @@ def test_an_optimizer_takes_every_field_of_its_config(name):
         "num_train_steps": 7,
         "num_warmup_steps": 2,
         "poly_power": 3.0,
+        "first_step": 3,
     }
 
 
