@@ -5,8 +5,9 @@
     python bench/finetuning.py --records=cache/sst-2-dev-... --predict
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--forward]
 
-Random weights of a base model, the records' max_seq_length. Updates of one window of batches warm
-up, those of the next are timed; a prediction is of all records, after one. Writes the lengths of
+Random weights of a base model, the records' max_seq_length. Updates of two windows of batches
+warm up, because each new shape is compiled; those of the next are timed. A prediction is of all
+records, after one. Writes the lengths of
 the records to lengths.npy, for the peer. Prints one line of JSON: seconds and CPU seconds of a
 batch, sequences a second, memory.
 """
@@ -29,7 +30,8 @@ from albert_tf.train_config import FinetuneConfig
 
 RECORDS = flags.DEFINE_string("records", None, "folder of a task's records", required=True)
 PREDICT = flags.DEFINE_bool("predict", False, "time predictions, not updates")
-BATCHES = flags.DEFINE_integer("batches", 50, "updates that warm up, and that are timed")
+WARM_UP = flags.DEFINE_integer("warm_up", 100, "updates before those that are timed")
+BATCHES = flags.DEFINE_integer("batches", 50, "updates that are timed")
 SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
 
 
@@ -57,6 +59,7 @@ def main(_):
         run = inference.make_predict(
             config, state.strategy, state.model, dataset, num_branches=state.num_branches
         )
+        run()
         count, sequences = -(-len(lengths) // config.eval_batch_size), len(lengths)
     else:
         run_updates = train_step.make_run_updates(state)
@@ -70,7 +73,7 @@ def main(_):
         def run():
             run_updates(batches, count)
 
-    run()
+        run_updates(batches, WARM_UP.value)
     start, cpu_start = time.perf_counter(), time.process_time()
     run()
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start

@@ -14,8 +14,8 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 
-# Files read at a time, and records taken from one before the next: a batch is of different files
-# even with a small shuffle buffer.
+# A group of files is read at a time, and so many records of one before the next: a batch is of
+# different files even with a small shuffle buffer.
 _CYCLE = 16
 _BLOCK = 4
 # Batches whose records are ordered by length together.
@@ -45,24 +45,13 @@ def train_batches(
     """Endless shuffled batches of serialised records, [batch_size] strings, for all replicas.
 
     `seed` orders files and records, each pass otherwise; a manifest lies beside the files.
-    `shuffle_buffer_size` counts records; `position` is the number of batches to skip. With the
-    features of the records in `group_by_length`, a batch is of records of like length.
+    `shuffle_buffer_size` counts records; `position` is the number of batches to skip: at most a
+    group of files is read for that. With the features of the records in `group_by_length`, a batch
+    is of records of like length.
     """
-    compression = _find_compression(paths)
-    num_records = sum(manifest.count_examples(paths))
-
-    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-        key = tf.stack([tf.cast(seed, tf.int64), number])
-        order = tf.random.experimental.stateless_shuffle(tf.constant(list(paths)), seed=key)
-        records = tf.data.Dataset.from_tensor_slices(order).interleave(
-            lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
-            cycle_length=_CYCLE,
-            block_length=_BLOCK,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        records = records.apply(tf.data.experimental.assert_cardinality(num_records))
-        return records.shuffle(shuffle_buffer_size, seed=seed + number)
+    counts = manifest.count_examples(paths)
+    num_records = sum(counts)
+    one_pass = functools.partial(_one_pass, paths, counts, seed, shuffle_buffer_size)
 
     if group_by_length and num_records >= batch_size:
         spec = group_by_length
@@ -80,8 +69,52 @@ def train_batches(
         return passes.flat_map(one_grouped_pass).skip(skipped)
 
     first_pass, skipped = divmod(position * batch_size, num_records)
-    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    return passes.flat_map(one_pass).skip(skipped).batch(batch_size, drop_remainder=True)
+    passes = tf.data.Dataset.range(first_pass + 1, tf.int64.max).flat_map(one_pass)
+    records = one_pass(tf.constant(first_pass, tf.int64), skipped).concatenate(passes)
+    return records.batch(batch_size, drop_remainder=True)
+
+
+def _one_pass(
+    paths: Sequence[str],
+    counts: Sequence[int],
+    seed: int,
+    buffer_size: int,
+    number: tf.Tensor,
+    skipped: int = 0,
+) -> tf.data.Dataset:
+    """All records of a pass but the first `skipped`.
+
+    Files are in an order of the pass, groups of them one after the other. The records of a group
+    are cut into buffers, each with an order of its own: no record depends on a group before it.
+    """
+    key = tf.stack([tf.cast(seed, tf.int64), number])
+    order = tf.random.experimental.stateless_shuffle(tf.range(len(paths)), seed=key)
+    first_group, expected = 0, sum(counts)
+    if skipped:
+        ends = np.cumsum(np.array(counts)[order])
+        first_group = int(np.searchsorted(ends, skipped, "right")) // _CYCLE
+        before = int(ends[first_group * _CYCLE - 1]) if first_group else 0
+        expected, skipped = expected - before, skipped - before
+    compression = _find_compression(paths)
+
+    def read_group(group: tf.Tensor, files: tf.Tensor) -> tf.data.Dataset:
+        def permute(buffer: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
+            own = tf.random.fold_in(tf.random.fold_in(key, group), buffer)
+            places = tf.random.experimental.stateless_shuffle(tf.range(tf.size(records)), seed=own)
+            return tf.data.Dataset.from_tensor_slices(tf.gather(records, places))
+
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
+            cycle_length=_CYCLE,
+            block_length=_BLOCK,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        return records.batch(buffer_size).enumerate().prefetch(1).flat_map(permute)
+
+    files = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(list(paths)), order))
+    records = files.batch(_CYCLE).enumerate().skip(first_group).flat_map(read_group)
+    return records.apply(tf.data.experimental.assert_cardinality(expected)).skip(skipped)
 
 
 def _group_by_length(

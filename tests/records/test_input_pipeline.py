@@ -50,6 +50,26 @@ def test_a_position_is_reached_by_skipping(paths, position):
     assert first(paths, 2, position=position) == first(paths, position + 2)[position:]
 
 
+def test_groups_of_files_before_a_position_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_CYCLE", 2)
+    sizes = {f"train-{k}.tfrecord": 3 + k % 2 for k in range(6)}  # 21 records in three groups
+    folder = tiny_run.write_records(str(tmp_path), sizes, vocabulary_sha256="x")
+    paths = [f"{folder}/{name}" for name in sizes]
+    for position in range(21):
+        expected = first(paths, 43, batch_size=1)[position : position + 22]
+        assert first(paths, 22, position=position, batch_size=1) == expected
+    whole_group = [content for [content] in first(paths, 21, batch_size=1)]
+    before = set(whole_group[:6])  # a group has at least as many
+    for path in paths:
+        own = {r.numpy() for r in tf.data.TFRecordDataset(path)}
+        if own & before:
+            size = (tmp_path / path).stat().st_size
+            (tmp_path / path).write_bytes(b"\xff" * size)
+    assert first(paths, 13, position=8, batch_size=1) == [[x] for x in whole_group[8:]]
+    with pytest.raises(tf.errors.DataLossError):
+        first(paths, 1, batch_size=1)
+
+
 def test_replicas_share_a_batch_in_order(paths):
     def batches():
         return input_pipeline.train_batches(

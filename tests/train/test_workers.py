@@ -13,7 +13,7 @@ import tiny_workers
 
 from albert_tf.errors import LostWorkerError, UserError
 from albert_tf.pipelines import pretraining
-from albert_tf.train import multi_worker
+from albert_tf.train import multi_worker, run_dir
 
 CLUSTER = multi_worker.Cluster(
     ("a:1", "b:2", "c:3"), (("chief", 0), ("worker", 0), ("worker", 1)), 1
@@ -150,9 +150,18 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
     assert differences(values, compare(eval_files=[f"{same}/eval-*"])) == ["--eval_files.1"]
     assert differences(values, compare(allow_partial="x")) == ["--allow_partial"]
     assert differences(values, compare(init_checkpoint="x")) == ["--init_checkpoint"]
+    assert differences(values, compare(continue_from="x")) == ["--continue_from"]
     assert differences(values, compare(other)) == ["vocabulary"]
     # Files of the same name in two folders are two.
     assert differences(values, compare(same, twice)) == ["--train_files.3", "--train_files.4"]
+
+
+def test_of_many_files_workers_compare_a_digest():
+    rows = [[f"train-{number}", 3] for number in range(1001)]
+    assert run_dir.number_rows(rows[1:])["1"] == ["train-1", 3]
+    digest = run_dir.number_rows(rows)
+    assert digest["number"] == 1001
+    assert digest != run_dir.number_rows([*rows[:-1], ["train-1000", 4]])
 
 
 def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path):
