@@ -7,6 +7,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import require, require_choice, require_range
 
 SENTENCE_TASKS = ("sop", "nsp", "none")
+# Whether records hold masks, or training draws them while it reads.
+STATIC, ONLINE = MASKINGS = ("static", "online")
+LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
 NULL_ANSWERS = ("answer_class", "null_score")
 DTYPES = ("float32", "mixed_bfloat16")
 # Whole numbers that may be 0; others are at least 1.
@@ -142,6 +145,10 @@ class PretrainConfig(TrainConfig):
     eval_steps: int = 5000
     keep_checkpoint_max: int = 5
     max_eval_examples: int = 0  # examples of an evaluation during training; 0 takes all
+    # share of the tokens to mask, of records that hold no masks; unset: that of the records. It
+    # falls or grows to the final one as the learning rate's schedule runs; unset: it stays
+    masked_lm_prob: float | None = None
+    final_masked_lm_prob: float | None = None
     # one after the other, each on those of the records that have its lengths; none: one phase
     phases: tuple[Phase, ...] = ()
 
@@ -149,6 +156,7 @@ class PretrainConfig(TrainConfig):
         require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
         require(self.num_train_steps > 0, "num_train_steps must be at least 1.")
         super().__post_init__()
+        self._check_masking()
         if self.phases:
             ends = [phase.last_step for phase in self.phases]
             require(
@@ -157,6 +165,21 @@ class PretrainConfig(TrainConfig):
                 f"at num_train_steps {self.num_train_steps}.",
             )
         self.split_phases()
+
+    def _check_masking(self) -> None:
+        shares = [x for x in (self.masked_lm_prob, self.final_masked_lm_prob) if x is not None]
+        require(all(0 < x < 1 for x in shares), "masked_lm_prob, final_masked_lm_prob: over 0, below 1.")
+        require(
+            not shares or self.masked_lm_prob is not None,
+            "final_masked_lm_prob needs the masked_lm_prob from which it goes on. Set both.",
+        )
+        most = round(self.max_seq_length * max(shares, default=0.0))
+        require(
+            most <= self.max_predictions_per_seq,
+            f"{max(shares, default=0.0):.3g} of {self.max_seq_length} tokens are {most}, over "
+            f"max_predictions_per_seq {self.max_predictions_per_seq}. Raise it, or lower "
+            "masked_lm_prob and final_masked_lm_prob.",
+        )
 
     def split_phases(self) -> list["PretrainConfig"]:
         """The config of each phase, which stops at its end; of a run without phases, this one."""

@@ -13,7 +13,7 @@ PACKAGES = ("albert_tf", "data_prep", "export", "plan")
 ALLOWED: dict[str, set[str]] = {
     "albert_tf": set(),
     "albert_tf/tokenizers": {"albert_tf"},
-    "albert_tf/records": {"albert_tf"},
+    "albert_tf/records": {"albert_tf", "albert_tf/tokenizers"},
     "albert_tf/model": {"albert_tf", "albert_tf/records"},
     "albert_tf/optim": {"albert_tf"},
     "albert_tf/checkpoints": {

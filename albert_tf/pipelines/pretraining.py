@@ -68,7 +68,7 @@ def run(
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
-        phases = pretraining_records.plan_phases(config, train_paths)
+        phases = pretraining_records.plan_phases(config, train_paths, identity.tokenizer)
         for phase in phases:
             devices.check_batches(phase.config, strategy, evaluates=False)
         if source := _find_source(identity, continue_from):
@@ -79,7 +79,7 @@ def run(
             for phase in _select_phases(phases, workdir):
                 state = make_train_state(phase.config, strategy)
                 initial = _initial_weights(state, init_checkpoint, allow_partial)
-                evaluate = _make_evaluate(config, state, eval_paths) if eval_paths else None
+                evaluate = _make_evaluate(identity, state, eval_paths) if eval_paths else None
                 # Every phase has the identity of the whole run.
                 if not training_run.train(
                     state,
@@ -89,6 +89,7 @@ def run(
                     evaluate=evaluate,
                     best_by=BEST_BY,
                     offset=phase.offset,
+                    masking=phase.masking,
                 ):
                     break
         except input_pipeline.DAMAGED as error:
@@ -188,8 +189,11 @@ def trained_weights(
 
 
 def _make_evaluate(
-    config: PretrainConfig, state: TrainState, paths: Sequence[str]
+    identity: RunIdentity, state: TrainState, paths: Sequence[str]
 ) -> Callable[[], dict[str, float]]:
+    config = identity.config
+    assert isinstance(config, PretrainConfig)
+    masking = pretraining_records.read_masking(paths, identity.tokenizer)
     evaluate = eval_step.make_evaluate(
         state.strategy, state.model, state.objective, num_branches=state.num_branches
     )
@@ -200,5 +204,6 @@ def _make_evaluate(
             _list_features(config),
             batch_size=config.eval_batch_size,
             max_examples=config.max_eval_examples,
+            masking=masking,
         )
     )

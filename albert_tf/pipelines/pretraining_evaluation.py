@@ -12,7 +12,9 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint, native
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses, weight_names
+from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
+from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.train import devices, eval_step, run_dir
 from albert_tf.train_config import PretrainConfig
 
@@ -90,8 +92,9 @@ def evaluate(
                 "Create them with --max_seq_length of the model."
             )
         own = [path for path in paths if os.path.dirname(path) == folder]
+        masking = pretraining_records.read_masking(own, tokenizer)
         results[task] = {
-            **_evaluate(network, strategy, own, data, config.eval_batch_size),
+            **_evaluate(network, strategy, own, data, config.eval_batch_size, masking=masking),
             "files": own,
         }
     return results
@@ -103,9 +106,13 @@ def _evaluate(
     paths: Sequence[str],
     data: Mapping[str, Any],
     batch_size: int,
+    *,
+    masking: OnlineMasking | None,
 ) -> dict[str, float]:
     spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
-    batches = input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size)
+    batches = input_pipeline.distribute_eval(
+        strategy, paths, spec, batch_size=batch_size, masking=masking
+    )
     objective = losses.pretraining_objective(data["sentence_task"])
     try:
         evaluate = eval_step.make_evaluate(strategy, network, objective, num_branches=1)

@@ -1,13 +1,16 @@
 """The records of a pre-training run: whether they fit its config, and which each phase takes."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
+from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.tokenizers import tokenization
-from albert_tf.train_config import PretrainConfig
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PretrainConfig
 
 
 class Phase(NamedTuple):
@@ -16,16 +19,20 @@ class Phase(NamedTuple):
     config: PretrainConfig
     paths: list[str]  # of its records
     offset: int  # the number of its first batch among those of its records, less its first step
+    masking: OnlineMasking | None  # of records without masks
 
 
-def plan_phases(config: PretrainConfig, train_paths: Sequence[str]) -> list[Phase]:
+def plan_phases(
+    config: PretrainConfig, train_paths: Sequence[str], tokenizer: Tokenizer
+) -> list[Phase]:
     """Gives each phase the records that have its lengths; a run without phases is one.
 
     If the phase before has the same records, it goes on where that ends. Raises `UserError` if
     there are none for a phase.
     """
     if not config.phases:
-        return [Phase(config, list(train_paths), 0)]
+        masking = make_masking(config, train_paths, tokenizer)
+        return [Phase(config, list(train_paths), 0, masking)]
     manifests = manifest.read_all(train_paths)
     phases: list[Phase] = []
     step = 0
@@ -44,14 +51,86 @@ def plan_phases(config: PretrainConfig, train_paths: Sequence[str]) -> list[Phas
             first = (
                 (step + before.offset) * before.config.train_batch_size // phase.train_batch_size
             )
-        phases.append(Phase(phase, paths, first - step))
+        masking = make_masking(phase, paths, tokenizer)
+        phases.append(Phase(phase, paths, first - step, masking))
         step = phase.last_step
     return phases
 
 
+def _list_lengths(contents: dict[str, Any], config: PretrainConfig) -> dict[str, int]:
+    """Those of a phase that its records must have: online masks have any number of predictions."""
+    names = ["max_seq_length"] + ["max_predictions_per_seq"] * (not manifest.is_online(contents))
+    return {name: getattr(config, name) for name in names}
+
+
 def _has_lengths(contents: dict[str, Any], config: PretrainConfig) -> bool:
-    names = "max_seq_length", "max_predictions_per_seq"
-    return all(contents["settings"].get(name) == getattr(config, name) for name in names)
+    return _list_lengths(contents, config).items() <= contents["settings"].items()
+
+
+def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | None:
+    """How records are masked to evaluate, which does not change; None for those with masks.
+
+    Raises `UserError` if they do not have it in common, or a setting is none.
+    """
+    names = ("ngram", "masked_lm_prob", "max_predictions_per_seq")
+    by_folder = {
+        folder: tuple(map(x["settings"].get, names)) if manifest.is_online(x) else None
+        for folder, x in manifest.read_all(paths).items()
+    }
+    (first, values), *others = by_folder.items()
+    for folder, other in others:
+        require(
+            other == values,
+            f"the records in {first} and {folder} differ in masking, {', '.join(names)}. "
+            "Make them with the same flags.",
+        )
+    if values is None:
+        return None
+    ngram, share, most = values
+    is_sound = type(ngram) is int and 0 < ngram <= LONGEST_ONLINE_NGRAM and type(most) is int
+    require(
+        is_sound and most > 0 and isinstance(share, float) and 0 <= share < 1,
+        f"{os.path.join(first, manifest.NAME)} is damaged: {', '.join(names)} are "
+        f"{ngram!r}, {share!r}, {most!r}. Create the records anew.",
+    )
+    settings = manifest.read(first)["settings"]
+    return OnlineMasking(
+        max_seq_length=settings["max_seq_length"],
+        max_predictions_per_seq=most,
+        ngram=ngram,
+        masked_lm_prob=share,
+        final_masked_lm_prob=share,
+        tokenizer=tokenizer,
+    )
+
+
+def make_masking(
+    config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer
+) -> OnlineMasking | None:
+    """How records are masked to train on; None for those with masks.
+
+    Raises `UserError` as `read_masking`, and if the config has a share to mask that those have not.
+    """
+    masking = read_masking(paths, tokenizer)
+    if masking is None:
+        require(
+            config.masked_lm_prob is None,
+            f"masked_lm_prob is set, and the records in {os.path.dirname(paths[0])} hold "
+            "masks already. Unset it, or make records with create_pretraining_data "
+            "--masking=online.",
+        )
+        return None
+    first = masking.masked_lm_prob if config.masked_lm_prob is None else config.masked_lm_prob
+    last = first if config.final_masked_lm_prob is None else config.final_masked_lm_prob
+    return dataclasses.replace(
+        masking,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        masked_lm_prob=first,
+        final_masked_lm_prob=last,
+        first_step=config.first_schedule_step,
+        last_step=config.num_train_steps,
+        seed=config.seed,
+    )
 
 
 def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequence[str]) -> str:
@@ -69,8 +148,7 @@ def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequen
             of_phase = next(fitting, config)
         expected = {
             "sentence_task": config.sentence_task,
-            "max_seq_length": of_phase.max_seq_length,
-            "max_predictions_per_seq": of_phase.max_predictions_per_seq,
+            **_list_lengths(contents, of_phase),
             "vocab_size": config.albert.vocab_size,
         }
         manifest.check(folder, contents, expected)
@@ -82,11 +160,14 @@ def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequen
                 "Make them with the same."
             )
     vocabulary = os.path.join(first, manifest.VOCABULARY)
-    if tokenization.load(vocabulary).sha256 != manifests[first]["vocabulary"]["sha256"]:
+    tokenizer = tokenization.load(vocabulary)
+    if tokenizer.sha256 != manifests[first]["vocabulary"]["sha256"]:
         raise UserError(
             f"{vocabulary} is not the vocabulary that the records in {first} were made with: it "
             "was changed or damaged. Restore it, or create the records anew."
         )
+    if eval_paths:
+        read_masking(eval_paths, tokenizer)
     return vocabulary
 
 

@@ -66,6 +66,19 @@ def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
     }
 
 
+def unmasked(max_seq_length: int) -> Features:
+    """Returns {name: feature} of a pre-training example that is masked when it is read.
+
+    Records are as short as the example; -1 pads `input_ids`, so that they tell what padding is.
+    """
+    tokens = TokenFeature(max_seq_length)
+    return {
+        INPUT_IDS: tokens._replace(padding=-1),
+        **dict.fromkeys((SEGMENT_IDS, TOKEN_BOUNDARY), tokens),
+        NEXT_SENTENCE_LABELS: tf.io.FixedLenFeature([1], tf.int64),
+    }
+
+
 def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features:
     """Returns {name: feature} of an example of a task.
 

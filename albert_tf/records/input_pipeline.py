@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
+from albert_tf.records.online_masking import OnlineMasking
 
 # A group of files is read at a time, and so many records of one before the next: a batch is of
 # different files even with a small shuffle buffer.
@@ -158,10 +159,11 @@ def distribute_eval(
     *,
     batch_size: int,
     max_examples: int = 0,
+    masking: OnlineMasking | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """`eval_batches` for the replicas of a strategy; see `distribute`."""
     make = functools.partial(eval_batches, paths, batch_size=batch_size, max_examples=max_examples)
-    return distribute(strategy, make, spec)
+    return distribute(strategy, make, spec, masking=masking)
 
 
 def sorted_eval_batches(
@@ -211,21 +213,29 @@ def distribute(
     *,
     buckets: Sequence[int] = (),
     static_shapes: bool = False,
+    masking: OnlineMasking | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Parses each batch and gives every replica its rows: {name: [batch_size / replicas, ...]}.
 
     The sequences of a batch are padded to the shortest of the `buckets` that has room for all. With
     `static_shapes` they keep `max_seq_length`, and that length is the feature `BATCH_LENGTH`.
+    Records without masks have a `masking`; batches to train on are then those of `number_rows`.
     """
     replicas = strategy.num_replicas_in_sync
 
     def make_worker_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
         workers, worker = context.num_input_pipelines, context.input_pipeline_id
 
-        def parse(raw: tf.Tensor, is_real: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        def parse(
+            raw: tf.Tensor, is_real: tf.Tensor | None = None, numbers: tf.Tensor | None = None
+        ) -> dict[str, tf.Tensor]:
             length = _choose_bucket(features.count_tokens(raw, spec), buckets) if buckets else None
             own = tf.split(raw, workers)[worker]
-            batch = features.parse(own, spec, None if static_shapes else length)
+            if masking:
+                own_numbers = None if numbers is None else tf.split(numbers, workers)[worker]
+                batch = masking.read(own, own_numbers)
+            else:
+                batch = features.parse(own, spec, None if static_shapes else length)
             if static_shapes and buckets:
                 batch[features.BATCH_LENGTH] = length
             if is_real is not None:

@@ -17,7 +17,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
-from albert_tf.train_config import SENTENCE_TASKS
+from albert_tf.train_config import ONLINE, SENTENCE_TASKS
 
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
@@ -117,6 +117,11 @@ def count_examples(paths: Sequence[str]) -> list[int]:
     if paths and not any(counts):
         raise UserError(f"the {len(paths)} files of records are empty. Create the records anew.")
     return counts
+
+
+def is_online(manifest: Mapping[str, Any]) -> bool:
+    """Whether the records have no masks: training draws them while it reads."""
+    return manifest["settings"].get("masking") == ONLINE
 
 
 def check_pretraining(directory: str, manifest: Mapping[str, Any]) -> None:

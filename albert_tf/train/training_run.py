@@ -8,7 +8,8 @@ from absl import logging
 
 from albert_tf.checkpoints import model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.records import input_pipeline
+from albert_tf.records import input_pipeline, manifest, online_masking
+from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.train import devices, run_dir, train_step, training_loop
 from albert_tf.train.run_dir import RunIdentity
 from albert_tf.train.train_state import TrainState
@@ -33,10 +34,12 @@ def train(
     patience: int = 0,
     group_by_length: bool = False,
     offset: int = 0,
+    masking: OnlineMasking | None = None,
 ) -> bool:
     """Trains to the last step, or resumes; see `training_loop.Run` and `train_batches`.
 
-    A position of the run and `offset` make the position in these records.
+    A position of the run and `offset` make the position in these records; `masking` is that of
+    records without masks.
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
     Raises `UserError` if they do not fit; `tf.errors.DataLossError` if a record file is damaged.
     """
@@ -70,6 +73,7 @@ def train(
             train_files,
             group_by_length=group_by_length,
             offset=offset,
+            masking=masking,
         ),
         evaluate=evaluate,
         best_by=best_by,
@@ -86,6 +90,7 @@ def distribute_batches(
     *,
     group_by_length: bool = False,
     offset: int = 0,
+    masking: OnlineMasking | None = None,
 ):
     """Endless batches of a run for its replicas, from a position on; see `train_batches`."""
     config = state.config
@@ -98,10 +103,19 @@ def distribute_batches(
         position=position + offset,
         group_by_length=state.features if group_by_length else None,
     )
+    if masking:
+        make_batches = functools.partial(
+            online_masking.number_rows,
+            make_batches,
+            position=position + offset,
+            step=state.step,
+            num_records=sum(manifest.count_examples(paths)),
+        )
     return input_pipeline.distribute(
         state.strategy,
         make_batches,
         state.features,
         buckets=state.buckets,
         static_shapes=devices.needs_static_shapes(state.strategy),
+        masking=masking,
     )

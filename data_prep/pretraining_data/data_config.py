@@ -24,12 +24,13 @@ class DataConfig:
     """Settings of pre-training records. Defaults are the published ones.
 
     Attributes:
+        masking: static stores masks; online leaves them to training, which draws them in each pass
         max_seq_length: tokens of an example, S
         max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
         masked_lm_prob: share of the tokens to mask
         ngram: longest n-gram of words to mask
         short_seq_prob: share of documents cut into shorter examples
-        dupe_factor: passes over the text, each with other pairs and masks
+        dupe_factor: passes over the text, each with other pairs and masks; default 40, online 1
         sentence_task: sop, nsp or none
         one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
         split_sentences: lines are paragraphs: split them into sentences
@@ -40,12 +41,13 @@ class DataConfig:
         shard_megabytes: megabytes of text in a shard
     """
 
+    masking: str = train_config.STATIC
     max_seq_length: int = 512
     max_predictions_per_seq: int = 20
     masked_lm_prob: float = 0.15
     ngram: int = 3
     short_seq_prob: float = 0.1
-    dupe_factor: int = 40
+    dupe_factor: int | None = None
     sentence_task: str = "sop"
     one_segment: str = "split"
     split_sentences: bool = False
@@ -56,6 +58,9 @@ class DataConfig:
     shard_megabytes: float = 16.0
 
     def __post_init__(self) -> None:
+        if self.dupe_factor is None:
+            object.__setattr__(self, "dupe_factor", 1 if self.is_online else 40)
+        require_choice("masking", self.masking, train_config.MASKINGS)
         require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
         require_choice("one_segment", self.one_segment, ("split", "skip", "random"))
         require(
@@ -64,6 +69,8 @@ class DataConfig:
         )
         for name, bounds in _RANGES.items():
             require_range(name, getattr(self, name), *bounds)
+        if self.is_online:
+            require_range("ngram", self.ngram, 1, train_config.LONGEST_ONLINE_NGRAM)
         for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):
             require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).")
         require(
@@ -75,6 +82,10 @@ class DataConfig:
             self.sentence_task != "none" or self.one_segment != "random",
             "one_segment=random needs sentence_task sop or nsp, which have labels.",
         )
+
+    @property
+    def is_online(self) -> bool:
+        return self.masking == train_config.ONLINE
 
     @property
     def max_num_tokens(self) -> int:

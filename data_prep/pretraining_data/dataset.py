@@ -27,6 +27,7 @@ from albert_tf.data_prep.pretraining_data.shard_writer import Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import STATIC
 
 PROGRESS = "progress.jsonl"
 _SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"
@@ -142,6 +143,7 @@ def _make_jobs(
         stem = f"{block.split}-{block.number:05d}"
         names = [stem + suffix]
         if block.split == "train":
+            assert config.dupe_factor
             names = [f"{stem}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
         shards = {i: name for i, name in enumerate(names) if name not in finished}
         share = block.num_bytes / len(names)
@@ -209,8 +211,9 @@ def _is_whole(directory: str, line: Mapping[str, Any]) -> bool:
 
 def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:
     remedy = "Take another --output_dir, or remove that one."
+    settings = {"masking": STATIC, **earlier["settings"]}  # older ones do not say it
     for field, value in identity["settings"].items():
-        if (old := earlier["settings"].get(field)) != value:
+        if (old := settings.get(field)) != value:
             raise UserError(
                 f"{directory} holds records with {field}={old!r}, not {value!r}. {remedy}"
             )
@@ -249,7 +252,7 @@ def _write_manifest(directory: str, identity: Identity, shards: Shards, config: 
     summary = {}
     for split in documents.SPLITS:
         if chosen := {name: s for name, s in shards.items() if name.startswith(split)}:
-            summary[split] = _summarize(chosen)
+            summary[split] = _summarize(chosen, config)
             if not summary[split]["examples"]:
                 raise UserError(
                     f"the {split} documents are too short to form an example: "
@@ -265,20 +268,23 @@ def _write_manifest(directory: str, identity: Identity, shards: Shards, config: 
     statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
     manifest.write(directory, {**identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
-        print(_SUMMARY.format(split=split, **values))
+        masks = "no masks" if config.is_online else _MASKS.format(**values)
+        print(_SUMMARY.format(split=split, masks=masks, **values))
     print(f"{directory}: {len(shards)} shards.")
 
 
 _SUMMARY = (
     "{split}: {documents:,} documents, {sentences:,} sentences, {tokens:,} tokens "
     "({unknown_rate:.2%} unknown) -> {examples:,} examples of {mean_length:.0f} tokens on "
-    "average; {truncated_rate:.1%} truncated, {mask_rate:.1%} to predict "
-    "({masked_share:.1%} [MASK], {kept_share:.1%} kept, {replaced_share:.1%} random), "
-    "{label_1_share:.1%} with label 1"
+    "average; {truncated_rate:.1%} truncated, {masks}, {label_1_share:.1%} with label 1"
+)
+_MASKS = (
+    "{mask_rate:.1%} to predict ({masked_share:.1%} [MASK], {kept_share:.1%} kept, "
+    "{replaced_share:.1%} random)"
 )
 
 
-def _summarize(shards: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> dict[str, float]:
     """Returns the statistics of a split. Text counts once, whatever the number of passes."""
     total: Counter[str] = Counter()
     for shard in shards.values():
@@ -288,6 +294,12 @@ def _summarize(shards: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
         size = sum(total[name] for name in whole)
         return round(total[part] / size, 6) if size else 0.0
 
+    masks = {
+        "mask_rate": share("predictions", "tokens"),
+        "masked_share": share("masked", "predictions"),
+        "kept_share": share("kept", "predictions"),
+        "replaced_share": share("replaced", "predictions"),
+    }
     return {
         "documents": total["documents"],
         "sentences": total["sentences"],
@@ -296,9 +308,6 @@ def _summarize(shards: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
         "examples": total["examples"],
         "mean_length": share("tokens", "examples"),
         "truncated_rate": share("truncated", "tokens", "truncated"),
-        "mask_rate": share("predictions", "tokens"),
-        "masked_share": share("masked", "predictions"),
-        "kept_share": share("kept", "predictions"),
-        "replaced_share": share("replaced", "predictions"),
+        **({} if config.is_online else masks),
         "label_1_share": share("label_1", "examples"),
     }

@@ -6,12 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.records.online_masking import KEEP_SHARE, MASK_SHARE
 from albert_tf.tokenizers.tokenization import Tokenizer
-
-# Shares of the chosen tokens that become [MASK] and that stay; the others become a random piece.
-# Each token is drawn by itself, as published.
-MASK_SHARE = 0.8
-KEEP_SHARE = 0.1
 
 
 class Masked(NamedTuple):
@@ -60,6 +56,14 @@ def mask(
     labels = ids[positions]
     ids[positions] = _draw_replacements(labels, tokenizer, rng)
     return _split_sequences(Masked(ids, positions, labels, starts), lengths)
+
+
+def leave_unmasked(sequences: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[Masked]:
+    """The sequences with nothing to predict, for records that are masked when they are read."""
+    ids = np.concatenate(sequences)
+    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    none, starts = np.array([], np.int32), _find_word_starts(ids, special, tokenizer)
+    return _split_sequences(Masked(ids, none, none, starts), list(map(len, sequences)))
 
 
 def _split_sequences(masked: Masked, lengths: Sequence[int]) -> list[Masked]:

@@ -113,9 +113,16 @@ def _make_examples(
     for i in range(0, len(pairs), _BATCH):
         chosen = [pairs[j] for j in order[i : i + _BATCH]]
         sequences = [make_sequence(pair, tokenizer) for pair in chosen]
-        masked = masking.mask(sequences, tokenizer, rng, config)
+        if config.is_online:
+            masked = masking.leave_unmasked(sequences, tokenizer)
+        else:
+            masked = masking.mask(sequences, tokenizer, rng, config)
         counts.update(_count_tokens(masked, chosen, tokenizer))
-        yield from record_writer.serialize(make_batch(masked, chosen, config))
+        batch, is_token = make_batch(masked, chosen, config), None
+        if config.is_online:
+            is_token = batch[features.INPUT_MASK]
+            batch = {name: batch[name] for name in features.unmasked(config.max_seq_length)}
+        yield from record_writer.serialize(batch, is_token)
 
 
 def make_sequence(pair: Pair, tokenizer: Tokenizer) -> np.ndarray:

@@ -203,7 +203,7 @@ def test_records_go_on_in_the_next_phase_if_they_are_the_same(data, shorter):
     planned = phases(4, 8, 12, phase_4={"max_seq_length": 7}, phase_8={"train_batch_size": 4})
     config = tiny_run.settings(phases=planned)
     paths = [f"{folder}/train-0.tfrecord" for folder in (data, shorter)]
-    short, small, large = pretraining_records.plan_phases(config, paths)
+    short, small, large = pretraining_records.plan_phases(config, paths, None)
     assert (short.paths, short.offset) == (paths[1:], 0)
     assert (small.paths, small.offset) == (paths[:1], -4)
     assert (large.paths, large.offset) == (paths[:1], 2 - 8)  # 4 batches of 4 are 2 of 8

@@ -1,6 +1,7 @@
 """bin/create_pretraining_data: from a folder of text to a folder of records."""
 
 import dataclasses
+import json
 import math
 import os
 
@@ -11,6 +12,7 @@ import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
 
 from albert_tf.data_prep.pretraining_data import dataset
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers import tokenization
@@ -198,6 +200,8 @@ def test_warns_of_the_cap(create, capsys):
         ({"max_seq_length": 99999999999}, "max_seq_length must be at most 1000000"),
         ({"seed": 10**20}, "seed must be at most 9223372036854775807"),
         ({"ngram": 10**9}, "ngram must be at most 1000"),
+        ({"masking": "dynamic"}, "masking: .dynamic. is not one of static, online"),
+        ({"masking": "online", "ngram": 17}, "ngram must be at most 16"),
         ({"shard_megabytes": math.nan}, r"shard_megabytes must be at least 0\.001"),
         ({"shard_megabytes": math.inf}, r"shard_megabytes must be at most 1000000\.0"),
         ({"shard_megabytes": 0.0}, r"shard_megabytes must be at least 0\.001"),
@@ -257,3 +261,41 @@ def test_a_document_of_one_sentence(create, tmp_path):
     (tmp_path / "one.txt").write_text("The keeper of the lighthouse.\n\nBread.\n")
     directory = create(inputs=[tmp_path / "one.txt"], dupe_factor=1)
     assert manifest.count_examples([str(directory / "train-00000-00.tfrecord")]) == [2]
+
+
+@pytest.mark.parametrize("task", ["sop", "nsp", "none"])
+def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, capsys, task):
+    online = create("online", masking="online", dupe_factor=1, sentence_task=task)
+    assert "no masks" in capsys.readouterr().out
+    static = create("static", dupe_factor=1, sentence_task=task)
+    name = "train-00000-00.tfrecord"
+    raw = tf.data.TFRecordDataset([str(online / name)]).batch(10_000).get_single_element()
+    batch, masked = features.parse(raw, features.unmasked(S)), read(static / name)
+    assert set(tf.train.Example.FromString(raw[0].numpy()).features.feature) == set(batch)
+    # Pairs are drawn first, and so are those of the first records.
+    own = [ids[ids >= 0].tolist() for ids in batch["input_ids"].numpy()]
+    theirs = [ids[:n].tolist() for ids, n in zip(unmasked(masked), masked["input_mask"].sum(1))]
+    assert own[:5] == theirs[:5]
+    for feature in ("segment_ids", "token_boundary", "next_sentence_labels"):
+        np.testing.assert_array_equal(batch[feature][:5], masked[feature][:5])
+    written = manifest.read(str(online))
+    assert manifest.is_online(written)
+    assert not manifest.is_online(manifest.read(str(static)))
+    assert "mask_rate" not in written["statistics"]["train"]
+    assert (online / name).stat().st_size < 0.7 * (static / name).stat().st_size
+
+
+def test_one_copy_is_the_default_of_online_records():
+    assert DataConfig().dupe_factor == 40
+    assert DataConfig(masking="online").dupe_factor == 1
+
+
+def test_static_records_of_earlier_versions_are_finished(create):
+    folder = create()
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    assert content["settings"].pop("masking") == "static"
+    path.write_text(json.dumps(content))
+    create()
+    with pytest.raises(UserError, match="masking='static', not 'online'"):
+        create(masking="online")

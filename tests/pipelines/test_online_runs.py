@@ -1,0 +1,148 @@
+"""Runs on records that are masked while they are read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_children
+import tiny_run
+
+from albert_tf.errors import UserError
+from albert_tf.pipelines import pretraining, pretraining_evaluation, pretraining_records
+from albert_tf.records import manifest
+from albert_tf.tokenizers import tokenization
+from albert_tf.train import training_run
+
+TWO = ["CPU:0", "CPU:1"]
+# 37 records, batches of 8: the third pass begins at step 10.
+SETTINGS = tiny_run.settings(masked_lm_prob=0.2, final_masked_lm_prob=0.07)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_online_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    tiny_run.run(data, folder, SETTINGS, evaluate=True)
+    return folder
+
+
+def read_batches(data, number, strategy=None, position=0, **changes):
+    """The first batches to train on, of all replicas."""
+    strategy = strategy or tf.distribute.get_strategy()
+    config = tiny_run.settings(**changes)
+    state = pretraining.make_train_state(config, strategy)
+    paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
+    tokenizer = tokenization.load(f"{data}/{manifest.VOCABULARY}")
+    masking = pretraining_records.make_masking(config, paths, tokenizer)
+    batches = iter(training_run.distribute_batches(state, paths, position, masking=masking))
+    taken = [next(batches) for _ in range(number)]
+    local = strategy.experimental_local_results
+    return [{name: np.concatenate(local(x)) for name, x in batch.items()} for batch in taken]
+
+
+def assert_same(one, other):
+    for expected, actual in zip(one, other, strict=True):
+        for name, value in expected.items():
+            np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+def test_batches_are_those_of_the_config_on_any_number_of_replicas(data):
+    whole = read_batches(data, 5)
+    assert whole[0]["input_ids"].shape == (8, tiny_run.SEQUENCE)
+    assert whole[0]["masked_lm_ids"].shape == (8, tiny_run.PREDICTIONS)
+    assert_same(whole, read_batches(data, 5, tf.distribute.MirroredStrategy(TWO)))
+    assert_same(whole[3:], read_batches(data, 2, position=3))
+
+
+def test_masks_do_not_depend_on_the_batch_and_change_with_the_pass(data):
+    eights, ones = read_batches(data, 10), read_batches(data, 80, train_batch_size=1)
+    joined = [
+        {name: np.concatenate([x[name] for x in batches]) for name in eights[0]}
+        for batches in (eights, ones)
+    ]
+    assert_same(joined[:1], joined[1:])
+    first, second = joined[0]["masked_lm_positions"][:37], joined[0]["masked_lm_positions"][37:74]
+    assert sorted(first.tolist()) != sorted(second.tolist())
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_as_the_unbroken_one(data, unbroken, tmp_path):
+    for step, name, exits in ((6, "SIGKILL", -9), (10, "SIGTERM", 0)):
+        action = f"os.kill(os.getpid(), signal.{name})"
+        child = tiny_children.start(data, tmp_path / "run", SETTINGS, at_step=step, do=action)
+        tiny_children.finish(child, exits)
+    tiny_run.run(data, tmp_path / "run", SETTINGS)
+    expected, actual = (tiny_run.all_tensors(folder) for folder in (unbroken, tmp_path / "run"))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+def test_a_run_that_stops_goes_on_with_the_same_masks(data, unbroken, tmp_path):
+    for stop in (4, 8, 0):
+        config = dataclasses.replace(SETTINGS, stop_at_step=stop)
+        tiny_run.run(data, tmp_path / "run", config, evaluate=stop == 0)
+    tiny_run.assert_same_end(unbroken, tmp_path / "run")
+
+
+def test_evaluation_has_the_masks_of_the_records_whatever_the_run(data, unbroken):
+    last = tiny_run.metrics(unbroken)[-1]
+    for _ in range(2):
+        result = pretraining_evaluation.evaluate(str(unbroken), None, [f"{data}/eval-*"])["sop"]
+        for name in ("masked_lm_loss", "num_masked_lm"):
+            assert result[name] == pytest.approx(last[f"eval_{name}"], rel=1e-6), name
+
+
+def test_the_share_to_mask_falls_as_the_learning_rate_does(data):
+    changes = {"max_predictions_per_seq": 7, "masked_lm_prob": 0.5, "final_masked_lm_prob": 0.1}
+    batches = read_batches(data, 14, **changes)
+    shares = [x["masked_lm_weights"].sum() / x["input_mask"].sum() for x in batches]
+    assert shares[0] > 0.4
+    assert shares[6] == pytest.approx(0.3, abs=0.05)
+    assert shares[12] < 0.15
+    assert all(x["masked_lm_weights"].shape == (8, 7) for x in batches)
+
+
+def test_a_share_to_mask_of_records_with_masks_is_refused(data, tmp_path):
+    static = tiny_run.write_data(tmp_path / "static", like=data)
+    with pytest.raises(UserError, match="static hold masks already. Unset it, or make records"):
+        tiny_run.run(static, tmp_path / "run", SETTINGS)
+    both = [f"{folder}/train-*" for folder in (data, static)]
+    with pytest.raises(UserError, match=r"static differ in masking, ngram, .*same flags"):
+        pretraining.run(
+            tiny_run.settings(), tf.distribute.get_strategy(), both, [], str(tmp_path / "run")
+        )
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_evaluation_may_be_of_records_with_masks(data, tmp_path):
+    static = tiny_run.write_data(tmp_path / "static", like=data)
+    config = tiny_run.settings(num_train_steps=2)
+    one = tf.distribute.get_strategy()
+    files = [f"{data}/train-*"], [f"{static}/eval-*"]
+    pretraining.run(config, one, *files, str(tmp_path / "run"))
+    assert "eval_masked_lm_loss" in tiny_run.metrics(tmp_path / "run")[-1]
+
+
+@pytest.mark.parametrize("changes", [{"ngram": 0}, {"ngram": "3"}, {"masked_lm_prob": 1.5}])
+def test_damaged_settings_are_named(tmp_path, changes):
+    data = tiny_run.write_online_data(tmp_path / "data", **changes)
+    with pytest.raises(UserError, match=r"manifest.json is damaged: ngram, masked_lm_prob"):
+        tiny_run.run(data, tmp_path / "run", tiny_run.settings())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"masked_lm_prob": 0.0}, "over 0, below 1"),
+        ({"final_masked_lm_prob": 0.1}, "final_masked_lm_prob needs the masked_lm_prob"),
+        ({"masked_lm_prob": 0.5}, "0.5 of 14 tokens are 7, over max_predictions_per_seq 3"),
+    ],
+)
+def test_shares_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        tiny_run.settings(**changes)
