@@ -168,7 +168,9 @@ class PretrainConfig(TrainConfig):
 
     def _check_masking(self) -> None:
         shares = [x for x in (self.masked_lm_prob, self.final_masked_lm_prob) if x is not None]
-        require(all(0 < x < 1 for x in shares), "masked_lm_prob, final_masked_lm_prob: over 0, below 1.")
+        require(
+            all(0 < x < 1 for x in shares), "masked_lm_prob, final_masked_lm_prob: over 0, below 1."
+        )
         require(
             not shares or self.masked_lm_prob is not None,
             "final_masked_lm_prob needs the masked_lm_prob from which it goes on. Set both.",

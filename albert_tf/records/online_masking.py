@@ -218,7 +218,9 @@ def _draw(keys: tf.Tensor, number: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     """Two independent draws of 32 bits for each of `number` places, [B, number] uint64."""
     places = tf.cast(tf.range(1, number + 1), tf.uint64)
     values = _mix(keys[:, tf.newaxis] + places * _uint64(_STEP))
-    return tf.bitwise.right_shift(values, _uint64(32)), tf.bitwise.bitwise_and(values, _uint64(2**32 - 1))
+    return tf.bitwise.right_shift(values, _uint64(32)), tf.bitwise.bitwise_and(
+        values, _uint64(2**32 - 1)
+    )
 
 
 def _mix(values: tf.Tensor) -> tf.Tensor:

@@ -1,15 +1,19 @@
 """Writes the manifest of pre-training records that another program made."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError, reason
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import ONLINE
 
 _BATCH = 1024
 
@@ -32,11 +36,11 @@ def describe(
     if tf.io.gfile.exists(path := os.path.join(folder, manifest.NAME)):
         raise UserError(f"{path} is there already. Remove it to describe the records anew.")
     tokenizer = tokenization.load(vocabulary)
-    lengths = _read_lengths(paths[0])
-    counts = {os.path.basename(x): _check_file(x, lengths, tokenizer.size) for x in paths}
+    settings = _read_settings(paths)
+    counts = {os.path.basename(x): _check_file(x, settings, tokenizer.size) for x in paths}
     tokenization.copy_vocabulary(vocabulary, os.path.join(folder, manifest.VOCABULARY))
     content: dict[str, Any] = {
-        "settings": {"sentence_task": sentence_task, **lengths},
+        "settings": {"sentence_task": sentence_task, **settings},
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
         "files": counts,
         "statistics": {},
@@ -49,8 +53,9 @@ def _open(path: str) -> tf.data.TFRecordDataset:
     return tf.data.TFRecordDataset(path, compression_type="GZIP" if path.endswith(".gz") else "")
 
 
-def _read_lengths(path: str) -> dict[str, int]:
-    """Returns the lengths of the first example: `max_seq_length`, `max_predictions_per_seq`."""
+def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
+    """Returns the lengths of the first example, or what training masks if it has no masks."""
+    path = paths[0]
     try:
         raw = next(iter(_open(path)), None)
     except tf.errors.DataLossError as error:
@@ -60,6 +65,8 @@ def _read_lengths(path: str) -> dict[str, int]:
     if raw is None:
         raise UserError(f"{path} holds no records. Leave it out.")
     values = tf.train.Example.FromString(raw.numpy()).features.feature
+    if not {features.MASKED_LM_POSITIONS, features.INPUT_MASK} & set(values):
+        return _choose_masking(max(map(_find_longest, paths)))
     names = {
         "max_seq_length": features.INPUT_IDS,
         "max_predictions_per_seq": features.MASKED_LM_POSITIONS,
@@ -67,16 +74,42 @@ def _read_lengths(path: str) -> dict[str, int]:
     return {key: len(values[name].int64_list.value) for key, name in names.items()}
 
 
-def _check_file(path: str, lengths: dict[str, int], vocab_size: int) -> int:
+def _find_longest(path: str) -> int:
+    """The most tokens of an example in a file."""
+    spec = {features.INPUT_IDS: tf.io.RaggedFeature(tf.int64)}
+    batches = _open(path).batch(_BATCH).map(lambda raw: tf.io.parse_example(raw, spec))
+    longest = 1
+    with contextlib.suppress(tf.errors.OpError):  # `_check_file` says what is wrong
+        for batch in batches:
+            longest = max(longest, int(batch[features.INPUT_IDS].bounding_shape()[1]))
+    return longest
+
+
+def _choose_masking(longest: int) -> dict[str, Any]:
+    """The settings of records without masks: by default training masks as the paper."""
+    config = DataConfig(masking=ONLINE)
+    most = max(1, round(longest * config.masked_lm_prob))
+    logging.info(
+        f"the records have no masks: training draws those of n-grams of up to {config.ngram} "
+        f"words, {config.masked_lm_prob:.0%} of the tokens, at most {most} of {longest}"
+    )
+    names = ("masking", "ngram", "masked_lm_prob")
+    lengths = {"max_seq_length": longest, "max_predictions_per_seq": most}
+    return {**lengths, **{name: getattr(config, name) for name in names}}
+
+
+def _check_file(path: str, settings: dict[str, Any], vocab_size: int) -> int:
     """Returns the number of examples; `UserError` if one is not as the others."""
-    spec = features.pretraining(**lengths)
-    limits = {
-        features.INPUT_IDS: vocab_size,
-        features.MASKED_LM_IDS: vocab_size,
-        features.MASKED_LM_POSITIONS: lengths["max_seq_length"],
-        features.SEGMENT_IDS: 2,
-        features.NEXT_SENTENCE_LABELS: 2,
-    }
+    length, most = settings["max_seq_length"], settings["max_predictions_per_seq"]
+    limits = {features.INPUT_IDS: vocab_size}
+    limits |= {features.SEGMENT_IDS: 2, features.NEXT_SENTENCE_LABELS: 2}
+    if "masking" in settings:
+        spec = features.unmasked(length)
+        spec |= {features.INPUT_IDS: spec[features.SEGMENT_IDS]}  # padded with 0
+        limits[features.TOKEN_BOUNDARY] = 2
+    else:
+        spec = features.pretraining(length, most)
+        limits |= {features.MASKED_LM_IDS: vocab_size, features.MASKED_LM_POSITIONS: length}
     count = 0
     try:
         for raw in _open(path).batch(_BATCH):

@@ -109,7 +109,7 @@ def test_the_share_to_mask_falls_as_the_learning_rate_does(data):
 
 def test_a_share_to_mask_of_records_with_masks_is_refused(data, tmp_path):
     static = tiny_run.write_data(tmp_path / "static", like=data)
-    with pytest.raises(UserError, match="static hold masks already. Unset it, or make records"):
+    with pytest.raises(UserError, match=r"static hold masks already\. Unset it, or make records"):
         tiny_run.run(static, tmp_path / "run", SETTINGS)
     both = [f"{folder}/train-*" for folder in (data, static)]
     with pytest.raises(UserError, match=r"static differ in masking, ngram, .*same flags"):

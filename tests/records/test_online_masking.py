@@ -115,13 +115,17 @@ def test_the_choice_is_that_of_visiting_word_by_word(raw):
     batch = read(raw)
     for row, ids in enumerate(SEQUENCES):
         starts = np.flatnonzero(find_starts(ids))
-        order, draws = (x[0].numpy() for x in online_masking._draw(keys[row : row + 1], len(starts)))
+        order, draws = (
+            x[0].numpy() for x in online_masking._draw(keys[row : row + 1], len(starts))
+        )
         barriers = np.isin(ids[starts], [2, 3]).tobytes()
         cumulative = np.cumsum([6 / 11, 3 / 11])
         lengths = np.searchsorted(cumulative, draws / 2**32, side="right") + 1
         words = masking._Words([*starts.tolist(), len(ids)], lengths.tolist(), barriers)
         most = min(P, max(1, round(len(ids) * 0.15)))
-        ngrams = masking._choose_ngrams(words, bytearray(barriers), np.argsort(order).tolist(), most)
+        ngrams = masking._choose_ngrams(
+            words, bytearray(barriers), np.argsort(order).tolist(), most
+        )
         expected = sorted(place for begin, end in ngrams for place in range(begin, end))
         count = int(batch["masked_lm_weights"][row].sum())
         assert batch["masked_lm_positions"][row, :count].tolist() == expected

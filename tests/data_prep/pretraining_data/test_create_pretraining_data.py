@@ -274,7 +274,10 @@ def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, 
     assert set(tf.train.Example.FromString(raw[0].numpy()).features.feature) == set(batch)
     # Pairs are drawn first, and so are those of the first records.
     own = [ids[ids >= 0].tolist() for ids in batch["input_ids"].numpy()]
-    theirs = [ids[:n].tolist() for ids, n in zip(unmasked(masked), masked["input_mask"].sum(1))]
+    theirs = [
+        ids[:n].tolist()
+        for ids, n in zip(unmasked(masked), masked["input_mask"].sum(1), strict=True)
+    ]
     assert own[:5] == theirs[:5]
     for feature in ("segment_ids", "token_boundary", "next_sentence_labels"):
         np.testing.assert_array_equal(batch[feature][:5], masked[feature][:5])

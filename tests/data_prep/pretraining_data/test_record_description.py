@@ -44,6 +44,26 @@ def test_the_manifest_is_that_of_our_own_records(foreign, describe):
     assert "manifest.json is there already" in describe(folder)
 
 
+def test_records_without_masks_are_masked_as_in_the_paper(create, describe, capsys):
+    folder = create(masking="online")
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").unlink()
+    assert not describe(folder)
+    assert "draws those of n-grams of up to 3 words, 15% of the tokens" in capsys.readouterr().err
+    actual = manifest.read(str(folder))
+    assert actual["files"] == content["files"]
+    assert actual["settings"].items() <= content["settings"].items()
+    assert manifest.is_online(actual)
+
+
+def test_a_damaged_file_without_masks_is_named(create, describe):
+    folder = create(masking="online", dupe_factor=1)
+    (folder / "manifest.json").unlink()
+    path = folder / "train-00000-00.tfrecord"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert "a later one is no pre-training example" in describe(folder)
+
+
 def rewrite(path, change):
     examples = [
         tf.train.Example.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(path))
