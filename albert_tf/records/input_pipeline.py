@@ -21,6 +21,8 @@ _CYCLE = 16
 _BLOCK = 4
 # Batches whose records are ordered by length together.
 _WINDOW = 50
+_MASKED = 512  # records masked at once
+_RAW, _NUMBERS = "raw", "numbers"  # of a batch before it is masked
 _PARSED = 4096  # records parsed at once, to count their tokens
 # What reading a damaged file raises, and one that has other than the manifest's number of examples.
 DAMAGED = (tf.errors.DataLossError, tf.errors.FailedPreconditionError)
@@ -232,8 +234,9 @@ def distribute(
             length = _choose_bucket(features.count_tokens(raw, spec), buckets) if buckets else None
             own = tf.split(raw, workers)[worker]
             if masking:
-                own_numbers = None if numbers is None else tf.split(numbers, workers)[worker]
-                batch = masking.read(own, own_numbers)
+                batch = {_RAW: own}
+                if numbers is not None:
+                    batch[_NUMBERS] = tf.split(numbers, workers)[worker]
             else:
                 batch = features.parse(own, spec, None if static_shapes else length)
             if static_shapes and buckets:
@@ -243,11 +246,25 @@ def distribute(
             return batch
 
         batches = make_batches().map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        if masking:
+            batches = _mask(batches, masking)
         if (parts := replicas // workers) > 1:
             batches = batches.flat_map(functools.partial(_split_rows, parts=parts))
         return batches.prefetch(tf.data.AUTOTUNE)
 
     return strategy.distribute_datasets_from_function(make_worker_batches)
+
+
+def _mask(batches: tf.data.Dataset, masking: OnlineMasking) -> tf.data.Dataset:
+    """Masks many rows at once, whatever the size of a batch: an operation has a fixed cost."""
+
+    def read(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        rows = dict(rows)
+        return {**masking.read(rows.pop(_RAW), rows.pop(_NUMBERS, None)), **rows}
+
+    size = batches.element_spec[_RAW].shape[0]
+    rows = batches.rebatch(_MASKED).map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    return rows.rebatch(size, drop_remainder=True)
 
 
 def _choose_bucket(lengths: tf.Tensor, buckets: Sequence[int]) -> tf.Tensor:
