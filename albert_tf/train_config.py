@@ -11,6 +11,8 @@ SENTENCE_TASKS = ("sop", "nsp", "none")
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
 NULL_ANSWERS = ("answer_class", "null_score")
+OUTPUT_BIASES = ("zeros", "log_frequencies")
+POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
 # Whole numbers that may be 0; others are at least 1.
 MAY_BE_ZERO = {
@@ -149,11 +151,17 @@ class PretrainConfig(TrainConfig):
     # falls or grows to the final one as the learning rate's schedule runs; unset: it stays
     masked_lm_prob: float | None = None
     final_masked_lm_prob: float | None = None
+    # of a new model: `zeros` as published, or `log_frequencies` of the pieces in the records
+    initial_output_bias: str = "zeros"
+    # of a new model: `truncated_normal` as published, or `sinusoids`
+    initial_positions: str = "truncated_normal"
     # one after the other, each on those of the records that have its lengths; none: one phase
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
+        require_choice("initial_output_bias", self.initial_output_bias, OUTPUT_BIASES)
+        require_choice("initial_positions", self.initial_positions, POSITIONS)
         require(self.num_train_steps > 0, "num_train_steps must be at least 1.")
         super().__post_init__()
         self._check_masking()

@@ -12,7 +12,7 @@ from albert_tf.checkpoints import formats, matching, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
-from albert_tf.pipelines import pretraining_records
+from albert_tf.pipelines import initial_weights, pretraining_records
 from albert_tf.pipelines.pretraining_records import Phase
 from albert_tf.records import features, input_pipeline
 from albert_tf.run_files import RECORDS
@@ -79,6 +79,8 @@ def run(
             for phase in _select_phases(phases, workdir):
                 state = make_train_state(phase.config, strategy)
                 initial = _initial_weights(state, init_checkpoint, allow_partial)
+                if not init_checkpoint and not training_checkpoint.find_newest(workdir):
+                    initial_weights.assign(state.model, config, phase.paths, identity.tokenizer)
                 evaluate = _make_evaluate(identity, state, eval_paths) if eval_paths else None
                 # Every phase has the identity of the whole run.
                 if not training_run.train(

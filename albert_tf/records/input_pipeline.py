@@ -36,6 +36,11 @@ def _find_compression(paths: Sequence[str]) -> str:
     return kinds.pop()
 
 
+def read(paths: Sequence[str]) -> tf.data.Dataset:
+    """The serialised records of files, in their order; `UserError` if some alone are .gz."""
+    return tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
+
+
 def train_batches(
     paths: Sequence[str],
     *,
@@ -141,7 +146,7 @@ def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) ->
     The last batch is filled with copies whose `is_real_example` is 0. Reads `max_examples`, or all
     if that is 0.
     """
-    records = tf.data.TFRecordDataset(list(paths), compression_type=_find_compression(paths))
+    records = read(paths)
     num_records = sum(manifest.count_examples(paths))
     records = records.apply(tf.data.experimental.assert_cardinality(num_records))
     if max_examples:
@@ -184,9 +189,7 @@ def sorted_eval_batches(
     elements as those of `eval_batches`, and the place of each of its records in the file. Holds all
     the records in memory.
     """
-    compression = _find_compression([path])
-    records = tf.data.TFRecordDataset(path, compression_type=compression).as_numpy_iterator()
-    records = tf.constant([*records], tf.string)
+    records = tf.constant([*read([path]).as_numpy_iterator()], tf.string)
     parts = (records[i : i + _PARSED] for i in range(0, len(records), _PARSED))
     lengths = np.concatenate([features.count_tokens(part, spec) for part in parts])
     order = np.argsort(-lengths, kind="stable")
@@ -306,8 +309,7 @@ def corrupt_error(paths: Sequence[str], error: tf.errors.OpError) -> Exception:
 
 def _count_readable(path: str) -> int | None:
     """The number of examples in a file; None if it cannot be read to its end."""
-    records = tf.data.TFRecordDataset(path, compression_type=_find_compression([path]))
     try:
-        return int(records.reduce(0, lambda number, _: number + 1))
+        return int(read([path]).reduce(0, lambda number, _: number + 1))
     except tf.errors.DataLossError:
         return None
