@@ -13,7 +13,9 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf import files
+from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
+from albert_tf.tokenizers import tokenization
 
 TRAIN_FILES = flags.DEFINE_list("train_files", None, "patterns of records", required=True)
 EVAL_FILES = flags.DEFINE_list("eval_files", None, "patterns of held-out records", required=True)
@@ -22,12 +24,16 @@ EVAL_FILES = flags.DEFINE_list("eval_files", None, "patterns of held-out records
 def label_counts(patterns: list[str]) -> np.ndarray:
     """Counts how often each piece is to be predicted: [V]."""
     paths = files.expand(patterns, "files")
-    dataset = manifest.read(os.path.dirname(paths[0]))
+    folder = os.path.dirname(paths[0])
+    dataset = manifest.read(folder)
+    tokenizer = tokenization.load(os.path.join(folder, manifest.VOCABULARY))
+    masking = pretraining_records.read_masking(paths, tokenizer)
     sizes = (dataset["settings"][key] for key in ("max_seq_length", "max_predictions_per_seq"))
     spec = features.pretraining(*sizes)
     counts = np.zeros(dataset["vocabulary"]["size"])
     for raw, is_real in input_pipeline.eval_batches(paths, batch_size=256, max_examples=0):
-        batch = features.parse(tf.boolean_mask(raw, is_real > 0), spec)
+        raw = tf.boolean_mask(raw, is_real > 0)
+        batch = masking.read(raw) if masking else features.parse(raw, spec)
         labels = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
         counts += np.bincount(labels, minlength=len(counts))
     return counts
