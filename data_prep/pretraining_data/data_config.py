@@ -25,6 +25,7 @@ class DataConfig:
 
     Attributes:
         masking: static stores masks; online leaves them to training, which draws them in each pass
+        word_segmenter: jieba masks whole words of Chinese, none its pieces; needs rjieba
         max_seq_length: tokens of an example, S
         max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
         masked_lm_prob: share of the tokens to mask
@@ -42,6 +43,7 @@ class DataConfig:
     """
 
     masking: str = train_config.STATIC
+    word_segmenter: str = "none"
     max_seq_length: int = 512
     max_predictions_per_seq: int = 20
     masked_lm_prob: float = 0.15
@@ -61,6 +63,7 @@ class DataConfig:
         if self.dupe_factor is None:
             object.__setattr__(self, "dupe_factor", 1 if self.is_online else 40)
         require_choice("masking", self.masking, train_config.MASKINGS)
+        require_choice("word_segmenter", self.word_segmenter, ("none", "jieba"))
         require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
         require_choice("one_segment", self.one_segment, ("split", "skip", "random"))
         require(

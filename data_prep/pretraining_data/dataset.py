@@ -20,7 +20,12 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import documents, shard_writer, worker_processes
+from albert_tf.data_prep.pretraining_data import (
+    chinese_words,
+    documents,
+    shard_writer,
+    worker_processes,
+)
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.documents import Block
 from albert_tf.data_prep.pretraining_data.shard_writer import Job
@@ -59,6 +64,7 @@ def create(
     Raises:
         UserError: bad input, or a folder that belongs to another run, or to one that goes on now.
     """
+    chinese_words.load_segmenter(config.word_segmenter)  # before anything is written
     tokenizer = tokenization.load(vocabulary)
     paths = documents.expand_inputs(input_files)
     identity = {
@@ -211,7 +217,8 @@ def _is_whole(directory: str, line: Mapping[str, Any]) -> bool:
 
 def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:
     remedy = "Take another --output_dir, or remove that one."
-    settings = {"masking": STATIC, **earlier["settings"]}  # older ones do not say it
+    # Older ones do not say it.
+    settings = {"masking": STATIC, "word_segmenter": "none", **earlier["settings"]}
     for field, value in identity["settings"].items():
         if (old := settings.get(field)) != value:
             raise UserError(

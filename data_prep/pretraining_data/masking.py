@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data_prep.pretraining_data import chinese_words
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.records.online_masking import KEEP_SHARE, MASK_SHARE
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -35,15 +36,14 @@ def mask(
     """Masks about `masked_lm_prob` of each sequence, at most `max_predictions_per_seq` tokens.
 
     Args:
-        sequences: ids, each from a [CLS] to a [SEP]; words and n-grams never cross those.
+        sequences: ids, each from a [CLS] to a [SEP]; words and n-grams never cross those. Those of
+            `chinese_words.encode_batch` are lowered.
         tokenizer: gives the special pieces and those that start a word.
         rng: the only source of randomness.
         config: settings. An n-gram of up to `ngram` words has a probability proportional to 1/n.
     """
     # All sequences in one array: many small NumPy calls would cost more than their work.
-    ids = np.concatenate(sequences)
-    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    starts = _find_word_starts(ids, special, tokenizer)
+    ids, special, starts = _join(sequences, tokenizer)
     lengths = [len(sequence) for sequence in sequences]
     num_to_predict = [
         min(config.max_predictions_per_seq, max(1, round(length * config.masked_lm_prob)))
@@ -60,9 +60,8 @@ def mask(
 
 def leave_unmasked(sequences: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[Masked]:
     """The sequences with nothing to predict, for records that are masked when they are read."""
-    ids = np.concatenate(sequences)
-    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    none, starts = np.array([], np.int32), _find_word_starts(ids, special, tokenizer)
+    ids, _, starts = _join(sequences, tokenizer)
+    none = np.array([], np.int32)
     return _split_sequences(Masked(ids, none, none, starts), list(map(len, sequences)))
 
 
@@ -84,14 +83,20 @@ def _split_sequences(masked: Masked, lengths: Sequence[int]) -> list[Masked]:
     return parts
 
 
-def _find_word_starts(ids: np.ndarray, special: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Returns [n] bool. [CLS] and [SEP] are words, and a word starts after each of them.
+def _join(
+    sequences: Sequence[np.ndarray], tokenizer: Tokenizer
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the ids of all sequences, which are [CLS] or [SEP], and where words start: [n] each.
 
-    A segment whose front was dropped may begin inside a word.
+    [CLS] and [SEP] are words, and a word starts after each of them: a segment whose front was
+    dropped may begin inside a word.
     """
-    starts = tokenizer.is_word_start[ids] | special
+    raised = np.concatenate(sequences)
+    ids = raised % tokenizer.size
+    special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
+    starts = chinese_words.starts_word(tokenizer)[raised] | special
     starts[1:] |= special[:-1]
-    return starts
+    return ids, special, starts
 
 
 def _choose_tokens(

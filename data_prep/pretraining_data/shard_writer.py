@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data_prep.pretraining_data import documents, masking, record_writer, segments
+from albert_tf.data_prep.pretraining_data import (
+    chinese_words,
+    documents,
+    masking,
+    record_writer,
+    segments,
+)
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.documents import Block
 from albert_tf.data_prep.pretraining_data.masking import Masked
@@ -43,10 +49,11 @@ def make_shard_writer(
     It raises UserError for a block with too few documents for the config.
     """
     tokenizer = tokenization.load(vocabulary)
+    cut = chinese_words.load_segmenter(config.word_segmenter)
 
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
-        encoded, text_counts = encode_documents(block.texts, tokenizer)
+        encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
         # A document without a known piece is dropped only here.
         if config.needs_two_documents and len(encoded) == 1:
             raise UserError(
@@ -67,16 +74,24 @@ def make_shard_writer(
 
 
 def encode_documents(
-    texts: Sequence[str], tokenizer: Tokenizer
+    texts: Sequence[str], tokenizer: Tokenizer, cut: chinese_words.Cut | None = None
 ) -> tuple[list[Encoded], Counter[str]]:
-    """Encodes documents of one sentence a line; drops sentences and documents without a piece."""
+    """Encodes documents of one sentence a line; drops sentences and documents without a piece.
+
+    With `cut` the ids are those of `chinese_words.encode_batch`.
+    """
     sentences = [text.split("\n") for text in texts]
     flat = list(itertools.chain.from_iterable(sentences))
     ids: list[np.ndarray] = []
     lengths: list[int] = []
     # Python integers would take ten times the memory.
     for i in range(0, len(flat), _BATCH):
-        batch = tokenizer.encode_batch(flat[i : i + _BATCH])
+        part = flat[i : i + _BATCH]
+        batch = (
+            chinese_words.encode_batch(part, tokenizer, cut)
+            if cut
+            else tokenizer.encode_batch(part)
+        )
         lengths += map(len, batch)
         ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32))
     all_ids = np.concatenate(ids)
@@ -91,7 +106,7 @@ def encode_documents(
         documents=len(encoded),
         sentences=sum(len(document.bounds) - 1 for document in encoded),
         text_tokens=len(all_ids),
-        unknown=int(np.count_nonzero(all_ids == tokenizer.unk_id)),
+        unknown=int(np.count_nonzero(all_ids % tokenizer.size == tokenizer.unk_id)),
     )
     return encoded, counts
 
@@ -104,9 +119,9 @@ def _make_examples(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
-    pairs = []
+    pairs, is_word_start = [], chinese_words.starts_word(tokenizer)
     for index in range(len(encoded)):
-        for pair in segments.make_pairs(encoded, index, rng, tokenizer.is_word_start, config):
+        for pair in segments.make_pairs(encoded, index, rng, is_word_start, config):
             pairs.append(segments.truncate_pair(pair, config.max_num_tokens, rng))
             counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])
     order = rng.permutation(len(pairs))

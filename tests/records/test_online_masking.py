@@ -16,6 +16,7 @@ from albert_tf.records.online_masking import OnlineMasking
 # Ids: 0-4 special, 5-79 starts of words, 80-99 continuations.
 V, S, P = 100, 64, 20
 TOKENIZER = SimpleNamespace(
+    size=V,
     cls_id=2,
     sep_id=3,
     mask_id=4,

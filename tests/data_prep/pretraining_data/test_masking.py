@@ -9,6 +9,7 @@ from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 # Ids: 0-4 special, 5-79 starts of words, 80-99 continuations.
 V = 100
 TOKENIZER = SimpleNamespace(
+    size=V,
     cls_id=2,
     sep_id=3,
     mask_id=4,
