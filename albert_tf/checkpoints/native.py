@@ -20,18 +20,29 @@ from albert_tf.tokenizers import tokenization
 
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
-_KEY = re.compile(r"weights/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")
+_KEY = r"{}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """The model's weights by published name; `UserError` if they are damaged or not ours."""
     prefix = training_checkpoint.find_prefix(path)
-    keys = tf_checkpoint.list_keys(prefix)
-    # "/" in a name is written ".S" (TensorFlow's own escape).
-    names = {key: m[1].replace(".S", "/") for key in keys if (m := _KEY.fullmatch(key))}
+    names = _list_names(prefix, "weights")
     if not names:
         raise UserError(f"{prefix} was not written by this project: it has no weights/.")
     return tf_checkpoint.read_tensors(prefix, names)
+
+
+def read_moments(path: str) -> dict[str, np.ndarray]:
+    """The optimizer's moments, {"WEIGHT/adam_m": array}; none if it is no training checkpoint."""
+    prefix = training_checkpoint.find_prefix(path)
+    return tf_checkpoint.read_tensors(prefix, _list_names(prefix, "slots"))
+
+
+def _list_names(prefix: str, kind: str) -> dict[str, str]:  # -> {key: name}
+    pattern = re.compile(_KEY.format(kind))
+    keys = tf_checkpoint.list_keys(prefix)
+    # "/" in a name is written ".S" (TensorFlow's own escape).
+    return {key: m[1].replace(".S", "/") for key in keys if (m := pattern.fullmatch(key))}
 
 
 def read(path: str) -> ModelCheckpoint:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import formats, matching, training_checkpoint
+from albert_tf.checkpoints import formats, growth, matching, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses
@@ -35,6 +35,7 @@ def run(
     init_checkpoint: str | None = None,
     allow_partial: str | None = None,
     continue_from: str | None = None,
+    grow_from: str | None = None,
 ) -> None:
     """Trains to `num_train_steps`, or resumes the run in `workdir`.
 
@@ -45,7 +46,7 @@ def run(
     `init_checkpoint`, in any of the `formats`, are evaluated before the first update;
     `allow_partial` is that of `matching.assign_weights`. A new run may go on with the weights,
     moments and step of the run `continue_from`, with another config or other records; see
-    `history`, whose file it writes.
+    `history`, whose file it writes. Or with those of a smaller model, `grow_from`; see `growth`.
 
     Raises `UserError` if files, manifest, config and `workdir` do not agree (nothing was written
     then), or the loss is not finite any more.
@@ -65,6 +66,7 @@ def run(
         "--init_checkpoint": init_checkpoint,
         "--allow_partial": allow_partial,
         "--continue_from": continue_from,
+        "--grow_from": grow_from,
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
@@ -78,8 +80,8 @@ def run(
         try:
             for phase in _select_phases(phases, workdir):
                 state = make_train_state(phase.config, strategy)
-                initial = _initial_weights(state, init_checkpoint, allow_partial)
-                if not init_checkpoint and not training_checkpoint.find_newest(workdir):
+                initial = _initial_weights(state, init_checkpoint, allow_partial, grow_from)
+                if not initial and not training_checkpoint.find_newest(workdir):
                     initial_weights.assign(state.model, config, phase.paths, identity.tokenizer)
                 evaluate = _make_evaluate(identity, state, eval_paths) if eval_paths else None
                 # Every phase has the identity of the whole run.
@@ -138,17 +140,35 @@ def _select_phases(phases: Sequence[Phase], workdir: str) -> Iterator[Phase]:
 
 
 def _initial_weights(
-    state: TrainState, path: str | None, allow_partial: str | None
+    state: TrainState, path: str | None, allow_partial: str | None, grow_from: str | None
 ) -> training_run.InitialWeights | None:
-    if not path:
+    source = path or grow_from
+    if not source:
         return None
 
-    def assign(checkpoint: ModelCheckpoint) -> object:
-        return matching.assign_weights(
+    def read() -> ModelCheckpoint:
+        checkpoint = formats.read(source)
+        return growth.grow_checkpoint(checkpoint, state.config.albert) if grow_from else checkpoint
+
+    def assign(checkpoint: ModelCheckpoint) -> None:
+        matching.assign_weights(
             checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
         )
+        has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
+        # The first correction of the moments' bias would multiply grown ones by ten.
+        if grow_from and has_moments and not state.config.bias_correction:
+            _assign_moments(state, grow_from)
 
-    return training_run.InitialWeights(lambda: formats.read(path), assign, evaluates=True)
+    return training_run.InitialWeights(read, assign, evaluates=True)
+
+
+def _assign_moments(state: TrainState, path: str) -> None:
+    """Sets the optimizer's moments to those of a training checkpoint, grown."""
+    moments = growth.read_moments(path, state.config.albert)
+    slots = state.optimizer.slots()
+    for name in slots.keys() & moments.keys():
+        slots[name].assign(moments[name])
+    logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown, too")
 
 
 def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -> TrainState:

@@ -1,0 +1,125 @@
+"""Grows a model: a deeper or a wider one begins with the weights and moments of a smaller one.
+
+Depth: step i of n takes the weights of step i * m // n of the m before; shared weights stay the
+same. Width: hidden and intermediate units are copied k times, and so are the heads, whose size
+stays. What a unit sends is split among its copies by random shares of every weight, so that the
+copies learn unlike things; the model computes what it computed before.
+"""
+
+import dataclasses
+import re
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from albert_tf.checkpoints import native
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.model import weight_names
+
+WEIGHT, FIRST_MOMENT, SECOND_MOMENT = "weight", "adam_m", "adam_v"
+_GROUP = re.compile(r"(.*/group_)(\d+)(/.*)")
+Arrays = Mapping[str, np.ndarray]
+
+
+def grow_checkpoint(checkpoint: ModelCheckpoint, config: AlbertConfig) -> ModelCheckpoint:
+    """Returns the checkpoint as one of a model of `config`.
+
+    Raises `UserError` if that is not larger in depth or width alone.
+    """
+    before = checkpoint.config
+    for name in ("hidden_act", "embedding_size", "vocab_size", "max_position_embeddings"):
+        if getattr(before, name) != getattr(config, name):
+            raise UserError(
+                f"--grow_from: {checkpoint.source} has {name}={getattr(before, name)!r}, the "
+                f"config {getattr(config, name)!r}. Only layers, hidden_size, intermediate_size "
+                "and num_attention_heads may grow."
+            )
+    sizes = [x.hidden_size // x.num_attention_heads for x in (before, config)]
+    if sizes[0] != sizes[1]:
+        raise UserError(
+            f"--grow_from: heads of {checkpoint.source} have the size {sizes[0]}, those of the "
+            f"config {sizes[1]}. Let num_attention_heads grow as hidden_size does."
+        )
+    if config.num_hidden_layers < before.num_hidden_layers:
+        raise UserError(
+            f"--grow_from: {checkpoint.source} has {before.num_hidden_layers} layers, the config "
+            f"{config.num_hidden_layers}. A model cannot shrink."
+        )
+    source = f"{checkpoint.source}, grown"
+    weights = grow_arrays(checkpoint.weights, _list_shapes(config))
+    return dataclasses.replace(checkpoint, source=source, config=config, weights=weights)
+
+
+def read_moments(path: str, config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
+    moments = native.read_moments(path)
+    grown = {}
+    for kind in (FIRST_MOMENT, SECOND_MOMENT):
+        suffix = f"/{kind}"
+        own = {k.removesuffix(suffix): x for k, x in moments.items() if k.endswith(suffix)}
+        arrays = grow_arrays(own, _list_shapes(config), kind)
+        grown |= {f"{name}{suffix}": array for name, array in arrays.items()}
+    return grown
+
+
+def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
+    """Those of a model in pre-training."""
+    parts = weight_names.parts(config)
+    return {k: shape for part in weight_names.PRETRAINED for k, shape in parts[part].items()}
+
+
+def grow_arrays(arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT) -> dict:
+    """Grows weights, or their moments, by published name; returns those that `shapes` names.
+
+    Gradients of copied outputs are a k-th of that of the one before on average, those of copied
+    inputs are equal: so moments grow. Raises `UserError` if a size is no multiple of the one
+    before.
+    """
+    before, after = _count_groups(arrays), _count_groups(shapes)
+    grown = {}
+    for name, shape in shapes.items():
+        source = name
+        if match := _GROUP.fullmatch(name):
+            key, number = match[1] + match[3], int(match[2])
+            source = f"{match[1]}{number * before.get(key, 0) // after[key]}{match[3]}"
+        if source in arrays:
+            grown[name] = _grow_array(name, arrays[source], shape, kind)
+    return grown
+
+
+def _count_groups(arrays: Mapping[str, object]) -> dict[str, int]:
+    """How many groups have a weight, by its name without the group."""
+    counts: dict[str, int] = {}
+    for match in filter(None, map(_GROUP.fullmatch, arrays)):
+        key = match[1] + match[3]
+        counts[key] = max(counts.get(key, 0), int(match[2]) + 1)
+    return counts
+
+
+def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    sizes = [*zip(array.shape, shape, strict=True)]
+    if any(new % old for old, new in sizes):
+        raise UserError(
+            f"--grow_from: {name} has the shape {list(array.shape)}, and {list(shape)} is no "
+            "multiple of it. Take a hidden_size and an intermediate_size that are multiples."
+        )
+    if len(sizes) < 2 or name.startswith("bert/embeddings/"):
+        return np.tile(array, [new // old for old, new in sizes])
+    # [in, out]; a sentence head's are [out, in]
+    inputs = 1 if name.endswith("output_weights") else 0
+    copies, outputs = (sizes[axis][1] // sizes[axis][0] for axis in (inputs, 1 - inputs))
+    tiles = [outputs, outputs]
+    tiles[inputs] = 1
+    array = np.tile(array, tiles)
+    if kind != WEIGHT:
+        array = array / outputs ** (2 if kind == SECOND_MOMENT else 1)
+        return np.concatenate([array] * copies, inputs)
+    if copies == 1:
+        return array
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    shares = rng.uniform(0.5, 1.5, (copies, *array.shape))
+    shares /= shares.sum(0)
+    return np.concatenate((array * shares).astype(array.dtype), inputs)

@@ -1,0 +1,127 @@
+"""A larger model begins where a smaller one ended."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_run
+
+from albert_tf.checkpoints import growth, matching
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.errors import UserError
+from albert_tf.model.albert_model import AlbertForPretraining
+from albert_tf.model.weight_names import weights_by_name
+
+WIDER = {"hidden_size": 24, "num_attention_heads": 6, "intermediate_size": 30}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+def make(**changes):
+    model = AlbertForPretraining(tiny_run.albert(**changes))
+    tiny.fill(model)
+    return model
+
+
+def read(model):
+    weights = {name: np.array(x) for name, x in weights_by_name(model).items()}
+    return ModelCheckpoint(source="small", config=model.config, weights=weights)
+
+
+def grow(model, **changes):
+    config = dataclasses.replace(model.config, **changes)
+    larger = AlbertForPretraining(config)
+    checkpoint = growth.grow_checkpoint(read(model), config)
+    matching.assign_weights(checkpoint.weights, larger, checkpoint.source)
+    return larger
+
+
+def batch():
+    return {name: tf.constant(x) for name, x in tiny_run.examples(4).items()}
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+@pytest.mark.parametrize("changes", [WIDER, {"intermediate_size": 20}])
+def test_a_wider_model_computes_the_same(sharing, changes):
+    small = make(num_hidden_layers=2, cross_layer_sharing=sharing)
+    wide = grow(small, **changes)
+    expected, outputs = small(batch()), wide(batch())
+    for name, value in expected.items():
+        scale = float(tf.reduce_max(tf.abs(value)))
+        np.testing.assert_allclose(outputs[name] / scale, value / scale, atol=1e-5, err_msg=name)
+
+
+def test_copies_of_a_unit_have_gradients_of_their_own():
+    wide = grow(make(), **WIDER)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(wide(batch())["masked_lm_logits"] ** 2)
+    kernel = weights_by_name(wide)["bert/encoder/embedding_hidden_mapping_in/kernel"]
+    one, other = np.array(tape.gradient(loss, kernel)).reshape(6, 3, 8).swapaxes(0, 1)[:2]
+    assert np.abs(one - other).max() > 0.01 * np.abs(one).max()
+
+
+def test_a_deeper_model_repeats_its_layers():
+    small = make(num_hidden_layers=2, cross_layer_sharing="attention")
+    deep = {k: np.array(x) for k, x in weights_by_name(grow(small, num_hidden_layers=5)).items()}
+    old, kernel = weights_by_name(small), "{}/inner_group_0/ffn_1/intermediate/dense/kernel"
+    group = "bert/encoder/transformer/group_{}"
+    for new, before in enumerate((0, 0, 0, 1, 1)):
+        name, source = (kernel.format(group.format(n)) for n in (new, before))
+        np.testing.assert_array_equal(deep[name], old[source])
+    shared = [name for name in deep if "attention_1" in name]
+    assert shared
+    assert all("group_0" in name for name in shared)
+
+
+def test_a_deeper_model_of_shared_layers_has_the_same_weights():
+    small = make(num_hidden_layers=1)
+    deep = grow(small, num_hidden_layers=3)
+    for name, value in weights_by_name(small).items():
+        np.testing.assert_array_equal(weights_by_name(deep)[name], value)
+
+
+def test_moments_grow_as_gradients_do():
+    """Two units with the same role have half of the gradient each."""
+    moments = {"bert/pooler/dense/kernel": np.array([[6.0, 12, 18], [24, 30, 36]])}
+    shapes = {"bert/pooler/dense/kernel": (4, 6)}
+    grown = {kind: growth.grow_arrays(moments, shapes, kind) for kind in ("adam_m", "adam_v")}
+    [first], [second] = (list(grown[kind].values()) for kind in ("adam_m", "adam_v"))
+    np.testing.assert_array_equal(first, np.tile([[3.0, 6, 9], [12, 15, 18]], (2, 2)))
+    np.testing.assert_array_equal(second, np.tile([[1.5, 3, 4.5], [6, 7.5, 9]], (2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 12, "num_attention_heads": 3}, "is no multiple of it"),
+        ({"hidden_size": 16}, "heads of small have the size 4, those of the config 8"),
+        ({"embedding_size": 12}, "has embedding_size=6, the config 12"),
+        ({"num_hidden_layers": 1}, "has 2 layers, the config 1. A model cannot shrink"),
+        ({"hidden_size": 4, "num_attention_heads": 1}, "is no multiple of it"),
+        ({"vocab_size": 70}, "has vocab_size=61"),
+    ],
+)
+def test_what_is_not_larger_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        grow(make(num_hidden_layers=2), **changes)
+
+
+def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
+    tiny_run.run(data, tmp_path / "small", tiny_run.settings())
+    wide = tiny_run.settings(albert=tiny_run.albert(**WIDER, num_hidden_layers=3))
+    first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
+    tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
+    log = capsys.readouterr().err
+    assert "/small, grown" in log
+    grown = int(log.split(" moments grown, too")[0].split()[-3])
+    tensors = tiny_run.all_tensors(tmp_path / "wide")
+    slots = [name for name in tensors if name.startswith("slots/")]
+    assert grown == len(slots) > 0
+    assert min(np.abs(tensors[name]).max() for name in slots if "adam_v" in name) > 0
+    tiny_run.run(data, tmp_path / "wide", wide, evaluate=True)
+    assert tiny_run.metrics(tmp_path / "wide")[-1]["step"] == 12
