@@ -56,7 +56,7 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, config: AlbertConfig) -> ModelC
 def read_moments(path: str, config: AlbertConfig) -> dict[str, np.ndarray]:
     """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
     moments = native.read_moments(path)
-    grown = {}
+    grown: dict[str, np.ndarray] = {}
     for kind in (FIRST_MOMENT, SECOND_MOMENT):
         suffix = f"/{kind}"
         own = {k.removesuffix(suffix): x for k, x in moments.items() if k.endswith(suffix)}
@@ -79,7 +79,7 @@ def grow_arrays(arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT)
     before.
     """
     before, after = _count_groups(arrays), _count_groups(shapes)
-    grown = {}
+    grown: dict[str, np.ndarray] = {}
     for name, shape in shapes.items():
         source = name
         if match := _GROUP.fullmatch(name):
