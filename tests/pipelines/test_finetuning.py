@@ -131,7 +131,7 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span_or_none"])
+@pytest.mark.parametrize("kind", ["classification", "multiple_choice"])
 def test_where_shapes_are_static_a_run_learns_the_same(
     kind, folders, vocabulary, tmp_path, monkeypatch
 ):
