@@ -123,6 +123,7 @@ class Phase:
     max_predictions_per_seq: int | None = None
     train_batch_size: int | None = None
     num_micro_batches: int | None = None
+    masked_lm_prob: float | None = None
 
     def __post_init__(self) -> None:
         require(self.last_step > 0, "last_step must be at least 1.")

@@ -1,6 +1,7 @@
 """Runs on records that are masked while they are read."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import tiny_run
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines import pretraining, pretraining_evaluation, pretraining_records
-from albert_tf.records import manifest
+from albert_tf.records import input_pipeline, manifest, online_masking
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import training_run
+from albert_tf.train_config import Phase
 
 TWO = ["CPU:0", "CPU:1"]
 # 37 records, batches of 8: the third pass begins at step 10.
@@ -57,6 +59,36 @@ def test_batches_are_those_of_the_config_on_any_number_of_replicas(data):
     assert whole[0]["masked_lm_ids"].shape == (8, tiny_run.PREDICTIONS)
     assert_same(whole, read_batches(data, 5, tf.distribute.MirroredStrategy(TWO)))
     assert_same(whole[3:], read_batches(data, 2, position=3))
+
+
+def test_each_worker_masks_its_own_rows(data):
+    paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
+    tokenizer = tokenization.load(f"{data}/{manifest.VOCABULARY}")
+    masking = pretraining_records.make_masking(tiny_run.settings(), paths, tokenizer)
+    own = []
+
+    class TwoWorkers:
+        num_replicas_in_sync = 2
+
+        def distribute_datasets_from_function(self, make_batches):
+            for worker in (0, 1):
+                context = tf.distribute.InputContext(2, worker, 2)
+                own.append([*make_batches(context).take(5).as_numpy_iterator()])
+
+    def batches():
+        return input_pipeline.train_batches(
+            paths, batch_size=8, seed=5, shuffle_buffer_size=10, position=0
+        )
+
+    numbered = functools.partial(
+        online_masking.number_rows, batches, position=0, step=0, num_records=37
+    )
+    input_pipeline.distribute(TwoWorkers(), numbered, {}, masking=masking)
+    joined = [
+        {name: np.concatenate([one[name], other[name]]) for name in one}
+        for one, other in zip(*own, strict=True)
+    ]
+    assert_same(read_batches(data, 5), joined)
 
 
 def test_masks_do_not_depend_on_the_batch_and_change_with_the_pass(data):
@@ -105,6 +137,16 @@ def test_the_share_to_mask_falls_as_the_learning_rate_does(data):
     assert shares[6] == pytest.approx(0.3, abs=0.05)
     assert shares[12] < 0.15
     assert all(x["masked_lm_weights"].shape == (8, 7) for x in batches)
+
+
+def test_phases_may_mask_other_shares(data):
+    planned = (Phase(last_step=4, masked_lm_prob=0.2), Phase(last_step=12))
+    config = tiny_run.settings(phases=planned)
+    paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
+    one, other = pretraining_records.plan_phases(config, paths, None)
+    assert (one.masking.masked_lm_prob, one.masking.final_masked_lm_prob) == (0.2, 0.2)
+    assert other.masking.masked_lm_prob == 0.15
+    assert other.offset == 0
 
 
 def test_a_share_to_mask_of_records_with_masks_is_refused(data, tmp_path):
