@@ -50,12 +50,14 @@ class VocabularyConfig:
         vocab_size: number of pieces, V, with the special ones
         character_coverage: share of the text's characters that get a piece
         max_sentences: train on at most this many lines, a random sample (another one in every run)
+        text_field: where .jsonl and .parquet files have the text of a document, in each row
         tokenizer: normalization of text, in training and later
     """
 
     vocab_size: int = 30_000
     character_coverage: float = 0.99995
     max_sentences: int = 10_000_000
+    text_field: str = "text"
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)
         return
     sample: list[str] = []
-    lines = _read_normalized_lines(paths, config.tokenizer)
+    lines = _read_normalized_lines(paths, config)
     model = _train_model(draw_sample(lines, sample), config)
     tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
@@ -136,13 +138,19 @@ def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _read_normalized_lines(paths: Sequence[str], config: TokenizerConfig) -> Iterator[str]:
+def _read_normalized_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str]:
     total = sum(tf.io.gfile.stat(path).length for path in paths)
     with documents.progress_bar(total) as bar:
         for path in paths:
-            parts = documents.read(path, max_bytes=documents.MAX_LINE_BYTES, on_progress=bar.update)
+            parts = documents.read(
+                path,
+                max_bytes=documents.MAX_LINE_BYTES,
+                on_progress=bar.update,
+                text_field=config.text_field,
+            )
             for part in parts:
-                yield from filter(None, (normalization.normalize(x, config) for x in part.lines))
+                lines = (normalization.normalize(x, config.tokenizer) for x in part.lines)
+                yield from filter(None, lines)
     logging.info("training")
 
 

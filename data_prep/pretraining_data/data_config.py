@@ -35,6 +35,8 @@ class DataConfig:
         sentence_task: sop, nsp or none
         one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
         split_sentences: lines are paragraphs: split them into sentences
+        text_field: where .jsonl and .parquet files have the text of a document, in each row
+        drop_duplicates: leave out documents that were there before, word for word
         language: language whose rules --split_sentences uses
         eval_fraction: share of the documents to hold out
         seed: seed of every random choice; which documents are held out does not depend on it
@@ -53,6 +55,8 @@ class DataConfig:
     sentence_task: str = "sop"
     one_segment: str = "split"
     split_sentences: bool = False
+    text_field: str = "text"
+    drop_duplicates: bool = False
     language: str = "en"
     eval_fraction: float = 0.0
     seed: int = 12345

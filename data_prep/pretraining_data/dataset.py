@@ -277,6 +277,9 @@ def _write_manifest(directory: str, identity: Identity, shards: Shards, config: 
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
         print(_SUMMARY.format(split=split, masks=masks, **values))
+    if config.drop_duplicates:
+        number = sum(values["duplicates"] for values in summary.values())
+        print(f"{number:,} documents left out, because they were there before.")
     print(f"{directory}: {len(shards)} shards.")
 
 
@@ -309,6 +312,7 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> d
     }
     return {
         "documents": total["documents"],
+        **({"duplicates": total["duplicates"]} if config.drop_duplicates else {}),
         "sentences": total["sentences"],
         "tokens": total["text_tokens"],
         "unknown_rate": share("unknown", "text_tokens"),

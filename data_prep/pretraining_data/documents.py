@@ -1,16 +1,13 @@
 """Reads documents: one sentence (or paragraph) a line, a blank line between documents.
 
-Files are UTF-8, plain or compressed (.gz, .xz), local or remote. Only one document of limited size
+Files are UTF-8, plain or compressed (.gz, .xz, .zst), local or remote; in .jsonl and .parquet files
+each row is a document. Only one document of limited size
 is in memory at a time, so memory does not grow with the corpus.
 """
 
-import functools
-import gzip
 import hashlib
-import lzma
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,18 +16,16 @@ from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
+from albert_tf.data_prep.pretraining_data import corpus_files
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 
 Document = list[str]
 SPLITS = ("train", "eval")
 
-_CHUNK_BYTES = 1 << 20
 _HASHED_BYTES = 1 << 16
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
-_OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open}
-_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
 class Part(NamedTuple):
@@ -53,12 +48,14 @@ class Block(NamedTuple):
         number: from 0, within the split.
         texts: documents, one sentence a line.
         num_bytes: bytes of the input files read since the previous block.
+        duplicates: documents left out since the previous block, because they were there before.
     """
 
     split: str
     number: int
     texts: list[str]
     num_bytes: int
+    duplicates: int = 0
 
 
 def expand_inputs(patterns: Sequence[str]) -> list[str]:
@@ -98,7 +95,11 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
 
 
 def read(
-    path: str, *, max_bytes: int, on_progress: Callable[[int], Any] = lambda _: None
+    path: str,
+    *,
+    max_bytes: int,
+    on_progress: Callable[[int], Any] = lambda _: None,
+    text_field: str = "text",
 ) -> Iterator[Part]:
     """Yields the documents of one file: lists of stripped lines, none of them empty.
 
@@ -106,6 +107,7 @@ def read(
         path: the file. Its end ends a document.
         max_bytes: a longer document is split between two lines.
         on_progress: called with the number of (compressed) bytes read since the last call.
+        text_field: where a .jsonl or .parquet file has the text of a document, in each row.
 
     Raises:
         UserError: the file has no text, is damaged, or is not UTF-8 (names the line).
@@ -113,7 +115,11 @@ def read(
     document: Document = []
     size = 0
     is_first = is_empty = True
-    for number, line in _read_lines(path, on_progress):
+    is_table = corpus_files.is_table(path)
+    lines = (
+        _read_rows(path, text_field, on_progress) if is_table else _read_lines(path, on_progress)
+    )
+    for number, line in lines:
         text = _decode(line, path, number).strip()
         if document and (not text or size + len(line) > max_bytes):
             yield Part(document, is_first)
@@ -144,17 +150,31 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
     sizes = dict.fromkeys(SPLITS, 0)
     counts = dict.fromkeys(SPLITS, 0)
     progress: list[int] = []
+    is_new, duplicates = _make_filter(config.drop_duplicates), 0
+    skips = False
 
     def release(split: str) -> Iterator[Block]:
+        nonlocal duplicates
         if pending[split]:
-            yield Block(split, counts[split], pending[split], sum(progress))
+            yield Block(split, counts[split], pending[split], sum(progress), duplicates)
             progress.clear()
+            duplicates = 0
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
     for path in paths:
-        for lines, is_first in read(path, max_bytes=block_bytes // 2, on_progress=progress.append):
+        for lines, is_first in read(
+            path,
+            max_bytes=block_bytes // 2,
+            on_progress=progress.append,
+            text_field=config.text_field,
+        ):
             content = "\n".join(lines).encode()
+            if is_first:
+                skips = not is_new(content)
+                duplicates += skips
+            if skips:
+                continue
             if is_first:
                 split = _choose_split(content, config.eval_fraction)
             if config.split_sentences:
@@ -171,6 +191,23 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
             gathered[split] = []
         yield from release(split)
         yield from release(split)
+
+
+def _make_filter(drops: bool) -> Callable[[bytes], bool]:
+    """Returns a function that tells whether a document is new, by the hash of its words.
+
+    Of a long document it is that of its first part. A hash takes about 100 bytes of memory.
+    """
+    hashes: set[bytes] = set()
+
+    def is_new(content: bytes) -> bool:
+        if not drops:
+            return True
+        before = len(hashes)
+        hashes.add(hashlib.blake2b(b" ".join(content.split()), digest_size=16).digest())
+        return len(hashes) > before
+
+    return is_new
 
 
 def _choose_split(content: bytes, eval_fraction: float) -> str:
@@ -203,13 +240,24 @@ def split_sentences(document: Document, language: str) -> Document:
     ]
 
 
+def _read_rows(
+    path: str, field: str, on_progress: Callable[[int], Any]
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (number of the row, line) of a table: an empty line ends each document."""
+    for number, text in corpus_files.read_rows(path, field, on_progress):
+        for line in filter(str.strip, text.split("\n")):
+            for part in _split_long_line(line.encode("utf-8", "replace")):
+                yield number, part
+        yield number, b""
+
+
 def _read_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:
     """Yields (number, line), the number from 1. Only a line feed ends a line.
 
     Python's iteration over lines would also stop at U+2028 and other characters.
     """
     number, rest = 1, b""
-    for chunk in _read_chunks(path, on_progress):
+    for chunk in corpus_files.read_chunks(path, on_progress):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             for part in _split_long_line(line) if len(line) > MAX_LINE_BYTES else [line]:
@@ -220,21 +268,6 @@ def _read_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[
             yield number, part
     if rest:
         yield number, rest
-
-
-def _read_chunks(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
-    before = 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        suffix = next((suffix for suffix in _OPENERS if path.endswith(suffix)), None)
-        stream = _OPENERS[suffix](file) if suffix else file
-        try:
-            for chunk in iter(functools.partial(stream.read, _CHUNK_BYTES), b""):
-                yield chunk
-                position = file.tell()
-                on_progress(position - before)
-                before = position
-        except _DAMAGED as error:
-            raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
 
 
 def _split_long_line(line: bytes) -> list[bytes]:

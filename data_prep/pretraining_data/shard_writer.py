@@ -54,6 +54,8 @@ def make_shard_writer(
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
         encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
+        if config.drop_duplicates:
+            text_counts["duplicates"] = block.duplicates
         # A document without a known piece is dropped only here.
         if config.needs_two_documents and len(encoded) == 1:
             raise UserError(

@@ -3,7 +3,7 @@ import lzma
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import documents
+from albert_tf.data_prep.pretraining_data import corpus_files, documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 
@@ -54,7 +54,7 @@ def test_long_documents_are_split_between_lines(tmp_path):
 @pytest.mark.parametrize("space", [" ", ""])
 def test_long_lines_are_split(tmp_path, space, monkeypatch):
     monkeypatch.setattr(documents, "MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(documents, "_CHUNK_BYTES", 70)
+    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", 70)
     line = space.join(["wörter"] * 200)
     parts = [part for document in read(write(tmp_path / "a.txt", line)) for part in document]
     assert space.join(parts) == line
@@ -70,7 +70,7 @@ def test_long_line_that_is_not_utf8(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("chunk", [3, 1 << 20])
 def test_not_utf8_names_the_line(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(documents, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", chunk)
     path = write(tmp_path / "latin.txt", "eins\n\nzwei\nfünf\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.txt, line 4: byte 2 is not UTF-8"):
         read(path)

@@ -1,0 +1,141 @@
+"""Opens the files of a corpus: compressed ones, and tables with a document in each row."""
+
+import functools
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError
+
+_CHUNK_BYTES = 1 << 20
+_LONGEST_ROW = 1 << 28
+
+_COMPRESSED = (".gz", ".xz", ".zst")
+
+
+def is_table(path: str) -> bool:
+    """Whether a file has a document in each row, rather than lines of text."""
+    return path.removesuffix(_find_suffix(path)).endswith((".jsonl", ".parquet"))
+
+
+def read_rows(
+    path: str, field: str, on_progress: Callable[[int], Any]
+) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, text of `field`) of each row of a .jsonl or .parquet file.
+
+    Raises `UserError` that names the row if it is damaged or has no such text.
+    """
+    is_parquet = path.endswith(".parquet")
+    rows = _read_parquet(path, field) if is_parquet else _read_json_lines(path, on_progress)
+    for number, row in rows:
+        text = row.get(field) if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            raise UserError(
+                f"{path}, row {number}: it has no text {field!r}. Name the field with --text_field."
+            )
+        yield number, text
+    if is_parquet:
+        on_progress(tf.io.gfile.stat(path).length)
+
+
+def _read_json_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(_split_rows(path, on_progress), 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, row {number} is not JSON: {error}.") from None
+
+
+def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
+    parts: list[bytes] = []
+    for chunk in read_chunks(path, on_progress):
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            yield b"".join(parts)
+            parts = [other]
+        if sum(map(len, parts)) > _LONGEST_ROW:
+            raise UserError(f"{path} has a row of more than {_LONGEST_ROW:,} bytes. Split it.")
+    yield b"".join(parts)
+
+
+def _read_parquet(path: str, field: str) -> Iterator[tuple[int, Any]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(
+            f"{path} needs pyarrow: pip install pyarrow (see requirements-corpus.txt)"
+        ) from None
+    number = 0
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            file.closed = False  # pyarrow reads it, and TensorFlow's files do not have it
+            table = parquet.ParquetFile(pyarrow.PythonFile(file, mode="r"))
+            columns = [field] if field in table.schema_arrow.names else []
+            for batch in table.iter_batches(batch_size=1000, columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} is damaged or not parquet: {error}.") from None
+
+
+def read_chunks(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
+    """Yields the content of a file, decompressed; calls with the number of bytes that it read."""
+    before = 0
+    suffix = _find_suffix(path)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        chunks, damaged = _open(file, suffix, path)
+        try:
+            for chunk in chunks:
+                yield chunk
+                position = file.tell()
+                on_progress(position - before)
+                before = position
+        except damaged as error:
+            raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
+
+
+def _find_suffix(path: str) -> str:
+    return next((suffix for suffix in _COMPRESSED if path.endswith(suffix)), "")
+
+
+def _open(file: Any, suffix: str, path: str) -> tuple[Iterator[bytes], tuple[type[Exception], ...]]:
+    """Returns the content of a file, decompressed, and the errors of damaged content."""
+    if suffix == ".gz":
+        return _iterate(gzip.open(file)), (EOFError, gzip.BadGzipFile, zlib.error)
+    if suffix == ".xz":
+        return _iterate(lzma.open(file)), (EOFError, lzma.LZMAError)
+    if suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise UserError(
+                f"{path} needs zstandard: pip install zstandard (see requirements-corpus.txt)"
+            ) from None
+        make = zstandard.ZstdDecompressor().decompressobj
+        return _decompress_frames(file, make), (EOFError, zstandard.ZstdError)
+    return _iterate(file), ()
+
+
+def _iterate(stream: Any) -> Iterator[bytes]:
+    return iter(functools.partial(stream.read, _CHUNK_BYTES), b"")
+
+
+def _decompress_frames(file: Any, make: Callable[[], Any]) -> Iterator[bytes]:
+    """Raises `EOFError` if the last frame is cut short, which zstandard's reader does not."""
+    frame = None
+    for chunk in _iterate(file):
+        while chunk:
+            frame = frame or make()
+            yield frame.decompress(chunk)
+            chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame:
+        raise EOFError("it ends within a frame")
