@@ -1,7 +1,7 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -25,28 +25,36 @@ from albert_tf.train_config import PretrainConfig
 BEST_BY = "masked_lm_accuracy"
 
 
+class Start(NamedTuple):
+    """Where a new run begins: see `run`."""
+
+    init_checkpoint: str | None = None
+    allow_partial: str | None = None
+    continue_from: str | None = None
+    grow_from: str | None = None
+
+
+NEW = Start()
+
+
 def run(
     config: PretrainConfig,
     strategy: tf.distribute.Strategy,
     train_files: Sequence[str],
     eval_files: Sequence[str],
     workdir: str,
-    *,
-    init_checkpoint: str | None = None,
-    allow_partial: str | None = None,
-    continue_from: str | None = None,
-    grow_from: str | None = None,
+    start: Start = NEW,
 ) -> None:
     """Trains to `num_train_steps`, or resumes the run in `workdir`.
 
     Writes to `workdir`: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`
     and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns.
 
-    `train_files` and `eval_files` (held out; may be empty) are patterns of record files. Weights of
-    `init_checkpoint`, in any of the `formats`, are evaluated before the first update;
-    `allow_partial` is that of `matching.assign_weights`. A new run may go on with the weights,
-    moments and step of the run `continue_from`, with another config or other records; see
-    `history`, whose file it writes. Or with those of a smaller model, `grow_from`; see `growth`.
+    `train_files` and `eval_files` (held out; may be empty) are patterns of record files. A new run
+    may `start` with the weights of `init_checkpoint`, in any of the `formats` (`allow_partial` is
+    that of `matching.assign_weights`), or with those and the moments of a smaller model,
+    `grow_from` (see `growth`): both are evaluated before the first update. Or it goes on with the
+    weights, moments and step of the run `continue_from` (see `history`).
 
     Raises `UserError` if files, manifest, config and `workdir` do not agree (nothing was written
     then), or the loss is not finite any more.
@@ -63,41 +71,47 @@ def run(
     )
     options = {
         "--eval_files": run_dir.number_rows(pretraining_records.count_examples(eval_paths)),
-        "--init_checkpoint": init_checkpoint,
-        "--allow_partial": allow_partial,
-        "--continue_from": continue_from,
-        "--grow_from": grow_from,
+        **{f"--{name}": value for name, value in start._asdict().items()},
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, run_dir.flatten(options), evaluates=bool(eval_paths))
         phases = pretraining_records.plan_phases(config, train_paths, identity.tokenizer)
         for phase in phases:
             devices.check_batches(phase.config, strategy, evaluates=False)
-        if source := _find_source(identity, continue_from):
+        if source := _find_source(identity, start.continue_from):
             history.begin(make_train_state(config, strategy), identity, *source)
         for record in history.read(workdir):
             logging.info(history.format_change(record))
         try:
             for phase in _select_phases(phases, workdir):
                 state = make_train_state(phase.config, strategy)
-                initial = _initial_weights(state, init_checkpoint, allow_partial, grow_from)
-                if not initial and not training_checkpoint.find_newest(workdir):
-                    initial_weights.assign(state.model, config, phase.paths, identity.tokenizer)
-                evaluate = _make_evaluate(identity, state, eval_paths) if eval_paths else None
-                # Every phase has the identity of the whole run.
-                if not training_run.train(
-                    state,
-                    identity,
-                    phase.paths,
-                    initial,
-                    evaluate=evaluate,
-                    best_by=BEST_BY,
-                    offset=phase.offset,
-                    masking=phase.masking,
-                ):
+                if not _train_phase(phase, state, identity, eval_paths, start):
                     break
         except input_pipeline.DAMAGED as error:
             raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
+
+
+def _train_phase(
+    phase: Phase,
+    state: TrainState,
+    identity: RunIdentity,
+    eval_paths: Sequence[str],
+    start: Start,
+) -> bool:
+    """Trains a phase, whose identity is that of the whole run; see `training_run.train`."""
+    initial = _initial_weights(state, start)
+    if not initial and not training_checkpoint.find_newest(identity.workdir):
+        initial_weights.assign(state.model, phase.config, phase.paths, identity.tokenizer)
+    return training_run.train(
+        state,
+        identity,
+        phase.paths,
+        initial,
+        evaluate=_make_evaluate(identity, state, eval_paths) if eval_paths else None,
+        best_by=BEST_BY,
+        offset=phase.offset,
+        masking=phase.masking,
+    )
 
 
 def read_config(workdir: str, continue_from: str) -> dict[str, Any]:
@@ -139,10 +153,9 @@ def _select_phases(phases: Sequence[Phase], workdir: str) -> Iterator[Phase]:
         begin = end
 
 
-def _initial_weights(
-    state: TrainState, path: str | None, allow_partial: str | None, grow_from: str | None
-) -> training_run.InitialWeights | None:
-    source = path or grow_from
+def _initial_weights(state: TrainState, start: Start) -> training_run.InitialWeights | None:
+    grow_from = start.grow_from
+    source = start.init_checkpoint or grow_from
     if not source:
         return None
 
@@ -152,7 +165,7 @@ def _initial_weights(
 
     def assign(checkpoint: ModelCheckpoint) -> None:
         matching.assign_weights(
-            checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
+            checkpoint.weights, state.model, checkpoint.source, allow_partial=start.allow_partial
         )
         has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
         # The first correction of the moments' bias would multiply grown ones by ten.

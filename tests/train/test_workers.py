@@ -138,10 +138,10 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
     other = tiny_run.write_data(tmp_path / "c")
     config = tiny_run.settings(seed=8)
 
-    def compare(*data, eval_files=(), **options):
+    def compare(*data, eval_files=(), **start):
         files = [f"{folder}/train-*" for folder in data or [same]]
         run = functools.partial(pretraining.run, config, ONE, files, eval_files)
-        return compared(functools.partial(run, str(tmp_path / "w"), **options))
+        return compared(functools.partial(run, str(tmp_path / "w"), pretraining.Start(**start)))
 
     values = compare()
     assert values["--train_files.2"] == ["train-1.tfrecord", 16]
