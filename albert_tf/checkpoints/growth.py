@@ -106,13 +106,14 @@ def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str)
             f"--grow_from: {name} has the shape {list(array.shape)}, and {list(shape)} is no "
             "multiple of it. Take a hidden_size and an intermediate_size that are multiples."
         )
-    if len(sizes) < 2 or name.startswith("bert/embeddings/"):
-        return np.tile(array, [new // old for old, new in sizes])
-    # [in, out]; a sentence head's are [out, in]
+    ratios = [new // old for old, new in sizes]
+    # [in, out]; a sentence head's are [out, in]; of a bias or a norm there are outputs alone
     inputs = 1 if name.endswith("output_weights") else 0
-    copies, outputs = (sizes[axis][1] // sizes[axis][0] for axis in (inputs, 1 - inputs))
-    tiles = [outputs, outputs]
-    tiles[inputs] = 1
+    copies = ratios[inputs] if len(ratios) == 2 else 1
+    outputs = ratios[1 - inputs] if len(ratios) == 2 else ratios[0]
+    tiles = [outputs] * len(ratios)
+    if len(ratios) == 2:
+        tiles[inputs] = 1
     array = np.tile(array, tiles)
     if kind != WEIGHT:
         array = array / outputs ** (2 if kind == SECOND_MOMENT else 1)

@@ -19,7 +19,7 @@ _COMPRESSED = (".gz", ".xz", ".zst")
 
 def is_table(path: str) -> bool:
     """Whether a file has a document in each row, rather than lines of text."""
-    return path.removesuffix(_find_suffix(path)).endswith((".jsonl", ".parquet"))
+    return path.endswith(".parquet") or path.removesuffix(_find_suffix(path)).endswith(".jsonl")
 
 
 def read_rows(

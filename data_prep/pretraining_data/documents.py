@@ -196,7 +196,7 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
 def _make_filter(drops: bool) -> Callable[[bytes], bool]:
     """Returns a function that tells whether a document is new, by the hash of its words.
 
-    Of a long document it is that of its first part. A hash takes about 100 bytes of memory.
+    Of a long document it is that of its first part. All hashes are kept in memory.
     """
     hashes: set[bytes] = set()
 

@@ -86,13 +86,15 @@ def test_a_deeper_model_of_shared_layers_has_the_same_weights():
 
 
 def test_moments_grow_as_gradients_do():
-    """Two units with the same role have half of the gradient each."""
-    moments = {"bert/pooler/dense/kernel": np.array([[6.0, 12, 18], [24, 30, 36]])}
-    shapes = {"bert/pooler/dense/kernel": (4, 6)}
-    grown = {kind: growth.grow_arrays(moments, shapes, kind) for kind in ("adam_m", "adam_v")}
-    [first], [second] = (list(grown[kind].values()) for kind in ("adam_m", "adam_v"))
-    np.testing.assert_array_equal(first, np.tile([[3.0, 6, 9], [12, 15, 18]], (2, 2)))
-    np.testing.assert_array_equal(second, np.tile([[1.5, 3, 4.5], [6, 7.5, 9]], (2, 2)))
+    """Each of two copies of a unit has half of its gradient."""
+    kernel, bias = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
+    moments = {kernel: np.array([[6.0, 12, 18], [24, 30, 36]]), bias: np.array([6.0, 12, 18])}
+    shapes = {kernel: (4, 6), bias: (6,)}
+    first, second = (growth.grow_arrays(moments, shapes, kind) for kind in ("adam_m", "adam_v"))
+    np.testing.assert_array_equal(first[kernel], np.tile([[3.0, 6, 9], [12, 15, 18]], (2, 2)))
+    np.testing.assert_array_equal(second[kernel], np.tile([[1.5, 3, 4.5], [6, 7.5, 9]], (2, 2)))
+    np.testing.assert_array_equal(first[bias], np.tile([3.0, 6, 9], 2))
+    np.testing.assert_array_equal(second[bias], np.tile([1.5, 3, 4.5], 2))
 
 
 @pytest.mark.parametrize(

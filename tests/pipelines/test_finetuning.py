@@ -131,16 +131,13 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "multiple_choice"])
-def test_where_shapes_are_static_a_run_learns_the_same(
-    kind, folders, vocabulary, tmp_path, monkeypatch
-):
+def test_where_shapes_are_static_a_run_learns_the_same(folders, vocabulary, tmp_path, monkeypatch):
     """As on TPUs, on two replicas: a branch of the step for each length."""
     albert = tiny_run.albert(classifier_dropout_prob=0.0, initializer_range=0.2)
     chosen = settings(albert=albert, learning_rate=1e-3)
 
     def train(name):
-        data, two = folders[kind], replicas.two_replicas()
+        data, two = folders["classification"], replicas.two_replicas()
         finetune(chosen, *data, tmp_path / name, vocabulary, strategy=two)
         return native.read_weights(str(tmp_path / name))
 
