@@ -13,12 +13,14 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from albert_tf.export import model_card, model_kinds, model_versions, signatures
+from albert_tf.export import model_card, model_versions, signatures
 
+# One for each way that texts are asked.
+KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=model_kinds.KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def served(request, tmp_path_factory):
     """The model, its folder and its card."""
     folder = tmp_path_factory.mktemp("models")

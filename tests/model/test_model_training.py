@@ -98,7 +98,6 @@ def test_every_place_of_dropout_has_its_own_mask():
         ("float32", False),
         ("float32", True),
         ("mixed_bfloat16", False),
-        pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
     ],
 )
 def test_rematerialization_changes_no_gradient(dtype, in_a_graph):

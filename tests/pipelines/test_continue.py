@@ -192,7 +192,7 @@ def test_each_phase_has_its_lengths_and_batches_and_resumes_to_the_bit(
     records = tiny_run.metrics(tmp_path / "unbroken")
     assert [r["step"] for r in records if "eval_loss" in r] == [4, 8, 12]
     assert [r["step"] for r in records if "loss" in r] == [2, 4, 6, 8, 10, 12]
-    for stop in (4, 6, 0):
+    for stop in (6, 0):
         run_in_phases(data, shorter, tmp_path / "broken", stop_at_step=stop)
     same = [tiny_run.all_tensors(tmp_path / name) for name in ("unbroken", "broken")]
     for name, value in same[0].items():

@@ -136,16 +136,16 @@ def test_where_shapes_are_static_a_run_learns_the_same(folders, vocabulary, tmp_
     albert = tiny_run.albert(classifier_dropout_prob=0.0, initializer_range=0.2)
     chosen = settings(albert=albert, learning_rate=1e-3)
 
-    def train(name):
-        data, two = folders["classification"], replicas.two_replicas()
-        finetune(chosen, *data, tmp_path / name, vocabulary, strategy=two)
+    def train(name, strategy):
+        data = folders["classification"]
+        finetune(chosen, *data, tmp_path / name, vocabulary, strategy=strategy)
         return native.read_weights(str(tmp_path / name))
 
-    expected = train("dynamic")
+    expected = train("dynamic", ONE)
     monkeypatch.setattr(devices, "needs_static_shapes", lambda strategy: True)
     buckets = [tiny_finetuning.SHORT, tiny_finetuning.S]
     monkeypatch.setattr(devices, "choose_buckets", lambda *_: buckets)
-    for weight, value in train("static").items():
+    for weight, value in train("static", replicas.two_replicas()).items():
         np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
 
 
@@ -180,8 +180,6 @@ def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
     before = tiny_run.metrics(tmp_path / "run")
     run(**stuck)  # is over already
     assert tiny_run.metrics(tmp_path / "run") == before
-    run(**{**stuck, "patience": 4})
-    assert tiny_run.metrics(tmp_path / "run")[-1]["step"] == 10
 
 
 def test_a_run_without_held_out_data(run, tmp_path):

@@ -6,7 +6,6 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_children
 import tiny_run
 
 from albert_tf.errors import UserError
@@ -100,18 +99,6 @@ def test_masks_do_not_depend_on_the_batch_and_change_with_the_pass(data):
     assert_same(joined[:1], joined[1:])
     first, second = joined[0]["masked_lm_positions"][:37], joined[0]["masked_lm_positions"][37:74]
     assert sorted(first.tolist()) != sorted(second.tolist())
-
-
-@pytest.mark.slow
-def test_a_killed_run_ends_as_the_unbroken_one(data, unbroken, tmp_path):
-    for step, name, exits in ((6, "SIGKILL", -9), (10, "SIGTERM", 0)):
-        action = f"os.kill(os.getpid(), signal.{name})"
-        child = tiny_children.start(data, tmp_path / "run", SETTINGS, at_step=step, do=action)
-        tiny_children.finish(child, exits)
-    tiny_run.run(data, tmp_path / "run", SETTINGS)
-    expected, actual = (tiny_run.all_tensors(folder) for folder in (unbroken, tmp_path / "run"))
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 def test_a_run_that_stops_goes_on_with_the_same_masks(data, unbroken, tmp_path):
