@@ -186,6 +186,8 @@ def _explain_failure(error: RuntimeError, config: VocabularyConfig) -> UserError
 def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
     path = os.path.join(output_dir, REPORT)
     earlier = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
+    if isinstance(settings := earlier.get("settings"), dict):
+        settings.setdefault("text_field", VocabularyConfig.text_field)  # came later
     for key, value in origin.items():
         if earlier.get(key) != value:
             raise UserError(

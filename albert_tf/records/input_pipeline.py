@@ -27,6 +27,8 @@ _PARSED = 4096  # records parsed at once, to count their tokens
 # What reading a damaged file raises, and one that has other than the manifest's number of examples.
 DAMAGED = (tf.errors.DataLossError, tf.errors.FailedPreconditionError)
 _OTHER_NUMBER = "Input dataset was expected to contain"
+# For functions of datasets: they have nothing to convert, and looking takes seconds.
+_as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def _find_compression(paths: Sequence[str]) -> str:
@@ -59,13 +61,16 @@ def train_batches(
     """
     counts = manifest.count_examples(paths)
     num_records = sum(counts)
-    one_pass = functools.partial(_one_pass, paths, counts, seed, shuffle_buffer_size)
+    # Made here, the list is an input of the graph; within, it would be a constant of each function.
+    files = tf.constant(list(paths)), _find_compression(paths)
+    one_pass = functools.partial(_one_pass, files, counts, seed, shuffle_buffer_size)
 
     if group_by_length and num_records >= batch_size:
         spec = group_by_length
         first_pass = ((position + 1) * batch_size - 1) // num_records
         skipped = position - first_pass * num_records // batch_size
 
+        @_as_it_is
         def one_grouped_pass(number: tf.Tensor) -> tf.data.Dataset:
             # The records at the end of a pass that do not fill a batch belong to the next pass.
             carried, left = (n * num_records % batch_size for n in (number, number + 1))
@@ -82,36 +87,38 @@ def train_batches(
     return records.batch(batch_size, drop_remainder=True)
 
 
+@_as_it_is
 def _one_pass(
-    paths: Sequence[str],
+    files: tuple[tf.Tensor, str],
     counts: Sequence[int],
     seed: int,
     buffer_size: int,
     number: tf.Tensor,
     skipped: int = 0,
 ) -> tf.data.Dataset:
-    """All records of a pass but the first `skipped`.
+    """All records of a pass but the first `skipped`; `files` are paths and their compression.
 
     Files are in an order of the pass, groups of them one after the other. The records of a group
     are cut into buffers, each with an order of its own: no record depends on a group before it.
     """
     key = tf.stack([tf.cast(seed, tf.int64), number])
-    order = tf.random.experimental.stateless_shuffle(tf.range(len(paths)), seed=key)
+    order = tf.random.experimental.stateless_shuffle(tf.range(len(counts)), seed=key)
     first_group, expected = 0, sum(counts)
     if skipped:
         ends = np.cumsum(np.array(counts)[order])
         first_group = int(np.searchsorted(ends, skipped, "right")) // _CYCLE
         before = int(ends[first_group * _CYCLE - 1]) if first_group else 0
         expected, skipped = expected - before, skipped - before
-    compression = _find_compression(paths)
+    paths, compression = files
 
-    def read_group(group: tf.Tensor, files: tf.Tensor) -> tf.data.Dataset:
+    @_as_it_is
+    def read_group(group: tf.Tensor, paths: tf.Tensor) -> tf.data.Dataset:
         def permute(buffer: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:
             own = tf.random.fold_in(tf.random.fold_in(key, group), buffer)
             places = tf.random.experimental.stateless_shuffle(tf.range(tf.size(records)), seed=own)
             return tf.data.Dataset.from_tensor_slices(tf.gather(records, places))
 
-        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+        records = tf.data.Dataset.from_tensor_slices(paths).interleave(
             lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
             cycle_length=_CYCLE,
             block_length=_BLOCK,
@@ -120,8 +127,8 @@ def _one_pass(
         )
         return records.batch(buffer_size).enumerate().prefetch(1).flat_map(permute)
 
-    files = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(list(paths)), order))
-    records = files.batch(_CYCLE).enumerate().skip(first_group).flat_map(read_group)
+    ordered = tf.data.Dataset.from_tensor_slices(tf.gather(paths, order))
+    records = ordered.batch(_CYCLE).enumerate().skip(first_group).flat_map(read_group)
     return records.apply(tf.data.experimental.assert_cardinality(expected)).skip(skipped)
 
 
@@ -130,6 +137,7 @@ def _group_by_length(
 ) -> tf.data.Dataset:
     """Batches of records of like lengths, in a random order within every window of batches."""
 
+    @_as_it_is
     def sort_window(number: tf.Tensor, window: tf.Tensor) -> tf.data.Dataset:
         lengths = features.count_tokens(window, spec)
         order = tf.reshape(tf.argsort(lengths, stable=True), [-1, batch_size])
@@ -152,6 +160,7 @@ def eval_batches(paths: Sequence[str], *, batch_size: int, max_examples: int) ->
     if max_examples:
         records = records.take(max_examples)
 
+    @_as_it_is
     def fill(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows, last = tf.range(batch_size), tf.shape(batch)[0] - 1
         return tf.gather(batch, tf.minimum(rows, last)), tf.cast(rows <= last, tf.float32)
@@ -203,6 +212,7 @@ def sorted_eval_batches(
             batches.append((first, end, rows if fills else -(-(end - first) // divisor) * divisor))
     records = tf.gather(records, order)
 
+    @_as_it_is
     def fill(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         begin, end, rows = tf.unstack(batch)
         places = tf.range(begin, begin + rows)
@@ -231,6 +241,7 @@ def distribute(
     def make_worker_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
         workers, worker = context.num_input_pipelines, context.input_pipeline_id
 
+        @_as_it_is
         def parse(
             raw: tf.Tensor, is_real: tf.Tensor | None = None, numbers: tf.Tensor | None = None
         ) -> dict[str, tf.Tensor]:
@@ -261,6 +272,7 @@ def distribute(
 def _mask(batches: tf.data.Dataset, masking: OnlineMasking) -> tf.data.Dataset:
     """Masks many rows at once, whatever the size of a batch: an operation has a fixed cost."""
 
+    @_as_it_is
     def read(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         rows = dict(rows)
         return {**masking.read(rows.pop(_RAW), rows.pop(_NUMBERS, None)), **rows}
@@ -275,6 +287,7 @@ def _choose_bucket(lengths: tf.Tensor, buckets: Sequence[int]) -> tf.Tensor:
     return tf.constant(buckets)[tf.minimum(place, len(buckets) - 1)]
 
 
+@_as_it_is
 def _split_rows(batch: dict[str, tf.Tensor], *, parts: int) -> tf.data.Dataset:
     split = {
         name: tf.stack(tf.split(x, parts) if x.shape.rank else [x] * parts)

@@ -104,7 +104,7 @@ class OnlineMasking:
         """What takes the place of each token if it is chosen, [B, S]."""
         draws, others = _draw(_mix(keys), ids.shape[1])
         candidates = tf.constant(self.tokenizer.replacement_ids, tf.int32)
-        places = tf.bitwise.right_shift(others * tf.cast(len(candidates), tf.uint64), _uint64(32))
+        places = tf.bitwise.right_shift(others * _uint64(candidates.shape[0]), _uint64(32))
         kept_or_random = tf.where(
             _to_unit(draws) < MASK_SHARE + KEEP_SHARE,
             ids,

@@ -4,6 +4,7 @@ import dataclasses
 import locale
 
 from albert_tf import train_config
+from albert_tf.data_prep.pretraining_data.duplicates import DUPLICATES, KEEP
 from albert_tf.errors import require, require_choice, require_range
 from albert_tf.records import token_lengths
 
@@ -36,7 +37,7 @@ class DataConfig:
         one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
         split_sentences: lines are paragraphs: split them into sentences
         text_field: where .jsonl and .parquet files have the text of a document, in each row
-        drop_duplicates: leave out documents that were there before, word for word
+        duplicates: keep documents that were there before, or leave out exact or near ones
         language: language whose rules --split_sentences uses
         eval_fraction: share of the documents to hold out
         seed: seed of every random choice; which documents are held out does not depend on it
@@ -56,7 +57,7 @@ class DataConfig:
     one_segment: str = "split"
     split_sentences: bool = False
     text_field: str = "text"
-    drop_duplicates: bool = False
+    duplicates: str = KEEP
     language: str = "en"
     eval_fraction: float = 0.0
     seed: int = 12345
@@ -66,6 +67,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.dupe_factor is None:
             object.__setattr__(self, "dupe_factor", 1 if self.is_online else 40)
+        require_choice("duplicates", self.duplicates, DUPLICATES)
         require_choice("masking", self.masking, train_config.MASKINGS)
         require_choice("word_segmenter", self.word_segmenter, ("none", "jieba"))
         require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)

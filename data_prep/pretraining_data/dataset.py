@@ -1,8 +1,9 @@
 """Makes a folder of pre-training records from text files, and resumes a killed run.
 
 The first line of `progress.jsonl` is the identity of the run (settings, vocabulary, inputs); each
-finished shard adds a line. At the end `manifest.json` is written from it. The list stays: after a
-damaged shard is removed, the same command makes only that one again.
+finished shard adds a line, in a store of objects (gs://...) within a minute. At the end
+`manifest.json` is written from it. The list stays: after a damaged shard is removed, the same
+command makes only that one again.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,13 +30,14 @@ from albert_tf.data_prep.pretraining_data import (
 )
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.documents import Block
+from albert_tf.data_prep.pretraining_data.duplicates import KEEP
 from albert_tf.data_prep.pretraining_data.shard_writer import Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.train_config import STATIC
 
 PROGRESS = "progress.jsonl"
+REMOTE_SECONDS = 60  # a store of objects (gs://...) writes a file whole to add a line
 _SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"
 _TEMPORARY = rf"({_SHARD}|{re.escape(PROGRESS)}|{re.escape(manifest.NAME)})\.\w+\.tmp"
 
@@ -111,10 +114,15 @@ def _write_shards(
             _make_jobs(blocks, config, shards, bar),
             num_processes if has_several else 1,
         )
+        saved = time.monotonic()
         for name, shard, num_bytes in results:
             shard["bytes"] = tf.io.gfile.stat(os.path.join(output_dir, name)).length
-            append_shard(output_dir, name, shard)
             shards[name] = shard
+            if "://" not in output_dir:
+                append_shard(output_dir, name, shard)
+            elif time.monotonic() > saved + REMOTE_SECONDS:
+                _write_progress(output_dir, identity, shards)
+                saved = time.monotonic()
             bar.update(num_bytes)
     _write_manifest(output_dir, identity, shards, config)
 
@@ -217,8 +225,8 @@ def _is_whole(directory: str, line: Mapping[str, Any]) -> bool:
 
 def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:
     remedy = "Take another --output_dir, or remove that one."
-    # Older ones do not say it.
-    settings = {"masking": STATIC, "word_segmenter": "none", **earlier["settings"]}
+    # An older one does not name the settings that came later, whose defaults are what it did.
+    settings = {x.name: x.default for x in dataclasses.fields(DataConfig)} | earlier["settings"]
     for field, value in identity["settings"].items():
         if (old := settings.get(field)) != value:
             raise UserError(
@@ -277,7 +285,7 @@ def _write_manifest(directory: str, identity: Identity, shards: Shards, config: 
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
         print(_SUMMARY.format(split=split, masks=masks, **values))
-    if config.drop_duplicates:
+    if config.duplicates != KEEP:
         number = sum(values["duplicates"] for values in summary.values())
         print(f"{number:,} documents left out, because they were there before.")
     print(f"{directory}: {len(shards)} shards.")
@@ -312,7 +320,7 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> d
     }
     return {
         "documents": total["documents"],
-        **({"duplicates": total["duplicates"]} if config.drop_duplicates else {}),
+        **({"duplicates": total["duplicates"]} if config.duplicates != KEEP else {}),
         "sentences": total["sentences"],
         "tokens": total["text_tokens"],
         "unknown_rate": share("unknown", "text_tokens"),

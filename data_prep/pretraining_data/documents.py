@@ -18,6 +18,7 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.pretraining_data import corpus_files
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.duplicates import make_filter
 from albert_tf.errors import UserError
 
 Document = list[str]
@@ -150,15 +151,15 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
     sizes = dict.fromkeys(SPLITS, 0)
     counts = dict.fromkeys(SPLITS, 0)
     progress: list[int] = []
-    is_new, duplicates = _make_filter(config.drop_duplicates), 0
+    is_new, num_duplicates = make_filter(config.duplicates), 0
     skips = False
 
     def release(split: str) -> Iterator[Block]:
-        nonlocal duplicates
+        nonlocal num_duplicates
         if pending[split]:
-            yield Block(split, counts[split], pending[split], sum(progress), duplicates)
+            yield Block(split, counts[split], pending[split], sum(progress), num_duplicates)
             progress.clear()
-            duplicates = 0
+            num_duplicates = 0
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
@@ -172,7 +173,7 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
             content = "\n".join(lines).encode()
             if is_first:
                 skips = not is_new(content)
-                duplicates += skips
+                num_duplicates += skips
             if skips:
                 continue
             if is_first:
@@ -191,23 +192,6 @@ def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
             gathered[split] = []
         yield from release(split)
         yield from release(split)
-
-
-def _make_filter(drops: bool) -> Callable[[bytes], bool]:
-    """Returns a function that tells whether a document is new, by the hash of its words.
-
-    Of a long document it is that of its first part. All hashes are kept in memory.
-    """
-    hashes: set[bytes] = set()
-
-    def is_new(content: bytes) -> bool:
-        if not drops:
-            return True
-        before = len(hashes)
-        hashes.add(hashlib.blake2b(b" ".join(content.split()), digest_size=16).digest())
-        return len(hashes) > before
-
-    return is_new
 
 
 def _choose_split(content: bytes, eval_fraction: float) -> str:

@@ -17,6 +17,7 @@ from albert_tf.data_prep.pretraining_data import (
 )
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.documents import Block
+from albert_tf.data_prep.pretraining_data.duplicates import KEEP
 from albert_tf.data_prep.pretraining_data.masking import Masked
 from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 from albert_tf.errors import UserError
@@ -54,7 +55,7 @@ def make_shard_writer(
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
         encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
-        if config.drop_duplicates:
+        if config.duplicates != KEEP:
             text_counts["duplicates"] = block.duplicates
         # A document without a known piece is dropped only here.
         if config.needs_two_documents and len(encoded) == 1:

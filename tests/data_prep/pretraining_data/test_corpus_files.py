@@ -3,6 +3,8 @@
 import gzip
 import json
 import lzma
+import random
+import sys
 
 import pytest
 
@@ -137,7 +139,7 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
         write(tmp_path / "b.jsonl", to_rows(again)),
     ]
     expected = [text.strip() for text in [*texts, "new " * 100]]
-    texts_left, duplicates = gather(paths, drop_duplicates=True)
+    texts_left, duplicates = gather(paths, duplicates="exact")
     assert texts_left == expected
     assert sum(duplicates) == 3
     every, none = gather(paths)
@@ -145,8 +147,30 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
     assert sum(none) == 0
 
 
+def test_near_duplicates_are_left_out_and_counted(tmp_path):
+    pytest.importorskip("datasketch", reason="requirements-corpus.txt is not installed")
+    rng = random.Random(0)
+    words = [" ".join(f"w{rng.randrange(10**6)}" for _ in range(200)) for _ in range(4)]
+    chinese = "".join(map(chr, rng.choices(range(0x4E00, 0x6000), k=300)))
+    near = [words[1].replace(words[1][:8], "another"), words[0].upper(), chinese[1:] + "。"]
+    half = " ".join([*words[2].split()[:100], *words[3].split()[100:]])
+    texts = [*words, chinese, *near, half, words[3]]
+    path = write(tmp_path / "a.jsonl", to_rows(texts))
+    left, numbers = gather([path], duplicates="near")
+    assert left == [*words, chinese, half]
+    assert sum(numbers) == 4
+    assert len(gather([path], duplicates="exact")[0]) == len(texts) - 1
+
+
+def test_near_duplicates_without_the_library_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    path = write(tmp_path / "a.txt", b"a\n\nb")
+    with pytest.raises(UserError, match=r"near needs datasketch: pip install -r requirements-corp"):
+        gather([path], duplicates="near")
+
+
 def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path):
     text = "\n".join(f"line {number} of a long document" for number in range(100))
     path = write(tmp_path / "a.txt", f"{text}\n\n{text}\n\nend".encode())
     once = write(tmp_path / "b.txt", f"{text}\n\nend".encode())
-    assert gather([path], drop_duplicates=True)[0] == gather([once])[0]
+    assert gather([path], duplicates="exact")[0] == gather([once])[0]

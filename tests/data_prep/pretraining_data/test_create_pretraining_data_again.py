@@ -1,5 +1,7 @@
 """bin/create_pretraining_data: killed, run again, in several processes, given mistakes."""
 
+import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -128,6 +130,61 @@ def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished
     with pytest.raises(UserError, match=message):
         create(**changes)
     assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_folder_of_before_a_setting_was_known(create, is_finished):
+    directory = create()
+    before = contents(directory)
+    for name in ("manifest.json", "progress.jsonl"):
+        first, *others = (directory / name).read_text().splitlines(keepends=True)
+        whole = name == "manifest.json"
+        values = json.loads(first + "".join(others) if whole else first)
+        for setting in ("masking", "word_segmenter", "text_field", "duplicates"):
+            del values["settings"][setting]
+        text = json.dumps(values) + "\n"
+        (directory / name).write_text(text if whole else text + "".join(others))
+    if not is_finished:
+        (directory / "manifest.json").unlink()
+        min(directory.glob("train-*")).unlink()
+        assert contents(create()) == before
+    else:
+        create()
+    with pytest.raises(UserError, match="holds records with text_field='text', not 'body'"):
+        create(text_field="body")
+
+
+def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_dir, monkeypatch):
+    """A file of such a store is written whole; `ram://` stands for one."""
+    config = dataclasses.replace(tiny_records.SMALL, shard_megabytes=0.001)
+    write = dataset._write_progress
+
+    def create_remote(folder):
+        inputs = {"input_files": [str(CORPUS)], "vocabulary": vocabulary_dir}
+        dataset.create(config, **inputs, output_dir=folder, num_processes=1)
+
+    def write_or_die(directory, identity, shards):
+        if len(shards) == 3:
+            raise Killed
+        write(directory, identity, shards)
+
+    with monkeypatch.context() as context, pytest.raises(Killed):
+        context.setattr(dataset, "_write_progress", write_or_die)
+        context.setattr(dataset, "REMOTE_SECONDS", 0)
+        create_remote("ram://often")
+    with tf.io.gfile.GFile("ram://often/progress.jsonl") as file:
+        assert len(file.read().splitlines()) == 3
+    create_remote("ram://often")
+    written = []
+    monkeypatch.setattr(
+        dataset, "_write_progress", lambda *a: written.append(len(a[2])) or write(*a)
+    )
+    create_remote("ram://seldom")
+    assert written == [0, 4]  # at the start and at the end
+    for name, content in contents(create(shard_megabytes=0.001)).items():
+        if not name.startswith(("progress", "vocabulary")):
+            for folder in ("ram://often", "ram://seldom"):
+                assert tf.io.gfile.GFile(f"{folder}/{name}", "rb").read() == content, name
 
 
 def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
