@@ -1,5 +1,7 @@
 """Draws the curves of a pre-training run, or of several that follow each other.
 
+Where a run continued another with changes there is a line, with the number of history.jsonl.
+
 pip install matplotlib==3.11.2
 python bench/plot_run.py --workdirs=short,long --unigram_entropies=6.682,6.704 \
     --output=docs/curves.svg
@@ -29,6 +31,18 @@ def read(workdir: str) -> list[dict[str, float]]:
         return [json.loads(line) for line in file]
 
 
+def mark_changes(axes, workdir: str, first: float) -> None:
+    """Draws a line where the run changed, with its number in history.jsonl."""
+    path = os.path.join(workdir, "history.jsonl")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            steps = [json.loads(line)["step"] for line in file]
+        for number, step in enumerate(steps, 1):
+            axes.axvline(first + step, linestyle="--", color="gray", linewidth=0.8)
+            place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            axes.annotate(str(number), (first + step, 1), (2, -10), **place)
+
+
 def draw(axes, records: list[dict[str, float]], name: str, first: float, label: str) -> None:
     for prefix, style in STYLES.items():
         points = [(first + x["step"], x[prefix + name]) for x in records if prefix + name in x]
@@ -45,6 +59,7 @@ def main(_):
         for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
             draw(axes, records, name, first, os.path.basename(os.path.normpath(workdir)))
             axes.set(xlabel="updates", title=title)
+            mark_changes(axes, workdir, first)
         panels[1].hlines(0.5, first, last, label="chance", **dotted)
         if UNIGRAM_ENTROPIES.value:
             level = float(UNIGRAM_ENTROPIES.value[i])

@@ -179,15 +179,6 @@ def test_xla_compiles_forward_and_backward():
 
 
 @pytest.mark.slow
-def test_xla_compiles_bfloat16():
-    model = make(tiny.config(), dtype="mixed_bfloat16")
-    loss, gradients = xla_step(model)
-    expected_loss, expected = tiny.loss_and_gradients(model, tiny.batch())
-    assert loss.numpy() == pytest.approx(expected_loss.numpy(), rel=2e-2)
-    assert relative_distance(flat(gradients), flat(expected)) < 2e-2
-
-
-@pytest.mark.slow
 def test_xla_rematerializes_with_the_same_masks():
     """Of XLA's own: it draws other masks from a seed than the operations on a CPU."""
     plain = xla_step(make(DROPOUT))

@@ -70,11 +70,11 @@ def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
 @pytest.mark.slow
 def test_several_seeds(run, tmp_path, capsys):
     write_own(tmp_path)
-    command = (*OWN, f"--data_dir={tmp_path}", "--set=seed=7", "--num_seeds=3")
+    command = (*OWN, f"--data_dir={tmp_path}", "--set=seed=7", "--num_seeds=2")
     assert not run(*command)
     summary = read(tmp_path / "run/summary.json")
     runs = summary["runs"]
-    assert [one["seed"] for one in runs] == [7, 8, 9]
+    assert [one["seed"] for one in runs] == [7, 8]
     for one in runs:
         folder = tmp_path / f"run/seed-{one['seed']}"
         assert one["predictions"] == f"{folder}/predictions-dev.json"
@@ -82,15 +82,14 @@ def test_several_seeds(run, tmp_path, capsys):
         assert one["score"] == read(folder / "metrics-dev.json")["metrics"]["accuracy"]
         assert config_io.load(FinetuneConfig, f"{folder}/config.json").seed == one["seed"]
     scores = sorted(one["score"] for one in runs)
-    assert summary["median"] == scores[1]
-    assert summary["best"] == scores[2]
-    assert summary["mean"] == pytest.approx(sum(scores) / 3)
-    assert "3 runs: median " in capsys.readouterr().out
+    assert summary["best"] == scores[1]
+    assert summary["mean"] == summary["median"] == pytest.approx(sum(scores) / 2)
+    assert "2 runs: median " in capsys.readouterr().out
     # The seeds are found again.
     assert not run(*command, "--mode=predict", start=None)
-    assert len(list((tmp_path / "run").glob("seed-*/predictions-test.json"))) == 3
-    message = run(*command, "--num_seeds=4", "--mode=eval", start=None)
-    assert "holds 3 runs (seed-*), not 4" in message
+    assert len(list((tmp_path / "run").glob("seed-*/predictions-test.json"))) == 2
+    message = run(*command, "--num_seeds=3", "--mode=eval", start=None)
+    assert "holds 2 runs (seed-*), not 3" in message
     # Those that were asked for are summarised, whatever else is there.
     assert not run(*command, "--set=seed=8", "--num_seeds=2")
     assert [one["seed"] for one in read(tmp_path / "run/summary.json")["runs"]] == [8, 9]
