@@ -129,8 +129,8 @@ def _is_abandoned(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def locking_folder(path: str) -> Iterator[None]:
-    """Within, no second process locks the folder, which is made if need be.
+def locking_folder(path: str, lock: str = LOCK) -> Iterator[None]:
+    """Within, no second process takes this lock of the folder, which is made if need be.
 
     The lock is `flock` on a file in it, which names the process: the system drops it with the
     process, however that ends. Remote stores (gs://...) and file systems without locks have none:
@@ -144,7 +144,7 @@ def locking_folder(path: str) -> Iterator[None]:
     folders = [pathlib.Path(path), *pathlib.Path(path).parents]
     made = [folder for folder in folders if not folder.exists()]
     tf.io.gfile.makedirs(path)
-    name = os.path.join(path, LOCK)
+    name = os.path.join(path, lock)
     file = _lock(name)
     try:
         yield

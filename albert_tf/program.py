@@ -38,13 +38,16 @@ _LOST_MACHINE = (
 )
 
 
-def run(main: Callable[[list[str]], None]) -> None:
-    """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1."""
+def run(main: Callable[[list[str]], None], arguments: str = "") -> None:
+    """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1.
+
+    `arguments` is the flag with which the program takes arguments that are not flags.
+    """
     start_logging()
     if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
         app.usage(shorthelp=True, writeto_stdout=True)
         sys.exit(0)  # absl exits with 1
-    app.run(lambda argv: _report_mistakes(main, argv), flags_parser=_parse_flags)
+    app.run(lambda argv: _report_mistakes(main, argv, arguments), flags_parser=_parse_flags)
 
 
 def define_flags(cls: type) -> None:
@@ -166,11 +169,11 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     return rest
 
 
-def _report_mistakes(main: Callable[[list[str]], None], argv: list[str]) -> None:
+def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], arguments: str) -> None:
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
-        if len(argv) > 1:
+        if len(argv) > 1 and not (arguments and flags.FLAGS[arguments].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
                 "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."

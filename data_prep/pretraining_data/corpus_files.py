@@ -22,6 +22,11 @@ def is_table(path: str) -> bool:
     return path.endswith(".parquet") or path.removesuffix(_find_suffix(path)).endswith(".jsonl")
 
 
+def can_seek(path: str) -> bool:
+    """Whether reading can begin within a file: it is plain text."""
+    return not is_table(path) and not _find_suffix(path)
+
+
 def read_rows(
     path: str, field: str, on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, str]]:
@@ -87,18 +92,26 @@ def _read_parquet(path: str, field: str) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path} is damaged or not parquet: {error}.") from None
 
 
-def read_chunks(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
-    """Yields the content of a file, decompressed; calls with the number of bytes that it read."""
-    before = 0
+def read_chunks(
+    path: str, on_progress: Callable[[int], Any], begin: int = 0, end: int | None = None
+) -> Iterator[bytes]:
+    """Yields the content of a file, decompressed; calls with the number of bytes that it read.
+
+    A file that `can_seek` is read from the byte before `begin` on. That one is not counted, nor are
+    those from `end` on.
+    """
+    before = begin
     suffix = _find_suffix(path)
     with tf.io.gfile.GFile(path, "rb") as file:
+        if begin:
+            file.seek(begin - 1)
         chunks, damaged = _open(file, suffix, path)
         try:
             for chunk in chunks:
-                yield chunk
-                position = file.tell()
+                position = file.tell() if end is None else min(file.tell(), end)
                 on_progress(position - before)
                 before = position
+                yield chunk
         except damaged as error:
             raise UserError(f"{path} is damaged or not {suffix}: {error}.") from None
 

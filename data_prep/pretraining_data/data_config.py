@@ -38,6 +38,7 @@ class DataConfig:
         split_sentences: lines are paragraphs: split them into sentences
         text_field: where .jsonl and .parquet files have the text of a document, in each row
         duplicates: keep documents that were there before, or leave out exact or near ones
+        report_languages: count the documents of each language; needs py3langid
         language: language whose rules --split_sentences uses
         eval_fraction: share of the documents to hold out
         seed: seed of every random choice; which documents are held out does not depend on it
@@ -58,6 +59,7 @@ class DataConfig:
     split_sentences: bool = False
     text_field: str = "text"
     duplicates: str = KEEP
+    report_languages: bool = False
     language: str = "en"
     eval_fraction: float = 0.0
     seed: int = 12345

@@ -1,20 +1,17 @@
 """Makes a folder of pre-training records from text files, and resumes a killed run.
 
-The first line of `progress.jsonl` is the identity of the run (settings, vocabulary, inputs); each
-finished shard adds a line, in a store of objects (gs://...) within a minute. At the end
-`manifest.json` is written from it. The list stays: after a damaged shard is removed, the same
-command makes only that one again.
+Several tasks may make it together, each from its own sources (see `sources`). The task that ends
+last writes `manifest.json` from the lists of all (`progress_list`). They stay: after a damaged
+shard is removed, the same command makes only that one again.
 """
 
-import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,108 +20,125 @@ from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf.data_prep.pretraining_data import (
+    blocks,
     chinese_words,
     documents,
+    progress_list,
     shard_writer,
+    sources,
     worker_processes,
 )
+from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.documents import Block
 from albert_tf.data_prep.pretraining_data.duplicates import KEEP
-from albert_tf.data_prep.pretraining_data.shard_writer import Job
+from albert_tf.data_prep.pretraining_data.progress_list import Plan, Shards, Task
+from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH, Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
 
-PROGRESS = "progress.jsonl"
 REMOTE_SECONDS = 60  # a store of objects (gs://...) writes a file whole to add a line
-_SHARD = r"(train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(\.gz)?"
-_TEMPORARY = rf"({_SHARD}|{re.escape(PROGRESS)}|{re.escape(manifest.NAME)})\.\w+\.tmp"
-
-Identity = Mapping[str, Any]
-Shards = dict[str, dict[str, Any]]
+_SHARD_WITHOUT_SOURCE = r"(?:train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(?:\.gz)?"  # older
 
 
-def create(
-    config: DataConfig,
-    *,
-    input_files: Sequence[str],
-    vocabulary: str,
-    output_dir: str,
-    num_processes: int,
-) -> None:
-    """Makes a folder of records, or completes the one that a killed run left.
+def create(plan: Plan, num_processes: int, task: Task = progress_list.ALONE) -> None:
+    """Makes a folder of records or a task's share of it, or completes what a killed run left.
 
-    The result does not depend on `num_processes`, nor on how often it was interrupted.
-
-    Args:
-        config: settings of the records.
-        input_files: patterns of text files.
-        vocabulary: folder of the tokenizer, which is copied into the output.
-        output_dir: gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`.
-        num_processes: at most; a block occupies one.
+    The folder gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`. They do not depend on
+    `num_processes` (at most; a block occupies one), on the number of tasks, nor on how often it was
+    interrupted.
 
     Raises:
         UserError: bad input, or a folder that belongs to another run, or to one that goes on now.
     """
-    chinese_words.load_segmenter(config.word_segmenter)  # before anything is written
-    tokenizer = tokenization.load(vocabulary)
-    paths = documents.expand_inputs(input_files)
-    identity = {
-        "settings": dataclasses.asdict(config),
-        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-        "inputs": documents.identify_inputs(paths),
-    }
-    if _is_finished(output_dir, identity):
-        logging.info("%s is finished already: nothing to do", output_dir)
+    if is_finished(plan):
         return
-    with files.locking_folder(output_dir):
-        _write_shards(
-            config,
-            identity,
-            paths,
-            vocabulary=vocabulary,
-            output_dir=output_dir,
-            num_processes=num_processes,
+    run_task(plan, task, num_processes)
+    if missing := finish(plan, task.count):
+        print(
+            f"{plan.output_dir}: task {task.index} is done; {len(missing)} of {task.count} are "
+            f"not: {', '.join(map(str, missing[:10]))}{', ...' if len(missing) > 10 else ''}."
         )
 
 
-def _write_shards(
-    config: DataConfig,
-    identity: Identity,
-    paths: Sequence[str],
-    *,
-    vocabulary: str,
-    output_dir: str,
-    num_processes: int,
-) -> None:
-    """Makes the shards that are not finished, and the manifest."""
-    shards = _read_finished_shards(output_dir, identity)
-    _log_cap(config)
-    blocks, has_several = _read_ahead(documents.read_blocks(paths, config))
-    own_vocabulary = os.path.join(output_dir, manifest.VOCABULARY)
-    tokenization.copy_vocabulary(vocabulary, own_vocabulary)
-    start_progress(output_dir, identity, shards)
+def make_plan(
+    config: DataConfig, input_files: Sequence[str], vocabulary: str, output_dir: str
+) -> Plan:
+    """Returns the plan of a folder, given patterns of text files; writes nothing.
+
+    Raises `UserError` for files that are missing or empty, and for a damaged vocabulary.
+    """
+    chinese_words.load_segmenter(config.word_segmenter)
+    if config.report_languages:
+        shard_writer.load_identifier()
+    tokenizer = tokenization.load(vocabulary)
+    paths = documents.expand_inputs(input_files)
+    inputs = documents.identify_inputs(paths)
+    sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
+    identity = {
+        "settings": dataclasses.asdict(config),
+        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
+        "inputs": inputs,
+    }
+    cut = sources.cut(sizes, config.shard_megabytes)
+    return Plan(config, cut, identity, vocabulary, output_dir)
+
+
+def run_task(plan: Plan, task: Task, num_processes: int) -> Mapping[str, int]:
+    """Makes the shards of a task that are not finished; returns the sum of its statistics.
+
+    The manifest is left to `finish`. Raises `UserError` as `create` does.
+    """
+    if task.count > 1 and plan.config.duplicates != KEEP:
+        raise UserError(
+            f"--duplicates={plan.config.duplicates} compares the documents of the whole corpus, "
+            f"and a task reads a part. Take one task, or --duplicates={KEEP}."
+        )
+    with files.locking_folder(plan.output_dir, task.lock):
+        progress_list.check_number_of_tasks(plan.output_dir, task)
+        shards, is_complete = progress_list.read(plan, task)
+        if not is_complete:
+            _write_shards(plan, task, shards, num_processes)
+            # Processes finish in any order; the files of a folder must not depend on it.
+            shards = dict(sorted(shards.items()))
+            progress_list.write(plan, task, shards, is_complete=True)
+    return _sum(shards.values())
+
+
+def _write_shards(plan: Plan, task: Task, shards: Shards, num_processes: int) -> None:
+    """Makes the shards of a task that are not in `shards`, and adds them."""
+    own = {
+        number: source
+        for number, source in enumerate(plan.sources)
+        if number % task.count == task.index
+    }
+    if task.index == 0:
+        _log_cap(plan.config)
+    stream = blocks.read_blocks(own, plan.config, is_corpus=task.count == 1)
+    stream, has_several = _read_ahead(stream)
+    own_vocabulary = plan.path(manifest.VOCABULARY)
+    tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
+    progress_list.start(plan, task, shards)
     if shards:
-        logging.info("%s: %d shards are finished already", output_dir, len(shards))
-    with documents.progress_bar(sum(tf.io.gfile.stat(path).length for path in paths)) as bar:
+        logging.info("%s: %d shards are finished already", plan.output_dir, len(shards))
+    total = sum(map(sources.count_bytes, own.values()))
+    with documents.progress_bar(total) as bar:
         results = worker_processes.run(
             shard_writer.make_shard_writer,
-            (config, own_vocabulary, output_dir),
-            _make_jobs(blocks, config, shards, bar),
+            (plan.config, own_vocabulary, plan.output_dir),
+            _make_jobs(stream, plan.config, shards, bar),
             num_processes if has_several else 1,
         )
         saved = time.monotonic()
         for name, shard, num_bytes in results:
-            shard["bytes"] = tf.io.gfile.stat(os.path.join(output_dir, name)).length
+            shard["bytes"] = tf.io.gfile.stat(plan.path(name)).length
             shards[name] = shard
-            if "://" not in output_dir:
-                append_shard(output_dir, name, shard)
+            if "://" not in plan.output_dir:
+                progress_list.append(plan.path(task.progress), name, shard)
             elif time.monotonic() > saved + REMOTE_SECONDS:
-                _write_progress(output_dir, identity, shards)
+                progress_list.write(plan, task, shards)
                 saved = time.monotonic()
             bar.update(num_bytes)
-    _write_manifest(output_dir, identity, shards, config)
 
 
 def _log_cap(config: DataConfig) -> None:
@@ -139,26 +153,25 @@ def _log_cap(config: DataConfig) -> None:
         )
 
 
-def _read_ahead(blocks: Iterator[Block]) -> tuple[Iterator[Block], bool]:
+def _read_ahead(stream: Iterator[Block]) -> tuple[Iterator[Block], bool]:
     """Returns the blocks, and whether there are several.
 
     Reading ahead finds the mistakes in a small corpus before anything is written.
     """
-    ahead = list(itertools.islice(blocks, 2))
-    return itertools.chain(ahead, blocks), len(ahead) > 1
+    ahead = list(itertools.islice(stream, 2))
+    return itertools.chain(ahead, stream), len(ahead) > 1
 
 
 def _make_jobs(
-    blocks: Iterator[Block], config: DataConfig, finished: Container[str], bar: tqdm
+    stream: Iterator[Block], config: DataConfig, finished: Container[str], bar: tqdm
 ) -> Iterator[Job]:
     """Yields the remaining jobs; advances the bar by the finished ones."""
     suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
-    for block in blocks:
-        stem = f"{block.split}-{block.number:05d}"
-        names = [stem + suffix]
+    for block in stream:
+        names = [block.name + suffix]
         if block.split == "train":
             assert config.dupe_factor
-            names = [f"{stem}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
+            names = [f"{block.name}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
         shards = {i: name for i, name in enumerate(names) if name not in finished}
         share = block.num_bytes / len(names)
         bar.update(share * (len(names) - len(shards)))
@@ -166,128 +179,74 @@ def _make_jobs(
             yield Job(block, shards, share)
 
 
-def _is_finished(directory: str, identity: Identity) -> bool:
-    """Returns whether the folder holds all records of this run.
+def is_finished(plan: Plan) -> bool:
+    """Returns whether the folder holds all records of this run, and says so.
 
     Raises:
         UserError: it holds those of another run.
     """
-    if not tf.io.gfile.exists(os.path.join(directory, manifest.NAME)):
+    if not tf.io.gfile.exists(plan.path(manifest.NAME)):
         return False
-    finished = manifest.read(directory)
-    _check_same_run(directory, finished, identity)
-    paths = [os.path.join(directory, name) for name in finished["files"]]
-    return all(tf.io.gfile.exists(path) and manifest.has_size(path, finished) for path in paths)
+    finished = manifest.read(plan.output_dir)
+    progress_list.check_same_run(plan, finished)
+    for path in map(plan.path, finished["files"]):
+        if not (tf.io.gfile.exists(path) and manifest.has_size(path, finished)):
+            return False
+    logging.info("%s is finished already: nothing to do", plan.output_dir)
+    return True
 
 
-def _read_finished_shards(directory: str, identity: Identity) -> Shards:
-    """Returns {name: statistics} of the finished shards; those of damaged lines are not finished.
+def finish(plan: Plan, num_tasks: int) -> list[int]:
+    """Writes the manifest if all tasks are done; returns the numbers of those that are not.
 
-    Raises:
-        UserError: the folder belongs to another run, or the line that says to which is damaged.
+    Two tasks that end together may both write it: the same one. Prints the statistics.
     """
-    path = os.path.join(directory, PROGRESS)
-    if not tf.io.gfile.exists(path):
-        return {}
-    lines = files.read_bytes(path, PROGRESS).splitlines(keepends=True)
-    earlier, *shards = [_parse_line(line) for line in lines] or [{}]
-    if not isinstance(earlier.get("settings"), dict):
-        raise UserError(
-            f"{path} is damaged: its first line does not describe a run. Remove it, and the shards "
-            "are made anew; or take another --output_dir."
-        )
-    _check_same_run(directory, earlier, identity)
-    return {shard.pop("name"): shard for shard in shards if _is_whole(directory, shard)}
+    shards: Shards = {}
+    missing = []
+    for index in range(num_tasks):
+        own, is_complete = progress_list.read(plan, Task(index, num_tasks))
+        shards |= own
+        if not is_complete:
+            missing.append(index)
+    if not missing:
+        _write_manifest(plan, dict(sorted(shards.items())))
+    return missing
 
 
-def _parse_line(line: bytes) -> dict[str, Any]:
-    """Returns the object of a line; {} for a damaged or an incomplete one."""
-    with contextlib.suppress(ValueError):
-        # The last line of a killed run may be incomplete.
-        value = json.loads(line.decode()) if line.endswith(b"\n") else {}
-        return value if isinstance(value, dict) else {}
-    return {}
-
-
-def _is_whole(directory: str, line: Mapping[str, Any]) -> bool:
-    """Whether a line of the list describes a shard that is there with the size that it had."""
-    counts = {key: value for key, value in line.items() if key != "name"}
-    if "examples" not in counts or not re.fullmatch(_SHARD, str(line.get("name"))):
-        return False
-    if not all(type(value) is int and value >= 0 for value in counts.values()):
-        return False
-    path = os.path.join(directory, line["name"])
-    if not tf.io.gfile.exists(path):
-        return False
-    size = tf.io.gfile.stat(path).length
-    return size == counts.get("bytes", size)
-
-
-def _check_same_run(directory: str, earlier: Mapping[str, Any], identity: Identity) -> None:
-    remedy = "Take another --output_dir, or remove that one."
-    # An older one does not name the settings that came later, whose defaults are what it did.
-    settings = {x.name: x.default for x in dataclasses.fields(DataConfig)} | earlier["settings"]
-    for field, value in identity["settings"].items():
-        if (old := settings.get(field)) != value:
-            raise UserError(
-                f"{directory} holds records with {field}={old!r}, not {value!r}. {remedy}"
-            )
-    for field in ("vocabulary", "inputs"):
-        if earlier.get(field) != identity[field]:
-            raise UserError(f"{directory} holds records of other {field}. {remedy}")
-
-
-def start_progress(directory: str, identity: Identity, shards: Shards) -> None:
-    """Starts the list with the finished shards; from now on the folder is unfinished.
-
-    Removes incomplete files of killed processes.
-    """
-    if tf.io.gfile.exists(path := os.path.join(directory, manifest.NAME)):
-        tf.io.gfile.remove(path)
-    for name in tf.io.gfile.listdir(directory):
-        if re.fullmatch(_TEMPORARY, name):
-            tf.io.gfile.remove(os.path.join(directory, name))
-    _write_progress(directory, identity, shards)
-
-
-def _write_progress(directory: str, identity: Identity, shards: Shards) -> None:
-    lines = [dict(identity), *({"name": name, **shard} for name, shard in shards.items())]
-    content = "".join(json.dumps(line) + "\n" for line in lines)
-    files.write_bytes(os.path.join(directory, PROGRESS), content.encode())
-
-
-def append_shard(directory: str, name: str, shard: Mapping[str, Any]) -> None:
-    """Adds a finished shard and its statistics to the list."""
-    with tf.io.gfile.GFile(os.path.join(directory, PROGRESS), "a") as file:
-        file.write(json.dumps({"name": name, **shard}) + "\n")
-
-
-def _write_manifest(directory: str, identity: Identity, shards: Shards, config: DataConfig) -> None:
+def _write_manifest(plan: Plan, shards: Shards) -> None:
     """Writes the manifest and prints the statistics; removes the shards of other runs first."""
+    directory, config = plan.output_dir, plan.config
     summary = {}
-    for split in documents.SPLITS:
-        if chosen := {name: s for name, s in shards.items() if name.startswith(split)}:
-            summary[split] = _summarize(chosen, config)
-            if not summary[split]["examples"]:
-                raise UserError(
-                    f"the {split} documents are too short to form an example: "
-                    f"remove {directory} and give more text."
-                )
+    for split in blocks.SPLITS:
+        chosen = {name: s for name, s in shards.items() if name.startswith(split)}
+        values = _summarize(chosen, config)
+        blocks.check_count(split, values["documents"], config)
+        if chosen and not values["examples"]:
+            raise UserError(
+                f"the {split} documents are too short to form an example: "
+                f"remove {directory} and give more text."
+            )
+        if chosen:
+            summary[split] = values
     for name in tf.io.gfile.listdir(directory):
-        if re.fullmatch(_SHARD, name) and name not in shards:
+        is_shard = re.fullmatch(f"{progress_list.SHARD}|{_SHARD_WITHOUT_SOURCE}", name)
+        if is_shard and name not in shards:
             tf.io.gfile.remove(os.path.join(directory, name))
-    # Processes finish in any order; the files of a folder must not depend on it.
-    shards = dict(sorted(shards.items()))
-    _write_progress(directory, identity, shards)
     counts = {name: shard["examples"] for name, shard in shards.items()}
     statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
-    manifest.write(directory, {**identity, "files": counts, "statistics": statistics})
+    manifest.write(directory, {**plan.identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
         print(_SUMMARY.format(split=split, masks=masks, **values))
+        for name, counts in values.items():
+            if isinstance(counts, dict):
+                listed = ", ".join(f"{key} {number:,}" for key, number in counts.items())
+                print(f"  {name.replace('_', ' ')}: {listed}")
     if config.duplicates != KEEP:
         number = sum(values["duplicates"] for values in summary.values())
         print(f"{number:,} documents left out, because they were there before.")
+    if number := sum(values.get("alone", 0) for values in summary.values()):
+        print(f"{number:,} documents give no example: no other is near from which to draw.")
     print(f"{directory}: {len(shards)} shards.")
 
 
@@ -302,11 +261,9 @@ _MASKS = (
 )
 
 
-def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> dict[str, float]:
+def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> dict[str, Any]:
     """Returns the statistics of a split. Text counts once, whatever the number of passes."""
-    total: Counter[str] = Counter()
-    for shard in shards.values():
-        total.update(shard)
+    total = _sum(shards.values())
 
     def share(part: str, *whole: str) -> float:
         size = sum(total[name] for name in whole)
@@ -321,6 +278,9 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> d
     return {
         "documents": total["documents"],
         **({"duplicates": total["duplicates"]} if config.duplicates != KEEP else {}),
+        **({"alone": total["alone"]} if total["alone"] else {}),
+        "documents_by_tokens": _count_lengths(total),
+        **({"languages": _count_languages(total)} if config.report_languages else {}),
         "sentences": total["sentences"],
         "tokens": total["text_tokens"],
         "unknown_rate": share("unknown", "text_tokens"),
@@ -330,3 +290,23 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> d
         **({} if config.is_online else masks),
         "label_1_share": share("label_1", "examples"),
     }
+
+
+def _count_lengths(total: Mapping[str, int]) -> dict[str, int]:
+    """Returns {"up to N": number of documents}; N are powers of two."""
+    sizes = (name.removeprefix(LENGTH) for name in total if name.startswith(LENGTH))
+    return {f"up to {size:,}": total[f"{LENGTH}{size}"] for size in sorted(map(int, sizes))}
+
+
+def _count_languages(total: Counter[str]) -> dict[str, int]:
+    """Returns {code: number of documents}, the most frequent first."""
+    chosen = {name: n for name, n in total.items() if name.startswith(LANGUAGE)}
+    ordered = sorted(chosen.items(), key=lambda item: (-item[1], item[0]))
+    return {name.removeprefix(LANGUAGE): number for name, number in ordered}
+
+
+def _sum(shards: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for shard in shards:
+        total.update(shard)
+    return total

@@ -17,14 +17,13 @@ from tqdm import tqdm
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.pretraining_data import corpus_files
-from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.duplicates import make_filter
+from albert_tf.data_prep.pretraining_data.sources import Range
 from albert_tf.errors import UserError
 
 Document = list[str]
-SPLITS = ("train", "eval")
 
 _HASHED_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 20
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
 
@@ -39,24 +38,6 @@ class Part(NamedTuple):
 
     lines: Document
     is_first: bool
-
-
-class Block(NamedTuple):
-    """Documents of one shard, or of one shard for each pass over them: the unit of work.
-
-    Attributes:
-        split: `train` or `eval`.
-        number: from 0, within the split.
-        texts: documents, one sentence a line.
-        num_bytes: bytes of the input files read since the previous block.
-        duplicates: documents left out since the previous block, because they were there before.
-    """
-
-    split: str
-    number: int
-    texts: list[str]
-    num_bytes: int
-    duplicates: int = 0
 
 
 def expand_inputs(patterns: Sequence[str]) -> list[str]:
@@ -96,7 +77,7 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
 
 
 def read(
-    path: str,
+    path: str | Range,
     *,
     max_bytes: int,
     on_progress: Callable[[int], Any] = lambda _: None,
@@ -105,7 +86,7 @@ def read(
     """Yields the documents of one file: lists of stripped lines, none of them empty.
 
     Args:
-        path: the file. Its end ends a document.
+        path: the file, or a range of one. The end of the file ends a document.
         max_bytes: a longer document is split between two lines.
         on_progress: called with the number of (compressed) bytes read since the last call.
         text_field: where a .jsonl or .parquet file has the text of a document, in each row.
@@ -116,12 +97,13 @@ def read(
     document: Document = []
     size = 0
     is_first = is_empty = True
-    is_table = corpus_files.is_table(path)
-    lines = (
-        _read_rows(path, text_field, on_progress) if is_table else _read_lines(path, on_progress)
-    )
+    place = path if isinstance(path, Range) else Range(path)
+    if corpus_files.is_table(place.path):
+        lines = _read_rows(place.path, text_field, on_progress)
+    else:
+        lines = _read_lines(place, on_progress)
     for number, line in lines:
-        text = _decode(line, path, number).strip()
+        text = _decode(line, place, number).strip()
         if document and (not text or size + len(line) > max_bytes):
             yield Part(document, is_first)
             document, size, is_first = [], 0, not text
@@ -131,87 +113,8 @@ def read(
             is_empty = False
     if document:
         yield Part(document, is_first)
-    if is_empty:
-        raise _make_empty_error(path)
-
-
-def read_blocks(paths: Sequence[str], config: DataConfig) -> Iterator[Block]:
-    """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
-
-    A last single document of a split joins the previous block. Documents are split at half a
-    block, and all parts of a document belong to the same split, which depends only on its text (of
-    its first part).
-
-    Raises:
-        UserError: bad input, or not enough documents.
-    """
-    block_bytes = int(config.shard_megabytes * 1e6)
-    gathered: dict[str, list[str]] = {split: [] for split in SPLITS}
-    pending: dict[str, list[str]] = {split: [] for split in SPLITS}
-    sizes = dict.fromkeys(SPLITS, 0)
-    counts = dict.fromkeys(SPLITS, 0)
-    progress: list[int] = []
-    is_new, num_duplicates = make_filter(config.duplicates), 0
-    skips = False
-
-    def release(split: str) -> Iterator[Block]:
-        nonlocal num_duplicates
-        if pending[split]:
-            yield Block(split, counts[split], pending[split], sum(progress), num_duplicates)
-            progress.clear()
-            num_duplicates = 0
-            counts[split] += 1
-        pending[split], gathered[split], sizes[split] = gathered[split], [], 0
-
-    for path in paths:
-        for lines, is_first in read(
-            path,
-            max_bytes=block_bytes // 2,
-            on_progress=progress.append,
-            text_field=config.text_field,
-        ):
-            content = "\n".join(lines).encode()
-            if is_first:
-                skips = not is_new(content)
-                num_duplicates += skips
-            if skips:
-                continue
-            if is_first:
-                split = _choose_split(content, config.eval_fraction)
-            if config.split_sentences:
-                lines = split_sentences(lines, config.language)
-            gathered[split].append("\n".join(lines))
-            sizes[split] += len(content)
-            if sizes[split] >= block_bytes and len(gathered[split]) > 1:
-                yield from release(split)
-    for split in SPLITS:
-        _check_count(split, len(gathered[split]) + len(pending[split]), config)
-    for split in SPLITS:
-        if len(gathered[split]) == 1:
-            pending[split] += gathered[split]
-            gathered[split] = []
-        yield from release(split)
-        yield from release(split)
-
-
-def _choose_split(content: bytes, eval_fraction: float) -> str:
-    digest = hashlib.blake2b(content, digest_size=8).digest()
-    return "eval" if int.from_bytes(digest, "big") < eval_fraction * 2**64 else "train"
-
-
-def _check_count(split: str, count: int, config: DataConfig) -> None:
-    if count == 0 and (split == "train" or config.eval_fraction):
-        remedy = "smaller --eval_fraction" if split == "train" else "larger --eval_fraction, or 0"
-        raise UserError(
-            f"no document fell into the {split} split with --eval_fraction={config.eval_fraction}. "
-            f"Give more documents (a blank line ends one) or a {remedy}."
-        )
-    if count == 1 and config.needs_two_documents:
-        raise UserError(
-            f"the {split} split has a single document, and random segments come from another. "
-            "Give more documents (a blank line ends one), or take --sentence_task=sop "
-            "with --one_segment=split."
-        )
+    if is_empty and place == Range(place.path):
+        raise _make_empty_error(place.path)
 
 
 def split_sentences(document: Document, language: str) -> Document:
@@ -235,23 +138,40 @@ def _read_rows(
         yield number, b""
 
 
-def _read_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:
+def _read_lines(place: Range, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, bytes]]:
     """Yields (number, line), the number from 1. Only a line feed ends a line.
 
-    Python's iteration over lines would also stop at U+2028 and other characters.
+    Python's iteration over lines would also stop at U+2028 and other characters. Of a range come
+    the lines from the first blank line in it to the first one behind it.
     """
-    number, rest = 1, b""
-    for chunk in corpus_files.read_chunks(path, on_progress):
+    number, rest, position, is_inside = 1, b"", max(0, place.begin - 1), not place.begin
+    is_whole = is_inside  # whether a line begins where `rest` does
+    for chunk in corpus_files.read_chunks(place.path, on_progress, place.begin, place.end):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            for part in _split_long_line(line) if len(line) > MAX_LINE_BYTES else [line]:
-                yield number, part
+            is_behind = place.end is not None and position >= place.end
+            if is_whole and (is_behind or not is_inside) and _is_blank(line):
+                if is_behind:
+                    return
+                is_inside = True
+            if is_inside:
+                for part in _split_long_line(line) if len(line) > MAX_LINE_BYTES else [line]:
+                    yield number, part
+            position += len(line) + 1
             number += 1
+            is_whole = True
         *parts, rest = _split_long_line(rest)
         for part in parts:
-            yield number, part
-    if rest:
+            position += len(part)
+            is_whole = False
+            if is_inside:
+                yield number, part
+    if rest and is_inside:
         yield number, rest
+
+
+def _is_blank(line: bytes) -> bool:
+    return len(line) < 100 and not line.decode(errors="replace").strip()
 
 
 def _split_long_line(line: bytes) -> list[bytes]:
@@ -268,15 +188,23 @@ def _split_long_line(line: bytes) -> list[bytes]:
     return [*parts, line]
 
 
-def _decode(line: bytes, path: str, number: int) -> str:
+def _decode(line: bytes, place: Range, number: int) -> str:
     try:
         # Some editors begin a file with a byte order mark.
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        return line.decode("utf-8-sig" if number == 1 and not place.begin else "utf-8")
     except UnicodeDecodeError as error:
+        number += _count_lines(place.path, place.begin - 1)
         raise UserError(
-            f"{path}, line {number}: byte {error.start + 1} is not UTF-8. "
+            f"{place.path}, line {number}: byte {error.start + 1} is not UTF-8. "
             "Convert the file (iconv -t UTF-8)."
         ) from None
+
+
+def _count_lines(path: str, end: int) -> int:
+    """Returns the number of line feeds before byte `end`."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        sizes = (min(_CHUNK_BYTES, end - begin) for begin in range(0, end, _CHUNK_BYTES))
+        return sum(file.read(size).count(b"\n") for size in sizes)
 
 
 def _make_empty_error(path: str) -> UserError:

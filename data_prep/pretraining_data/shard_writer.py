@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.data_prep.pretraining_data import (
+    blocks,
     chinese_words,
-    documents,
     masking,
     record_writer,
     segments,
 )
+from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.documents import Block
 from albert_tf.data_prep.pretraining_data.duplicates import KEEP
 from albert_tf.data_prep.pretraining_data.masking import Masked
 from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
@@ -25,6 +25,8 @@ from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 
+LANGUAGE = "language_"  # beginnings of statistics: documents of a language,
+LENGTH = "up_to_tokens_"  # or of more than half as many tokens
 _BATCH = 256  # sentences to encode, or records to serialize, at once
 
 
@@ -47,25 +49,26 @@ def make_shard_writer(
 ) -> Callable[[Job], Iterator[tuple[str, dict[str, int], float]]]:
     """Returns `write_shards(job)`, which yields (name, statistics, bytes of input) of each shard.
 
-    It raises UserError for a block with too few documents for the config.
+    A document that is alone in its block gives no examples if its segments need another document.
     """
     tokenizer = tokenization.load(vocabulary)
     cut = chinese_words.load_segmenter(config.word_segmenter)
+    identify = load_identifier() if config.report_languages else None
 
     def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
         block = job.block
         encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
+        if identify:
+            text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
         if config.duplicates != KEEP:
             text_counts["duplicates"] = block.duplicates
         # A document without a known piece is dropped only here.
         if config.needs_two_documents and len(encoded) == 1:
-            raise UserError(
-                f"block {block.number} of the {block.split} split has text in one document alone, "
-                f"and random segments come from another: remove {output_dir} and take a larger "
-                "--shard_megabytes, or --sentence_task=sop with --one_segment=split."
-            )
+            encoded, text_counts["alone"] = [], 1
         for dupe, name in job.shards.items():
-            key = [config.seed, documents.SPLITS.index(block.split), block.number, dupe]
+            key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
+            if block.source:  # the first one gives what a version without sources gave
+                key.append(block.source)
             counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
             examples = _make_examples(
                 encoded, tokenizer, np.random.default_rng(key), config, counts
@@ -74,6 +77,17 @@ def make_shard_writer(
             yield name, dict(counts), job.num_bytes
 
     return write_shards
+
+
+def load_identifier() -> Callable[[str], str]:
+    """Returns a function from a text to the code of its language, by its first 1,000 characters."""
+    try:
+        import py3langid
+    except ImportError:
+        raise UserError(
+            "--report_languages needs py3langid: pip install -r requirements-corpus.txt"
+        ) from None
+    return lambda text: py3langid.classify(text[:1000])[0]
 
 
 def encode_documents(
@@ -105,7 +119,9 @@ def encode_documents(
         if len(bounds) > 1:
             encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds))
         first, begin = last, begin + bounds[-1]
-    counts = Counter(
+    sizes = (2 ** (document.bounds[-1] - 1).bit_length() for document in encoded)
+    counts = Counter(f"{LENGTH}{size}" for size in sizes)
+    counts.update(
         documents=len(encoded),
         sentences=sum(len(document.bounds) - 1 for document in encoded),
         text_tokens=len(all_ids),

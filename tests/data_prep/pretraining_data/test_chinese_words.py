@@ -83,14 +83,9 @@ def test_records_have_the_words(vocabulary, tmp_path):
             word_segmenter="jieba",
         )
         folder = tmp_path / masking
-        dataset.create(
-            config,
-            input_files=[str(tmp_path / "text.txt")],
-            vocabulary=str(vocabulary),
-            output_dir=str(folder),
-            num_processes=1,
-        )
-        raw = tf.data.TFRecordDataset([f"{folder}/train-00000-00.tfrecord"]).batch(99)
+        paths = [str(tmp_path / "text.txt")]
+        dataset.create(dataset.make_plan(config, paths, str(vocabulary), str(folder)), 1)
+        raw = tf.data.TFRecordDataset([f"{folder}/train-00000-000-00.tfrecord"]).batch(99)
         spec = features.unmasked(64) if masking == "online" else features.pretraining(64, 10)
         batch = shapes[masking] = features.parse(next(iter(raw)), spec)
         assert int(tf.reduce_max(batch["input_ids"])) < len(PIECES)
@@ -109,13 +104,8 @@ def test_records_have_the_words(vocabulary, tmp_path):
 def test_a_missing_segmenter_is_named(vocabulary, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rjieba", None)
     with pytest.raises(UserError, match=r"jieba needs rjieba: pip install -r requirements-chinese"):
-        dataset.create(
-            DataConfig(word_segmenter="jieba"),
-            input_files=["none.txt"],
-            vocabulary=str(vocabulary),
-            output_dir=str(tmp_path / "out"),
-            num_processes=1,
-        )
+        config = DataConfig(word_segmenter="jieba")
+        dataset.make_plan(config, ["none.txt"], str(vocabulary), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

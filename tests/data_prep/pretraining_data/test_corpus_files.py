@@ -3,13 +3,15 @@
 import gzip
 import json
 import lzma
+import os
 import random
 import sys
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import corpus_files, documents
+from albert_tf.data_prep.pretraining_data import blocks, corpus_files, documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.sources import cut
 from albert_tf.errors import UserError
 
 TEXTS = ["Erste Zeile.\nZweite — Zeile.\n\nDritte.", "한국어 문서", "one\u2028line"]
@@ -127,8 +129,11 @@ def test_a_missing_package_is_one_line(tmp_path, monkeypatch, name, package):
 
 def gather(paths, **changes):
     config = DataConfig(shard_megabytes=0.001, **changes)
-    blocks = list(documents.read_blocks(paths, config))
-    return [text for block in blocks for text in block.texts], [b.duplicates for b in blocks]
+    sizes = [(path, os.path.getsize(path)) for path in paths]
+    sources = dict(enumerate(cut(sizes, config.shard_megabytes)))
+    cut_blocks = list(blocks.read_blocks(sources, config))
+    texts = [text for block in cut_blocks for text in block.texts]
+    return texts, [block.duplicates for block in cut_blocks]
 
 
 def test_duplicates_are_left_out_and_counted(tmp_path):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def readable(batch, tokenizer):
 
 
 def test_golden(create, vocabulary_dir):
-    batch = read(create() / "train-00000-00.tfrecord")
+    batch = read(create() / "train-00000-000-00.tfrecord")
     text = readable(
         {name: value[:6] for name, value in batch.items()}, tokenization.load(vocabulary_dir)
     )
@@ -103,9 +104,9 @@ def test_manifest(create, vocabulary_dir):
     assert tokenization.load(str(directory / "vocabulary")).sha256 == tokenizer.sha256
     paths = [str(path) for path in sorted(directory.glob("*.tfrecord"))]
     assert [os.path.basename(path) for path in paths] == [
-        "eval-00000.tfrecord",
-        "train-00000-00.tfrecord",
-        "train-00000-01.tfrecord",
+        "eval-00000-000.tfrecord",
+        "train-00000-000-00.tfrecord",
+        "train-00000-000-01.tfrecord",
     ]
     assert manifest.count_examples(paths) == [len(read(path)["input_ids"]) for path in paths]
     statistics = written["statistics"]
@@ -113,6 +114,7 @@ def test_manifest(create, vocabulary_dir):
     train, held_out = statistics["train"], statistics["eval"]
     assert train["documents"] + held_out["documents"] == 10
     assert train["sentences"] + held_out["sentences"] == 36
+    assert train["documents_by_tokens"] == {"up to 4": 1, "up to 64": 1, "up to 128": 4}
     assert train["examples"] == sum(manifest.count_examples(paths[1:]))
     batches = [read(path) for path in paths[1:]]
     tokens = sum(batch["input_mask"].sum() for batch in batches)
@@ -123,6 +125,21 @@ def test_manifest(create, vocabulary_dir):
         1, abs=1e-5
     )
     assert set(contents(directory)) >= {"manifest.json", "vocabulary/spiece.model"}
+
+
+def test_documents_are_counted_by_language(create, tmp_path, capsys):
+    pytest.importorskip("py3langid", reason="requirements-corpus.txt is not installed")
+    german = "Der Leuchtturm steht seit hundert Jahren am Hafen.\nNachts leuchtet er weit hinaus."
+    (tmp_path / "de.txt").write_text(f"{german}\n\n{german} Immer.\n")
+    folder = create(inputs=[CORPUS, tmp_path / "de.txt"], report_languages=True)
+    assert manifest.read(str(folder))["statistics"]["train"]["languages"] == {"en": 10, "de": 2}
+    assert "  languages: en 10, de 2\n" in capsys.readouterr().out
+
+
+def test_languages_without_the_library_are_refused(create, monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    with pytest.raises(UserError, match="languages needs py3langid: pip install -r requirements-c"):
+        create(report_languages=True)
 
 
 def test_gzip_holds_the_same(create):
@@ -153,7 +170,7 @@ def test_held_out_documents_are_not_trained_on(create, vocabulary_dir):
 
 @pytest.mark.parametrize("task", ["nsp", "none"])
 def test_other_tasks(create, task):
-    batch = read(create(sentence_task=task) / "train-00000-01.tfrecord")
+    batch = read(create(sentence_task=task) / "train-00000-000-01.tfrecord")
     assert set(batch["next_sentence_labels"].ravel()) == ({0, 1} if task == "nsp" else {0})
 
 
@@ -162,7 +179,7 @@ def test_any_language(create, tmp_path):
     path.write_text(
         "한국어 문장.\n中文句子。\u2028还有。\n\nΕλληνικά κείμενο.\nעברית טקסט.\n", encoding="utf-8"
     )
-    batch = read(create(inputs=[path]) / "train-00000-00.tfrecord")
+    batch = read(create(inputs=[path]) / "train-00000-000-00.tfrecord")
     assert batch["input_mask"].sum() > 10
 
 
@@ -241,26 +258,20 @@ def test_text_too_short_for_a_pair(create, tmp_path):
 def test_a_block_with_text_in_one_document_alone(create, tmp_path, changes):
     # Cleaning leaves nothing of the second document.
     (tmp_path / "lone.txt").write_text("One is here.\nTwo too.\n\n\u0301\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"block 0 of the train .* larger --shard_megabytes"):
+    with pytest.raises(UserError, match="the train split has a single document"):
         create(inputs=[tmp_path / "lone.txt"], **changes)
-    assert not list(tmp_path.rglob("*.tfrecord"))
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_no_vocabulary(tmp_path):
     with pytest.raises(UserError, match="vocabulary: there is no file"):
-        dataset.create(
-            SMALL,
-            input_files=[str(CORPUS)],
-            vocabulary=str(tmp_path),
-            output_dir=str(tmp_path / "out"),
-            num_processes=1,
-        )
+        dataset.make_plan(SMALL, [str(CORPUS)], str(tmp_path), str(tmp_path / "out"))
 
 
 def test_a_document_of_one_sentence(create, tmp_path):
     (tmp_path / "one.txt").write_text("The keeper of the lighthouse.\n\nBread.\n")
     directory = create(inputs=[tmp_path / "one.txt"], dupe_factor=1)
-    assert manifest.count_examples([str(directory / "train-00000-00.tfrecord")]) == [2]
+    assert manifest.count_examples([str(directory / "train-00000-000-00.tfrecord")]) == [2]
 
 
 @pytest.mark.parametrize("task", ["sop", "nsp", "none"])
@@ -268,7 +279,7 @@ def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, 
     online = create("online", masking="online", dupe_factor=1, sentence_task=task)
     assert "no masks" in capsys.readouterr().out
     static = create("static", dupe_factor=1, sentence_task=task)
-    name = "train-00000-00.tfrecord"
+    name = "train-00000-000-00.tfrecord"
     raw = tf.data.TFRecordDataset([str(online / name)]).batch(10_000).get_single_element()
     batch, masked = features.parse(raw, features.unmasked(S)), read(static / name)
     assert set(tf.train.Example.FromString(raw[0].numpy()).features.feature) == set(batch)

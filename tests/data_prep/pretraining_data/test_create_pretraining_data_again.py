@@ -14,7 +14,8 @@ import tiny_records
 from tiny_records import CORPUS, TESTS, contents
 
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import dataset
+from albert_tf.data_prep.pretraining_data import dataset, progress_list
+from albert_tf.data_prep.pretraining_data.progress_list import Plan, Task
 from albert_tf.errors import UserError
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
@@ -57,13 +58,13 @@ def test_a_shortened_shard_is_made_again(create, is_finished, length):
         b"\xff\xfe\n",
         b"{\n",
         b"[]\n",
-        b'"train-00000-00.tfrecord"\n',
+        b'"train-00000-000-00.tfrecord"\n',
         b'{"examples": 3}\n',
-        b'{"name": "train-00000-00.tfrecord"}\n',
-        b'{"name": "train-00000-00.tfrecord", "examples": -3}\n',
-        b'{"name": "train-00000-00.tfrecord", "examples": "3"}\n',
-        b'{"name": ["train-00000-00.tfrecord"], "examples": 3}\n',
-        b'{"name": "../train-00000-00.tfrecord", "examples": 3}\n',
+        b'{"name": "train-00000-000-00.tfrecord"}\n',
+        b'{"name": "train-00000-000-00.tfrecord", "examples": -3}\n',
+        b'{"name": "train-00000-000-00.tfrecord", "examples": "3"}\n',
+        b'{"name": ["train-00000-000-00.tfrecord"], "examples": 3}\n',
+        b'{"name": "../train-00000-000-00.tfrecord", "examples": 3}\n',
     ],
 )
 def test_a_shard_of_a_damaged_line_is_made_again(create, line):
@@ -98,16 +99,16 @@ class Killed(BaseException):
 
 def interrupt(create, monkeypatch, num_shards):
     """Leaves the folder of a run that ends after `num_shards`; returns their names."""
-    append, calls = dataset.append_shard, []
+    append, calls = progress_list.append, []
 
-    def append_or_die(directory, name, shard):
+    def append_or_die(path, name, shard):
         if len(calls) == num_shards:
             raise Killed
         calls.append(name)
-        append(directory, name, shard)
+        append(path, name, shard)
 
     with monkeypatch.context() as context:
-        context.setattr(dataset, "append_shard", append_or_die)
+        context.setattr(progress_list, "append", append_or_die)
         with pytest.raises(Killed):
             create()
     return calls
@@ -157,19 +158,18 @@ def test_a_folder_of_before_a_setting_was_known(create, is_finished):
 def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_dir, monkeypatch):
     """A file of such a store is written whole; `ram://` stands for one."""
     config = dataclasses.replace(tiny_records.SMALL, shard_megabytes=0.001)
-    write = dataset._write_progress
+    write = progress_list.write
 
     def create_remote(folder):
-        inputs = {"input_files": [str(CORPUS)], "vocabulary": vocabulary_dir}
-        dataset.create(config, **inputs, output_dir=folder, num_processes=1)
+        dataset.create(dataset.make_plan(config, [str(CORPUS)], vocabulary_dir, folder), 1)
 
-    def write_or_die(directory, identity, shards):
+    def write_or_die(plan, task, shards):
         if len(shards) == 3:
             raise Killed
-        write(directory, identity, shards)
+        write(plan, task, shards)
 
     with monkeypatch.context() as context, pytest.raises(Killed):
-        context.setattr(dataset, "_write_progress", write_or_die)
+        context.setattr(progress_list, "write", write_or_die)
         context.setattr(dataset, "REMOTE_SECONDS", 0)
         create_remote("ram://often")
     with tf.io.gfile.GFile("ram://often/progress.jsonl") as file:
@@ -177,7 +177,7 @@ def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_
     create_remote("ram://often")
     written = []
     monkeypatch.setattr(
-        dataset, "_write_progress", lambda *a: written.append(len(a[2])) or write(*a)
+        progress_list, "write", lambda *a, **b: written.append(len(a[2])) or write(*a, **b)
     )
     create_remote("ram://seldom")
     assert written == [0, 4]  # at the start and at the end
@@ -188,12 +188,14 @@ def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_
 
 
 def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
-    stale = ["train-00001-00.tfrecord.1a.tmp", "eval-00001.tfrecord.gz.2b.tmp"]
-    others = ["train-00001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
-    for name in [*stale, *others]:
+    stale = ["train-00000-001-00.tfrecord.1a.tmp", "eval-00002-001.tfrecord.gz.2b.tmp"]
+    others = ["train-00000-001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
+    of_task_1 = ["train-00001-001-00.tfrecord.1a.tmp", "progress-00001-of-00002.jsonl.3c.tmp"]
+    for name in [*stale, *others, *of_task_1]:
         (tmp_path / name).touch()
-    dataset.start_progress(str(tmp_path), {"settings": {}}, {})
-    assert set(os.listdir(tmp_path)) == {*others, "progress.jsonl"}
+    plan = Plan(tiny_records.SMALL, (), {"settings": {}}, "", str(tmp_path))
+    progress_list.start(plan, Task(0, 2), {})
+    assert set(os.listdir(tmp_path)) == {*others, *of_task_1, "progress-00000-of-00002.jsonl"}
 
 
 def test_a_folder_of_other_text(create, tmp_path):
@@ -218,10 +220,10 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     assert not (directory / "manifest.json").exists()
     with (directory / "progress.jsonl").open("a") as file:
         file.write('{"name": "train-000')
-    stale = ("train-00077-00.tfrecord", "train-00000-00.tfrecord", "manifest.json")
+    stale = ("train-00000-077-00.tfrecord", "train-00000-000-00.tfrecord", "manifest.json")
     for name in stale:
         (directory / f"{name}.0123abcd.tmp").touch()
-    (directory / "train-00077-00.tfrecord").touch()
+    (directory / "train-00000-077-00.tfrecord").touch()
     (directory / "notes.txt").touch()
     if done:
         (directory / done[0]).unlink()
@@ -229,6 +231,65 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     blocks()
     assert {name: (directory / name).stat().st_mtime_ns for name in kept} == kept
     assert contents(directory) == {**unbroken, "notes.txt": b""}
+
+
+@pytest.fixture
+def long_text(tmp_path):
+    """Text of four sources of 8 kB, of several blocks each."""
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join(f"{CORPUS.read_text()}\nThe end of {i}.\n" for i in range(15)))
+    return path
+
+
+def records(folder):
+    return {name: x for name, x in contents(folder).items() if not name.startswith("progress")}
+
+
+def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
+    changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
+    alone = records(create("alone", **changes))
+    assert {name[:11] for name in alone if name.startswith("train")} >= {"train-00003"}
+    capsys.readouterr()
+    for index in (2, 0, 0, 1):
+        folder = create("together", **changes, task=Task(index, 3))
+        finished = (folder / "manifest.json").exists()
+        assert finished == (index == 1)
+        if not finished:
+            assert "of 3 are not: " in capsys.readouterr().out
+    assert "15 documents" not in capsys.readouterr().err
+    assert records(folder) == alone
+    with pytest.raises(UserError, match=r"is made by 3 tasks, not 1\. Take that --num_tasks"):
+        (folder / "manifest.json").unlink()
+        create("together", **changes)
+    (folder / "train-00001-000-00.tfrecord").unlink()
+    create("together", **changes, task=Task(0, 3))
+    assert not (folder / "manifest.json").exists()
+    create("together", **changes, task=Task(1, 3))
+    assert records(folder) == alone
+
+
+def test_a_killed_task_resumes(create, long_text, monkeypatch):
+    changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
+    alone = records(create("alone", **changes))
+    create("out", **changes, task=Task(1, 2))
+    done = interrupt(lambda: create("out", **changes, task=Task(0, 2)), monkeypatch, 3)
+    folder = long_text.parent / "out"
+    kept = {name: (folder / name).stat().st_mtime_ns for name in done}
+    create("out", **changes, task=Task(0, 2))
+    assert {name: (folder / name).stat().st_mtime_ns for name in done} == kept
+    assert records(folder) == alone
+
+
+def test_more_tasks_than_sources(create):
+    alone = records(create("alone"))
+    for index in range(3):
+        create("out", task=Task(index, 3))
+    assert records(create("out", task=Task(0, 3))) == alone
+
+
+def test_a_task_does_not_compare_all_documents(create):
+    with pytest.raises(UserError, match="duplicates=exact compares the documents of the whole"):
+        create(task=Task(0, 2), duplicates="exact")
 
 
 @pytest.mark.slow
@@ -243,8 +304,8 @@ def test_two_processes_give_the_same(create, capfd):
 
 @pytest.mark.slow
 def test_an_error_in_a_process_is_raised_here(create, tmp_path):
-    (tmp_path / "out" / "train-00001-00.tfrecord" / "in the way").mkdir(parents=True)
-    with pytest.raises(tf.errors.OpError, match="train-00001-00"):
+    (tmp_path / "out" / "train-00000-001-00.tfrecord" / "in the way").mkdir(parents=True)
+    with pytest.raises(tf.errors.OpError, match="train-00000-001-00"):
         create(num_processes=2, shard_megabytes=0.001)
     assert not (tmp_path / "out" / "manifest.json").exists()
 

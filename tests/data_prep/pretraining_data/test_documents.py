@@ -1,10 +1,14 @@
 import gzip
+import itertools
 import lzma
+import os
+import random
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import corpus_files, documents
+from albert_tf.data_prep.pretraining_data import blocks, corpus_files, documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.sources import Range, cut
 from albert_tf.errors import UserError
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
@@ -136,7 +140,8 @@ def test_split_sentences():
 
 def read_blocks(paths, **options):
     config = DataConfig(**{"shard_megabytes": 0.001, **options})  # blocks of 1000 bytes
-    return list(documents.read_blocks(paths, config))
+    sources = dict(enumerate(cut([(path, os.path.getsize(path)) for path in paths], 0.001)))
+    return list(blocks.read_blocks(sources, config))
 
 
 @pytest.fixture
@@ -147,14 +152,16 @@ def corpus(tmp_path):
 
 def test_blocks_hold_every_document_once(corpus):
     texts, path = corpus
-    blocks = read_blocks([path], eval_fraction=0.2)
-    assert sorted(text for block in blocks for text in block.texts) == sorted(texts)
-    for split in documents.SPLITS:
-        numbers = [block.number for block in blocks if block.split == split]
-        assert numbers == list(range(len(numbers)))
-        assert len(numbers) > 3
-    assert min(len(block.texts) for block in blocks) >= 2
-    assert sum(block.num_bytes for block in blocks) == len("\n\n".join(texts))
+    stream = read_blocks([path], eval_fraction=0.2)
+    assert sorted(text for block in stream for text in block.texts) == sorted(texts)
+    for split in blocks.SPLITS:
+        chosen = [block for block in stream if block.split == split]
+        assert len(chosen) > 3
+        for _, group in itertools.groupby(chosen, lambda block: block.source):
+            numbers = [block.number for block in group]
+            assert numbers == list(range(len(numbers)))
+    assert min(len(block.texts) for block in stream) >= 2
+    assert sum(block.num_bytes for block in stream) == len("\n\n".join(texts))
 
 
 def test_held_out_documents_depend_on_the_text_alone(corpus, tmp_path):
@@ -175,8 +182,8 @@ def test_held_out_documents_depend_on_the_text_alone(corpus, tmp_path):
 def test_parts_of_a_document_are_held_out_together(tmp_path):
     texts = [[f"{i} {part} {'x' * 300}" for part in range(2 + i % 3)] for i in range(40)]
     path = write(tmp_path / "a.txt", "\n\n".join("\n".join(text) for text in texts))
-    blocks = read_blocks([path], eval_fraction=0.4)
-    splits = {text.rsplit(" ", 1)[0]: block.split for block in blocks for text in block.texts}
+    stream = read_blocks([path], eval_fraction=0.4)
+    splits = {text.rsplit(" ", 1)[0]: block.split for block in stream for text in block.texts}
     assert len(splits) == sum(map(len, texts))  # each line is a part
     splits_of_documents = [
         {splits[f"{i} {p}"] for p in range(len(text))} for i, text in enumerate(texts)
@@ -187,8 +194,8 @@ def test_parts_of_a_document_are_held_out_together(tmp_path):
 
 def test_a_last_lone_document_joins_the_block_before(tmp_path):
     texts = ["x" * 550, "y" * 550, "z"]
-    blocks = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
-    assert [block.texts for block in blocks] == [texts]
+    stream = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
+    assert [block.texts for block in stream] == [texts]
 
 
 def test_blocks_of_sentences(tmp_path):
@@ -207,3 +214,49 @@ def test_blocks_of_sentences(tmp_path):
 def test_not_enough_documents(tmp_path, options, message):
     with pytest.raises(UserError, match=message):
         read_blocks([write(tmp_path / "a.txt", "one\ndocument")], **options)
+
+
+def make_hostile_text(rng):
+    """Documents, blank lines of all sorts, and lines of all lengths."""
+    lines = ["", " ", "\t", "\u2003", "\r", "a", "wörter " * 5, "x" * 150, " " * 120]
+    return "\n".join(rng.choices(lines, k=rng.randrange(1, 60)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_hold_every_document_once(tmp_path, seed, monkeypatch):
+    rng = random.Random(seed)
+    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", rng.choice([1, 7, 1000]))
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", rng.choice([50, 100, 10_000]))
+    path = write(tmp_path / "a.txt", make_hostile_text(rng) + "\nend")
+    size = os.path.getsize(path)
+    bounds = sorted({0, size, *(rng.randrange(size) for _ in range(rng.randrange(9)))})
+    whole, progress = list(documents.read(path, max_bytes=80)), []
+    parts = [
+        part
+        for begin, end in itertools.pairwise(bounds)
+        for part in documents.read(
+            Range(path, begin, end if end < size else None),
+            max_bytes=80,
+            on_progress=progress.append,
+        )
+    ]
+    assert parts == whole
+    assert sum(progress) == size
+
+
+def test_a_range_names_the_line_of_the_file(tmp_path):
+    path = write(tmp_path / "a.txt", b"one\n\ntwo\n\nthree\n\xff\n")
+    for begin in range(10):
+        with pytest.raises(UserError, match="line 6: byte 1 is not UTF-8"):
+            list(documents.read(Range(path, begin), max_bytes=100))
+
+
+def test_sources_are_large_files_cut_and_small_ones_together():
+    sizes = [("a.txt", 9_000), ("b.txt", 3_000), ("c.txt", 500), ("d.gz", 50_000), ("e.txt", 1)]
+    assert cut(sizes, shard_megabytes=0.001) == [
+        (Range("a.txt", 0, 3_000),),
+        (Range("a.txt", 3_000, 6_000),),
+        (Range("a.txt", 6_000, None),),
+        (Range("b.txt"), Range("c.txt"), Range("d.gz")),
+        (Range("e.txt"),),
+    ]

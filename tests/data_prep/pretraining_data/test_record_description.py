@@ -59,7 +59,7 @@ def test_records_without_masks_are_masked_as_in_the_paper(create, describe, caps
 def test_a_damaged_file_without_masks_is_named(create, describe):
     folder = create(masking="online", dupe_factor=1)
     (folder / "manifest.json").unlink()
-    path = folder / "train-00000-00.tfrecord"
+    path = folder / "train-00000-000-00.tfrecord"
     path.write_bytes(path.read_bytes()[:-5])
     assert "a later one is no pre-training example" in describe(folder)
 

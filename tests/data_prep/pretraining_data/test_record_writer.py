@@ -77,7 +77,7 @@ def test_serialize_refuses_what_it_cannot_hold():
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_reader_parses_what_is_written(tmp_path, suffix):
     batch = shard_writer.make_batch([make_masked(n) for n in (0, 1, 4)], [PAIR] * 3, CONFIG)
-    path = str(tmp_path / f"train-00000-00.tfrecord{suffix}")
+    path = str(tmp_path / f"train-00000-000-00.tfrecord{suffix}")
     record_writer.write(path, record_writer.serialize(batch))
     dataset = tf.data.TFRecordDataset(path, "GZIP" if suffix else "").batch(3)
     parsed = features.parse(next(iter(dataset)), features.pretraining(S, P))

@@ -1,0 +1,162 @@
+"""Cuts the documents of a source into blocks, the units of work."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from albert_tf.data_prep.pretraining_data import documents
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.pretraining_data.duplicates import make_filter
+from albert_tf.data_prep.pretraining_data.sources import Source
+from albert_tf.errors import UserError
+
+SPLITS = ("train", "eval")
+
+
+class Block(NamedTuple):
+    """Documents of one shard, or of one shard for each pass over them: the unit of work.
+
+    Attributes:
+        split: `train` or `eval`.
+        source: number of the source.
+        number: from 0, within the split of the source.
+        texts: documents, one sentence a line.
+        num_bytes: bytes of the input files read since the previous block.
+        duplicates: documents left out since the previous block, because they were there before.
+    """
+
+    split: str
+    source: int
+    number: int
+    texts: list[str]
+    num_bytes: int = 0
+    duplicates: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.source:05d}-{self.number:03d}"
+
+
+def read_blocks(
+    sources: Mapping[int, Source], config: DataConfig, *, is_corpus: bool = True
+) -> Iterator[Block]:
+    """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
+
+    A block has documents of one source. A last single document of a split joins the previous
+    block. Documents are split at half a block, and all parts of a document belong to the same
+    split, which depends only on its text (of its first part).
+
+    Args:
+        sources: {number: source}.
+        config: settings.
+        is_corpus: whether these are all the sources of the corpus, which needs text for each split.
+
+    Raises:
+        UserError: bad input, or not enough documents.
+    """
+    is_new = make_filter(config.duplicates)
+    total: Counter[str] = Counter()
+    unclaimed: Counter[str] = Counter()  # bytes and duplicates since the last block
+    last = None
+    for number, source in sources.items():
+        for block in _cut_blocks(number, source, config, is_new, unclaimed):
+            total[block.split] += len(block.texts)
+            if last:
+                yield last
+            last = _claim(block, unclaimed)
+    # Before the last block: what is wrong with a small corpus is found before anything is written.
+    if is_corpus:
+        for split in SPLITS:
+            check_count(split, total[split], config)
+    if last:
+        yield _claim(last, unclaimed)
+
+
+def _claim(block: Block, unclaimed: Counter[str]) -> Block:
+    return block._replace(
+        num_bytes=block.num_bytes + unclaimed.pop("num_bytes", 0),
+        duplicates=block.duplicates + unclaimed.pop("duplicates", 0),
+    )
+
+
+def _cut_blocks(
+    number: int,
+    source: Source,
+    config: DataConfig,
+    is_new: Callable[[bytes], bool],
+    unclaimed: Counter[str],
+) -> Iterator[Block]:
+    """Yields the blocks of a source; adds the bytes and duplicates that it met to `unclaimed`."""
+    block_bytes = int(config.shard_megabytes * 1e6)
+    gathered: dict[str, list[str]] = {split: [] for split in SPLITS}
+    pending: dict[str, list[str]] = {split: [] for split in SPLITS}
+    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+
+    def release(split: str) -> Iterator[Block]:
+        if pending[split]:
+            yield Block(split, number, counts[split], pending[split])
+            counts[split] += 1
+        pending[split], gathered[split], sizes[split] = gathered[split], [], 0
+
+    for text, split, size in _read_source(source, config, is_new, unclaimed):
+        gathered[split].append(text)
+        sizes[split] += size
+        if sizes[split] >= block_bytes and len(gathered[split]) > 1:
+            yield from release(split)
+    for split in SPLITS:
+        if len(gathered[split]) == 1:
+            pending[split] += gathered[split]
+            gathered[split] = []
+        yield from release(split)
+        yield from release(split)
+
+
+def _read_source(
+    source: Source,
+    config: DataConfig,
+    is_new: Callable[[bytes], bool],
+    unclaimed: Counter[str],
+) -> Iterator[tuple[str, str, int]]:
+    """Yields (text, split, bytes) of the documents of a source that are new, or of their parts."""
+    skips = False
+    for place in source:
+        parts = documents.read(
+            place,
+            max_bytes=int(config.shard_megabytes * 1e6) // 2,
+            on_progress=lambda num_bytes: unclaimed.update(num_bytes=num_bytes),
+            text_field=config.text_field,
+        )
+        for lines, is_first in parts:
+            content = "\n".join(lines).encode()
+            if is_first:
+                skips = not is_new(content)
+                unclaimed["duplicates"] += skips
+                split = _choose_split(content, config.eval_fraction)
+            if skips:
+                continue
+            if config.split_sentences:
+                lines = documents.split_sentences(lines, config.language)
+            yield "\n".join(lines), split, len(content)
+
+
+def _choose_split(content: bytes, eval_fraction: float) -> str:
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return "eval" if int.from_bytes(digest, "big") < eval_fraction * 2**64 else "train"
+
+
+def check_count(split: str, count: int, config: DataConfig) -> None:
+    """Raises `UserError` if a corpus has too few documents of a split."""
+    if count == 0 and (split == "train" or config.eval_fraction):
+        remedy = "smaller --eval_fraction" if split == "train" else "larger --eval_fraction, or 0"
+        raise UserError(
+            f"no document fell into the {split} split with --eval_fraction={config.eval_fraction}. "
+            f"Give more documents (a blank line ends one) or a {remedy}."
+        )
+    if count == 1 and config.needs_two_documents:
+        raise UserError(
+            f"the {split} split has a single document, and random segments come from another. "
+            "Give more documents (a blank line ends one), or take --sentence_task=sop "
+            "with --one_segment=split."
+        )

@@ -1,0 +1,99 @@
+"""Records made on Apache Beam, in an environment that has it."""
+
+import dataclasses
+
+import pytest
+import tiny_records
+from tiny_records import CORPUS, SMALL, contents
+
+from albert_tf.data_prep.pretraining_data import dataset
+from albert_tf.errors import UserError
+
+beam_pipeline = pytest.importorskip(
+    "albert_tf.data_prep.pretraining_data.beam_pipeline",
+    reason="requirements-beam.txt is not installed",
+    exc_type=ImportError,
+)
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+CONFIG = dataclasses.replace(SMALL, shard_megabytes=0.002, eval_fraction=0.3)
+
+
+@pytest.fixture
+def long_text(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join(f"{CORPUS.read_text()}\nThe end of {i}.\n" for i in range(15)))
+    return str(path)
+
+
+@pytest.fixture
+def make_plan(vocabulary_dir, tmp_path, long_text):
+    def make_plan(name, config=CONFIG, path=long_text):
+        return dataset.make_plan(config, [path], vocabulary_dir, str(tmp_path / name))
+
+    return make_plan
+
+
+def records(plan, tmp_path):
+    folder = contents(tmp_path / plan.output_dir)
+    return {name: x for name, x in folder.items() if not name.startswith("progress")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--runner=DirectRunner"],
+        pytest.param(
+            [
+                *("--runner=DirectRunner", "--direct_num_workers=2"),
+                "--direct_running_mode=multi_processing",
+            ],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["in memory", "two processes"],
+)
+def test_beam_makes_what_one_process_makes(make_plan, tmp_path, options):
+    alone, plan = make_plan("alone"), make_plan("beam")
+    dataset.create(alone, 1)
+    beam_pipeline.run(plan, options)
+    assert len(plan.sources) > 3
+    assert records(plan, tmp_path) == records(alone, tmp_path)
+    removed = tmp_path / "beam" / "train-00002-000-01.tfrecord"
+    removed.unlink()
+    kept = (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns
+    beam_pipeline.run(plan, options)
+    assert records(plan, tmp_path) == records(alone, tmp_path)
+    assert (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns == kept
+
+
+def test_a_mistake_in_the_text_is_one_line(make_plan, tmp_path, long_text):
+    with open(long_text, "ab") as file:
+        file.write(b"\n\xff\n")
+    with pytest.raises(UserError, match=r"^\S+long\.txt, line \d+: byte 1 is not UTF-8\.[^\n]*$"):
+        beam_pipeline.run(make_plan("out"), ["--runner=DirectRunner"])
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--runner=NoRunner"], "Apache Beam: .*NoRunner"),
+        (["--runner=DataflowRunner"], "Apache Beam: "),
+    ],
+)
+def test_bad_options_are_one_line(make_plan, options, message):
+    with pytest.raises(UserError, match=message):
+        beam_pipeline.run(make_plan("out"), options)
+
+
+def test_a_worker_with_other_code_or_vocabulary_is_refused(make_plan, monkeypatch):
+    plan = make_plan("out")
+    work = beam_pipeline.RunTask(plan)
+    work.setup()
+    with monkeypatch.context() as context:
+        context.setattr(beam_pipeline, "digest_code", lambda: "of another version")
+        with pytest.raises(UserError, match="a worker has another version of albert_tf"):
+            work.setup()
+    plan.identity["vocabulary"]["sha256"] = "another"
+    with pytest.raises(UserError, match="has changed since the pipeline began"):
+        work.setup()
