@@ -92,6 +92,6 @@ def _explain(error: BaseException) -> BaseException:
         return UserError(text.partition(" [while running")[0])
     if mistakes := re.findall(r"UserError: (.+?)(?: \[while running.*)?$", text, re.MULTILINE):
         return UserError(mistakes[-1])
-    if isinstance(error, SystemExit | ValueError | ImportError | TypeError):
+    if isinstance(error, SystemExit | ValueError | ImportError | TypeError | OSError):
         return UserError(f"Apache Beam: {text.partition(chr(10))[0]}")
     return error

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import tiny_records
-from tiny_records import CORPUS, SMALL, contents
+from tiny_records import SMALL, TESTS, records
 
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
@@ -14,28 +14,16 @@ beam_pipeline = pytest.importorskip(
     reason="requirements-beam.txt is not installed",
     exc_type=ImportError,
 )
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+long_text, vocabulary_dir = tiny_records.long_text, tiny_records.vocabulary_dir
 CONFIG = dataclasses.replace(SMALL, shard_megabytes=0.002, eval_fraction=0.3)
-
-
-@pytest.fixture
-def long_text(tmp_path):
-    path = tmp_path / "long.txt"
-    path.write_text("\n".join(f"{CORPUS.read_text()}\nThe end of {i}.\n" for i in range(15)))
-    return str(path)
 
 
 @pytest.fixture
 def make_plan(vocabulary_dir, tmp_path, long_text):
     def make_plan(name, config=CONFIG, path=long_text):
-        return dataset.make_plan(config, [path], vocabulary_dir, str(tmp_path / name))
+        return dataset.make_plan(config, [str(path)], vocabulary_dir, str(tmp_path / name))
 
     return make_plan
-
-
-def records(plan, tmp_path):
-    folder = contents(tmp_path / plan.output_dir)
-    return {name: x for name, x in folder.items() if not name.startswith("progress")}
 
 
 @pytest.mark.parametrize(
@@ -57,12 +45,12 @@ def test_beam_makes_what_one_process_makes(make_plan, tmp_path, options):
     dataset.create(alone, 1)
     beam_pipeline.run(plan, options)
     assert len(plan.sources) > 3
-    assert records(plan, tmp_path) == records(alone, tmp_path)
+    assert records(tmp_path / "beam") == records(tmp_path / "alone")
     removed = tmp_path / "beam" / "train-00002-000-01.tfrecord"
     removed.unlink()
     kept = (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns
     beam_pipeline.run(plan, options)
-    assert records(plan, tmp_path) == records(alone, tmp_path)
+    assert records(tmp_path / "beam") == records(tmp_path / "alone")
     assert (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns == kept
 
 
@@ -72,6 +60,23 @@ def test_a_mistake_in_the_text_is_one_line(make_plan, tmp_path, long_text):
     with pytest.raises(UserError, match=r"^\S+long\.txt, line \d+: byte 1 is not UTF-8\.[^\n]*$"):
         beam_pipeline.run(make_plan("out"), ["--runner=DirectRunner"])
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_the_program_hands_options_to_beam(run_program, make_plan, tmp_path, long_text):
+    """What follows `--` is Beam's; without --runner it is a mistake, as in other programs."""
+    plan = make_plan("alone")
+    dataset.create(plan, 1)
+    program = TESTS.parent / "bin" / "create_pretraining_data"
+    config = dataclasses.asdict(CONFIG)
+    flags = [f"--{name}={value}" for name, value in config.items() if not isinstance(value, bool)]
+    flags += [f"--input_files={long_text}", f"--vocabulary={plan.vocabulary}"]
+    flags += [f"--output_dir={tmp_path}/beam", "--", "--direct_num_workers=1"]
+    assert "not flags: --direct_num_workers=1" in run_program(program, *flags)
+    assert not run_program(program, "--runner=DirectRunner", *flags)
+    assert records(tmp_path / "beam") == records(tmp_path / "alone")
+    assert "--runner makes the tasks" in run_program(
+        program, "--runner=DirectRunner", "--num_tasks=2", *flags
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import time
 import pytest
 import tensorflow as tf
 import tiny_records
-from tiny_records import CORPUS, TESTS, contents
+from tiny_records import CORPUS, TESTS, Killed, contents, interrupt
 
 from albert_tf import files
 from albert_tf.data_prep.pretraining_data import dataset, progress_list
@@ -91,27 +91,6 @@ def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
         with pytest.raises(UserError, match=rf" is in use by process {os.getpid()} on "):
             create()
     assert contents(create()) == before
-
-
-class Killed(BaseException):
-    """Stands for what no program can catch."""
-
-
-def interrupt(create, monkeypatch, num_shards):
-    """Leaves the folder of a run that ends after `num_shards`; returns their names."""
-    append, calls = progress_list.append, []
-
-    def append_or_die(path, name, shard):
-        if len(calls) == num_shards:
-            raise Killed
-        calls.append(name)
-        append(path, name, shard)
-
-    with monkeypatch.context() as context:
-        context.setattr(progress_list, "append", append_or_die)
-        with pytest.raises(Killed):
-            create()
-    return calls
 
 
 @pytest.mark.parametrize(
@@ -233,65 +212,6 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     assert contents(directory) == {**unbroken, "notes.txt": b""}
 
 
-@pytest.fixture
-def long_text(tmp_path):
-    """Text of four sources of 8 kB, of several blocks each."""
-    path = tmp_path / "long.txt"
-    path.write_text("\n".join(f"{CORPUS.read_text()}\nThe end of {i}.\n" for i in range(15)))
-    return path
-
-
-def records(folder):
-    return {name: x for name, x in contents(folder).items() if not name.startswith("progress")}
-
-
-def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
-    changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
-    alone = records(create("alone", **changes))
-    assert {name[:11] for name in alone if name.startswith("train")} >= {"train-00003"}
-    capsys.readouterr()
-    for index in (2, 0, 0, 1):
-        folder = create("together", **changes, task=Task(index, 3))
-        finished = (folder / "manifest.json").exists()
-        assert finished == (index == 1)
-        if not finished:
-            assert "of 3 are not: " in capsys.readouterr().out
-    assert "15 documents" not in capsys.readouterr().err
-    assert records(folder) == alone
-    with pytest.raises(UserError, match=r"is made by 3 tasks, not 1\. Take that --num_tasks"):
-        (folder / "manifest.json").unlink()
-        create("together", **changes)
-    (folder / "train-00001-000-00.tfrecord").unlink()
-    create("together", **changes, task=Task(0, 3))
-    assert not (folder / "manifest.json").exists()
-    create("together", **changes, task=Task(1, 3))
-    assert records(folder) == alone
-
-
-def test_a_killed_task_resumes(create, long_text, monkeypatch):
-    changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
-    alone = records(create("alone", **changes))
-    create("out", **changes, task=Task(1, 2))
-    done = interrupt(lambda: create("out", **changes, task=Task(0, 2)), monkeypatch, 3)
-    folder = long_text.parent / "out"
-    kept = {name: (folder / name).stat().st_mtime_ns for name in done}
-    create("out", **changes, task=Task(0, 2))
-    assert {name: (folder / name).stat().st_mtime_ns for name in done} == kept
-    assert records(folder) == alone
-
-
-def test_more_tasks_than_sources(create):
-    alone = records(create("alone"))
-    for index in range(3):
-        create("out", task=Task(index, 3))
-    assert records(create("out", task=Task(0, 3))) == alone
-
-
-def test_a_task_does_not_compare_all_documents(create):
-    with pytest.raises(UserError, match="duplicates=exact compares the documents of the whole"):
-        create(task=Task(0, 2), duplicates="exact")
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_same(create, capfd):
     changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
@@ -352,11 +272,18 @@ def test_killed_and_run_again(command, tmp_path):
         (["--eval_fraction=0.00001"], "no document fell into the eval split"),
         (["--max_seq_length=3"], "max_seq_length must be at least 8."),
         (["corpus.txt"], "not flags: corpus.txt."),
+        (["--num_tasks=3", "--task_index=3"], "task_index=3: num_tasks=3 has the tasks 0 to 2."),
     ],
 )
 def test_mistakes_are_named(run_program, command, flags, message):
     _, *arguments = command("out", *flags)
     assert run_program(*arguments).startswith(f"create_pretraining_data: {message}")
+
+
+def test_beam_that_is_not_installed_is_named(run_program, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    _, *arguments = command("out", "--runner=DirectRunner")
+    assert "--runner=DirectRunner needs Apache Beam: in an env" in run_program(*arguments)
 
 
 @pytest.mark.slow
