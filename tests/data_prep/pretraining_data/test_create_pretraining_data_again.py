@@ -214,7 +214,7 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
 
 @pytest.mark.slow
 def test_two_processes_give_the_same(create, capfd):
-    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
+    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3, "duplicates": "exact"}
     one = create("one", **changes)
     assert contents(one) == contents(create("two", num_processes=2, **changes))
     log = capfd.readouterr().err
