@@ -55,7 +55,8 @@ def run(plan: Plan, options: Sequence[str]) -> None:
         options: Beam's pipeline options, such as --runner=DirectRunner.
 
     Raises:
-        UserError: bad options or input, or workers with other code or another vocabulary.
+        UserError: bad options or input, workers with other code or another vocabulary, or that
+            write elsewhere.
     """
     own_vocabulary = plan.path(manifest.VOCABULARY)
     tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
@@ -72,7 +73,11 @@ def run(plan: Plan, options: Sequence[str]) -> None:
         pipeline.run().wait_until_finish()
     except (Exception, SystemExit) as error:
         raise _explain(error) from error
-    dataset.finish(plan, len(plan.sources))
+    if missing := dataset.finish(plan, len(plan.sources)):
+        raise UserError(
+            f"{plan.output_dir} has the shards of {len(plan.sources) - len(missing)} of "
+            f"{len(plan.sources)} tasks: let the workers write to the same folder as this program."
+        )
 
 
 def digest_code() -> str:

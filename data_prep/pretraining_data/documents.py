@@ -23,7 +23,6 @@ from albert_tf.errors import UserError
 Document = list[str]
 
 _HASHED_BYTES = 1 << 16
-_CHUNK_BYTES = 1 << 20
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
 
@@ -203,8 +202,8 @@ def _decode(line: bytes, place: Range, number: int) -> str:
 def _count_lines(path: str, end: int) -> int:
     """Returns the number of line feeds before byte `end`."""
     with tf.io.gfile.GFile(path, "rb") as file:
-        sizes = (min(_CHUNK_BYTES, end - begin) for begin in range(0, end, _CHUNK_BYTES))
-        return sum(file.read(size).count(b"\n") for size in sizes)
+        starts = range(0, end, MAX_LINE_BYTES)
+        return sum(file.read(min(MAX_LINE_BYTES, end - start)).count(b"\n") for start in starts)
 
 
 def _make_empty_error(path: str) -> UserError:

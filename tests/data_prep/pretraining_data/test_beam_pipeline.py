@@ -91,6 +91,13 @@ def test_bad_options_are_one_line(make_plan, options, message):
         beam_pipeline.run(make_plan("out"), options)
 
 
+def test_workers_that_write_elsewhere_are_noticed(make_plan, monkeypatch, tmp_path):
+    monkeypatch.setattr(beam_pipeline.RunTask, "process", lambda self, index: None)
+    with pytest.raises(UserError, match=r"out has the shards of 0 of \d tasks: let the workers"):
+        beam_pipeline.run(make_plan("out"), ["--runner=DirectRunner"])
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
 def test_a_worker_with_other_code_or_vocabulary_is_refused(make_plan, monkeypatch):
     plan = make_plan("out")
     work = beam_pipeline.RunTask(plan)
