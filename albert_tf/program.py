@@ -32,7 +32,7 @@ _REMEDIES = {
     "Read-only file system": "Take a folder that you may write.",
 }
 # Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
-_UNUSED = ("PIL", "h5py", "scipy", "sklearn")
+_UNUSED = ("PIL", "h5py", "matplotlib", "scipy", "sklearn")
 _LOST_MACHINE = (
     "a machine was lost or does not answer. Run the same command again; a training run resumes."
 )

@@ -1,13 +1,15 @@
 """Trains a SentencePiece vocabulary by the published recipe (unigram, ids 0-12 as published)."""
 
 import dataclasses
+import functools
 import io
+import itertools
 import os
 import random
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sentencepiece
@@ -15,7 +17,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.data_prep.pretraining_data import documents
+from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError, require
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
@@ -49,7 +51,8 @@ class VocabularyConfig:
     Attributes:
         vocab_size: number of pieces, V, with the special ones
         character_coverage: share of the text's characters that get a piece
-        max_sentences: train on at most this many lines, a random sample (another one in every run)
+        max_sentences: train on at most this many lines, a sample with the same share of each file
+        seed: of the sample
         text_field: where .jsonl and .parquet files have the text of a document, in each row
         tokenizer: normalization of text, in training and later
     """
@@ -57,6 +60,7 @@ class VocabularyConfig:
     vocab_size: int = 30_000
     character_coverage: float = 0.99995
     max_sentences: int = 10_000_000
+    seed: int = 12345
     text_field: str = "text"
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
 
@@ -64,7 +68,6 @@ class VocabularyConfig:
         lowest = len(FIRST_PIECES)
         require(self.vocab_size > lowest, f"vocab_size must be more than {lowest}.")
         require(0.9 <= self.character_coverage <= 1, "character_coverage must be in [0.9, 1].")
-        # SentencePiece takes 0 for "all" and refuses the other numbers to 100.
         require(self.max_sentences > 100, "max_sentences must be more than 100.")
 
 
@@ -91,7 +94,7 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
 
 
 def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
-    """Returns the serialized model of normalized lines; SentencePiece samples them."""
+    """Returns the serialized model of normalized lines."""
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -100,8 +103,6 @@ def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
             model_type="unigram",
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            input_sentence_size=config.max_sentences,
-            shuffle_input_sentence=True,
             pad_id=0,
             pad_piece=tokenization.PAD,
             unk_id=1,
@@ -139,19 +140,48 @@ def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_normalized_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str]:
-    total = sum(tf.io.gfile.stat(path).length for path in paths)
-    with documents.progress_bar(total) as bar:
-        for path in paths:
-            parts = documents.read(
-                path,
-                max_bytes=documents.MAX_LINE_BYTES,
-                on_progress=bar.update,
-                text_field=config.text_field,
-            )
-            for part in parts:
-                lines = (normalization.normalize(x, config.tokenizer) for x in part.lines)
-                yield from filter(None, lines)
+    for line in sample_lines(paths, config):
+        if line := normalization.normalize(line, config.tokenizer):
+            yield line
     logging.info("training")
+
+
+def sample_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str]:
+    """Yields the lines of files, or `max_sentences` of them: of each file its share, to a line.
+
+    Files that may have more are read twice, first to count. Nothing is kept in memory (selection
+    sampling: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S).
+    """
+    sizes = [tf.io.gfile.stat(path).length for path in paths]
+    is_small = all(map(corpus_files.can_seek, paths)) and sum(sizes) <= config.max_sentences
+    with documents.progress_bar(sum(sizes) * (1 if is_small else 2)) as bar:
+        read = functools.partial(_read_lines, config=config, on_progress=bar.update)
+        counts = [0 if is_small else sum(1 for _ in read(path)) for path in paths]
+        total = sum(counts)
+        if total <= config.max_sentences:
+            yield from itertools.chain.from_iterable(map(read, paths))
+            return
+        logging.info("%d of %d lines are taken", config.max_sentences, total)
+        ends = [config.max_sentences * end // total for end in itertools.accumulate(counts)]
+        for number, (path, count) in enumerate(zip(paths, counts, strict=True)):
+            missing = ends[number] - (ends[number - 1] if number else 0)
+            rng = random.Random(f"{config.seed},{number}")
+            for place, line in enumerate(read(path)):
+                if rng.randrange(count - place) < missing:
+                    missing -= 1
+                    yield line
+
+
+def _read_lines(
+    path: str, config: VocabularyConfig, on_progress: Callable[[int], Any]
+) -> Iterator[str]:
+    for part in documents.read(
+        path,
+        max_bytes=documents.MAX_LINE_BYTES,
+        on_progress=on_progress,
+        text_field=config.text_field,
+    ):
+        yield from part.lines
 
 
 def draw_sample(lines: Iterator[str], sample: list[str]) -> Iterator[str]:
@@ -187,7 +217,8 @@ def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
     path = os.path.join(output_dir, REPORT)
     earlier = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
     if isinstance(settings := earlier.get("settings"), dict):
-        settings.setdefault("text_field", VocabularyConfig.text_field)  # came later
+        for name in ("text_field", "seed"):  # came later
+            settings.setdefault(name, getattr(VocabularyConfig, name))
     for key, value in origin.items():
         if earlier.get(key) != value:
             raise UserError(

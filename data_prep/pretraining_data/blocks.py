@@ -2,13 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
 
-from albert_tf.data_prep.pretraining_data import documents
+from albert_tf.data_prep.corpus import documents
+from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.duplicates import make_filter
-from albert_tf.data_prep.pretraining_data.sources import Source
 from albert_tf.errors import UserError
 
 SPLITS = ("train", "eval")
@@ -23,7 +22,7 @@ class Block(NamedTuple):
         number: from 0, within the split of the source.
         texts: documents, one sentence a line.
         num_bytes: bytes of the input files read since the previous block.
-        duplicates: documents left out since the previous block, because they were there before.
+        duplicates: documents left out since the previous block, as duplicates.
     """
 
     split: str
@@ -39,7 +38,11 @@ class Block(NamedTuple):
 
 
 def read_blocks(
-    sources: Mapping[int, Source], config: DataConfig, *, is_corpus: bool = True
+    sources: Mapping[int, Source],
+    config: DataConfig,
+    *,
+    read_left_out: Callable[[int], Container[int]] = lambda _: (),
+    is_corpus: bool = True,
 ) -> Iterator[Block]:
     """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
 
@@ -50,17 +53,17 @@ def read_blocks(
     Args:
         sources: {number: source}.
         config: settings.
+        read_left_out: number of a source -> numbers of its documents that are left out.
         is_corpus: whether these are all the sources of the corpus, which needs text for each split.
 
     Raises:
         UserError: bad input, or not enough documents.
     """
-    is_new = make_filter(config.duplicates)
     total: Counter[str] = Counter()
     unclaimed: Counter[str] = Counter()  # bytes and duplicates since the last block
     last = None
     for number, source in sources.items():
-        for block in _cut_blocks(number, source, config, is_new, unclaimed):
+        for block in _cut_blocks(number, source, config, read_left_out(number), unclaimed):
             total[block.split] += len(block.texts)
             if last:
                 yield last
@@ -84,7 +87,7 @@ def _cut_blocks(
     number: int,
     source: Source,
     config: DataConfig,
-    is_new: Callable[[bytes], bool],
+    left_out: Container[int],
     unclaimed: Counter[str],
 ) -> Iterator[Block]:
     """Yields the blocks of a source; adds the bytes and duplicates that it met to `unclaimed`."""
@@ -100,7 +103,7 @@ def _cut_blocks(
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
-    for text, split, size in _read_source(source, config, is_new, unclaimed):
+    for text, split, size in _read_source(source, config, left_out, unclaimed):
         gathered[split].append(text)
         sizes[split] += size
         if sizes[split] >= block_bytes and len(gathered[split]) > 1:
@@ -116,11 +119,11 @@ def _cut_blocks(
 def _read_source(
     source: Source,
     config: DataConfig,
-    is_new: Callable[[bytes], bool],
+    left_out: Container[int],
     unclaimed: Counter[str],
 ) -> Iterator[tuple[str, str, int]]:
-    """Yields (text, split, bytes) of the documents of a source that are new, or of their parts."""
-    skips = False
+    """Yields (text, split, bytes) of the documents of a source, or of their parts."""
+    number, skips = -1, False
     for place in source:
         parts = documents.read(
             place,
@@ -131,7 +134,8 @@ def _read_source(
         for lines, is_first in parts:
             content = "\n".join(lines).encode()
             if is_first:
-                skips = not is_new(content)
+                number += 1
+                skips = number in left_out
                 unclaimed["duplicates"] += skips
                 split = _choose_split(content, config.eval_fraction)
             if skips:
@@ -148,7 +152,7 @@ def _choose_split(content: bytes, eval_fraction: float) -> str:
 
 def check_count(split: str, count: int, config: DataConfig) -> None:
     """Raises `UserError` if a corpus has too few documents of a split."""
-    if count == 0 and (split == "train" or config.eval_fraction):
+    if count == 0 and (config.eval_fraction < 1 if split == "train" else config.eval_fraction):
         remedy = "smaller --eval_fraction" if split == "train" else "larger --eval_fraction, or 0"
         raise UserError(
             f"no document fell into the {split} split with --eval_fraction={config.eval_fraction}. "

@@ -4,7 +4,6 @@ import dataclasses
 import locale
 
 from albert_tf import train_config
-from albert_tf.data_prep.pretraining_data.duplicates import DUPLICATES, KEEP
 from albert_tf.errors import require, require_choice, require_range
 from albert_tf.records import token_lengths
 
@@ -37,10 +36,9 @@ class DataConfig:
         one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
         split_sentences: lines are paragraphs: split them into sentences
         text_field: where .jsonl and .parquet files have the text of a document, in each row
-        duplicates: keep documents that were there before, or leave out exact or near ones
         report_languages: count the documents of each language; needs py3langid
         language: language whose rules --split_sentences uses
-        eval_fraction: share of the documents to hold out
+        eval_fraction: share of the documents to hold out; 1 makes no training records
         seed: seed of every random choice; which documents are held out does not depend on it
         gzip: compress the records
         shard_megabytes: megabytes of text in a shard
@@ -58,7 +56,6 @@ class DataConfig:
     one_segment: str = "split"
     split_sentences: bool = False
     text_field: str = "text"
-    duplicates: str = KEEP
     report_languages: bool = False
     language: str = "en"
     eval_fraction: float = 0.0
@@ -69,7 +66,6 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.dupe_factor is None:
             object.__setattr__(self, "dupe_factor", 1 if self.is_online else 40)
-        require_choice("duplicates", self.duplicates, DUPLICATES)
         require_choice("masking", self.masking, train_config.MASKINGS)
         require_choice("word_segmenter", self.word_segmenter, ("none", "jieba"))
         require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
@@ -82,8 +78,9 @@ class DataConfig:
             require_range(name, getattr(self, name), *bounds)
         if self.is_online:
             require_range("ngram", self.ngram, 1, train_config.LONGEST_ONLINE_NGRAM)
-        for name in ("masked_lm_prob", "short_seq_prob", "eval_fraction"):
+        for name in ("masked_lm_prob", "short_seq_prob"):
             require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).")
+        require(0 <= self.eval_fraction <= 1, "eval_fraction must be in [0, 1].")
         require(
             self.max_predictions_per_seq <= self.max_seq_length,
             f"max_predictions_per_seq {self.max_predictions_per_seq} is more than max_seq_length "

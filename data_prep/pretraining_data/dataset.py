@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,24 +19,18 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import (
-    blocks,
-    chinese_words,
-    documents,
-    progress_list,
-    shard_writer,
-    sources,
-    worker_processes,
-)
+from albert_tf.data_prep.corpus import documents, duplicates, parts, sources, worker_processes
+from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.pretraining_data import blocks, chinese_words, progress_list, shard_writer
 from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.duplicates import KEEP
 from albert_tf.data_prep.pretraining_data.progress_list import Plan, Shards, Task
 from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH, Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization
 
+_COUNTED = ("documents", "sentences", "text_tokens", "examples", "masked", "alone", "duplicates")
 REMOTE_SECONDS = 60  # a store of objects (gs://...) writes a file whole to add a line
 _SHARD_WITHOUT_SOURCE = r"(?:train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(?:\.gz)?"  # older
 
@@ -61,12 +55,60 @@ def create(plan: Plan, num_processes: int, task: Task = progress_list.ALONE) -> 
         )
 
 
+def create_on_beam(plan: Plan, driver: Driver, options: Sequence[str]) -> None:
+    """Makes a folder of records on Apache Beam, each source a part; returns when it is finished.
+
+    Workers read and write the same paths as this program. Raises `UserError` as `create` does, and
+    as `parts.run`.
+    """
+    if is_finished(plan):
+        return
+    own_vocabulary = plan.path(manifest.VOCABULARY)
+    tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
+    plan = dataclasses.replace(plan, vocabulary=own_vocabulary)
+    count = len(plan.sources)
+    sizes = [sources.count_bytes(source) for source in plan.sources]
+    parts.run(make_source_writer, (plan,), sizes, driver, options)
+    if missing := finish(plan, count):
+        raise UserError(
+            f"{plan.output_dir} has the shards of {count - len(missing)} of {count} tasks: let the "
+            "workers write to the same folder as this program."
+        )
+
+
+def make_source_writer(plan: Plan) -> Callable[[int], Iterator[Mapping[str, int]]]:
+    """Returns a function that makes the shards of a source (see `parts`).
+
+    Raises:
+        UserError: the vocabulary is not that of the plan.
+    """
+    if tokenization.load(plan.vocabulary).sha256 != plan.identity["vocabulary"]["sha256"]:
+        raise UserError(f"{plan.vocabulary} has changed since the pipeline began.")
+
+    def write_source(number: int) -> Iterator[Mapping[str, int]]:
+        try:
+            counts = run_task(plan, Task(number, len(plan.sources)), num_processes=1)
+        except (UserError, OSError, tf.errors.OpError):
+            raise
+        except Exception as error:  # an engine may try it again, and then says only this
+            places = ", ".join(sources.describe(plan.sources[number]))
+            raise UserError(f"{places}: {type(error).__name__}: {error}") from error
+        yield {name: counts.get(name, 0) for name in _COUNTED}
+
+    return write_source
+
+
 def make_plan(
-    config: DataConfig, input_files: Sequence[str], vocabulary: str, output_dir: str
+    config: DataConfig,
+    input_files: Sequence[str],
+    vocabulary: str,
+    output_dir: str,
+    duplicates_dir: str | None = None,
 ) -> Plan:
     """Returns the plan of a folder, given patterns of text files; writes nothing.
 
-    Raises `UserError` for files that are missing or empty, and for a damaged vocabulary.
+    Raises `UserError` for files that are missing or empty, a damaged vocabulary, and a folder of
+    duplicates that is of another corpus.
     """
     chinese_words.load_segmenter(config.word_segmenter)
     if config.report_languages:
@@ -75,13 +117,16 @@ def make_plan(
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
     sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
-    identity = {
+    identity: dict[str, Any] = {
         "settings": dataclasses.asdict(config),
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
         "inputs": inputs,
     }
+    if duplicates_dir:
+        summary = duplicates.read_summary(duplicates_dir, identity["settings"], inputs)
+        identity["duplicates"] = summary["sha256"]
     cut = sources.cut(sizes, config.shard_megabytes)
-    return Plan(config, cut, identity, vocabulary, output_dir)
+    return Plan(config, cut, identity, vocabulary, output_dir, duplicates_dir)
 
 
 def run_task(plan: Plan, task: Task, num_processes: int) -> Mapping[str, int]:
@@ -89,11 +134,6 @@ def run_task(plan: Plan, task: Task, num_processes: int) -> Mapping[str, int]:
 
     The manifest is left to `finish`. Raises `UserError` as `create` does.
     """
-    if task.count > 1 and plan.config.duplicates != KEEP:
-        raise UserError(
-            f"--duplicates={plan.config.duplicates} compares the documents of the whole corpus, "
-            f"and a task reads a part. Take one task, or --duplicates={KEEP}."
-        )
     with files.locking_folder(plan.output_dir, task.lock):
         progress_list.check_number_of_tasks(plan.output_dir, task)
         shards, is_complete = progress_list.read(plan, task)
@@ -114,7 +154,9 @@ def _write_shards(plan: Plan, task: Task, shards: Shards, num_processes: int) ->
     }
     if task.index == 0:
         _log_cap(plan.config)
-    stream = blocks.read_blocks(own, plan.config, is_corpus=task.count == 1)
+    stream = blocks.read_blocks(
+        own, plan.config, read_left_out=plan.read_left_out, is_corpus=task.count == 1
+    )
     stream, has_several = _read_ahead(stream)
     own_vocabulary = plan.path(manifest.VOCABULARY)
     tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
@@ -219,7 +261,7 @@ def _write_manifest(plan: Plan, shards: Shards) -> None:
     summary = {}
     for split in blocks.SPLITS:
         chosen = {name: s for name, s in shards.items() if name.startswith(split)}
-        values = _summarize(chosen, config)
+        values = _summarize(chosen, plan)
         blocks.check_count(split, values["documents"], config)
         if chosen and not values["examples"]:
             raise UserError(
@@ -232,6 +274,8 @@ def _write_manifest(plan: Plan, shards: Shards) -> None:
         is_shard = re.fullmatch(f"{progress_list.SHARD}|{_SHARD_WITHOUT_SOURCE}", name)
         if is_shard and name not in shards:
             tf.io.gfile.remove(os.path.join(directory, name))
+    for folder in (directory, plan.path(manifest.VOCABULARY)):
+        progress_list.remove_temporary(folder)
     counts = {name: shard["examples"] for name, shard in shards.items()}
     statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
     manifest.write(directory, {**plan.identity, "files": counts, "statistics": statistics})
@@ -242,9 +286,9 @@ def _write_manifest(plan: Plan, shards: Shards) -> None:
             if isinstance(counts, dict):
                 listed = ", ".join(f"{key} {number:,}" for key, number in counts.items())
                 print(f"  {name.replace('_', ' ')}: {listed}")
-    if config.duplicates != KEEP:
+    if plan.duplicates:
         number = sum(values["duplicates"] for values in summary.values())
-        print(f"{number:,} documents left out, because they were there before.")
+        print(f"{number:,} duplicates left out.")
     if number := sum(values.get("alone", 0) for values in summary.values()):
         print(f"{number:,} documents give no example: no other is near from which to draw.")
     print(f"{directory}: {len(shards)} shards.")
@@ -261,9 +305,9 @@ _MASKS = (
 )
 
 
-def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> dict[str, Any]:
+def _summarize(shards: Mapping[str, Mapping[str, int]], plan: Plan) -> dict[str, Any]:
     """Returns the statistics of a split. Text counts once, whatever the number of passes."""
-    total = _sum(shards.values())
+    total, config = _sum(shards.values()), plan.config
 
     def share(part: str, *whole: str) -> float:
         size = sum(total[name] for name in whole)
@@ -277,7 +321,7 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], config: DataConfig) -> d
     }
     return {
         "documents": total["documents"],
-        **({"duplicates": total["duplicates"]} if config.duplicates != KEEP else {}),
+        **({"duplicates": total["duplicates"]} if plan.duplicates else {}),
         **({"alone": total["alone"]} if total["alone"] else {}),
         "documents_by_tokens": _count_lengths(total),
         **({"languages": _count_languages(total)} if config.report_languages else {}),

@@ -9,14 +9,15 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.data_prep.corpus import duplicates
+from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.sources import Source
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 
@@ -62,6 +63,7 @@ class Plan:
         identity: settings, vocabulary and inputs: what the manifest says of them.
         vocabulary: folder of the tokenizer.
         output_dir: the folder.
+        duplicates: folder that says which documents are left out.
     """
 
     config: DataConfig
@@ -69,9 +71,14 @@ class Plan:
     identity: Identity
     vocabulary: str
     output_dir: str
+    duplicates: str | None = None
 
     def path(self, name: str) -> str:
         return os.path.join(self.output_dir, name)
+
+    def read_left_out(self, number: int) -> Container[int]:
+        """Returns which documents of a source are left out."""
+        return duplicates.read_left_out(self.duplicates, number) if self.duplicates else ()
 
 
 def check_number_of_tasks(directory: str, task: Task) -> None:
@@ -141,8 +148,8 @@ def check_same_run(plan: Plan, earlier: Mapping[str, Any]) -> None:
             raise UserError(
                 f"{directory} holds records with {field}={old!r}, not {value!r}. {remedy}"
             )
-    for field in ("vocabulary", "inputs"):
-        if earlier.get(field) != identity[field]:
+    for field in ("vocabulary", "inputs", "duplicates"):
+        if earlier.get(field) != identity.get(field):
             raise UserError(f"{directory} holds records of other {field}. {remedy}")
 
 
@@ -161,6 +168,13 @@ def start(plan: Plan, task: Task, shards: Shards) -> None:
         if is_own or match[1] in (task.progress, manifest.NAME):
             tf.io.gfile.remove(plan.path(name))
     write(plan, task, shards)
+
+
+def remove_temporary(folder: str) -> None:
+    """Removes what killed processes left in a folder; of tasks that end just now, nothing."""
+    for name in tf.io.gfile.listdir(folder):
+        if re.search(f"{_TEMPORARY}$", name) and not name.startswith(manifest.NAME):
+            tf.io.gfile.remove(os.path.join(folder, name))
 
 
 def write(plan: Plan, task: Task, shards: Shards, *, is_complete: bool = False) -> None:

@@ -17,7 +17,6 @@ from albert_tf.data_prep.pretraining_data import (
 )
 from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.duplicates import KEEP
 from albert_tf.data_prep.pretraining_data.masking import Masked
 from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 from albert_tf.errors import UserError
@@ -60,7 +59,7 @@ def make_shard_writer(
         encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
         if identify:
             text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
-        if config.duplicates != KEEP:
+        if block.duplicates:
             text_counts["duplicates"] = block.duplicates
         # A document without a known piece is dropped only here.
         if config.needs_two_documents and len(encoded) == 1:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data_prep.pretraining_data import documents, record_writer
+from albert_tf.data_prep.corpus import documents
+from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data.task_source import Example, Label
 from albert_tf.records import features, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task

@@ -76,7 +76,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         UserError: there are no such files, or something in them is wrong.
     """
     task = split.task
-    paths = _find_files(split)
+    paths = find_files(split)
     identity = _describe_records(split, paths, tokenizer, lengths)
     name = f"{task.name}-{split.name}-{_sha256(json.dumps(identity, sort_keys=True).encode())[:16]}"
     folder = os.path.join(cache_dir, name)
@@ -111,13 +111,13 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
 
 def read_examples(split: TaskSplit) -> Sequence[Any]:
     """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
-    paths = _find_files(split)
+    paths = find_files(split)
     examples, _ = FAMILIES[split.task.name].read(split, paths)
     _check_ids(examples, paths)
     return examples
 
 
-def _find_files(split: TaskSplit) -> list[str]:
+def find_files(split: TaskSplit) -> list[str]:
     if split.name not in SPLITS:
         raise UserError(f"there is no split {split.name!r}. Take one of {', '.join(SPLITS)}.")
     if split.input_file:

@@ -3,8 +3,10 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from albert_tf.data_prep import vocabulary
@@ -119,14 +121,28 @@ def test_another_vocabulary_is_not_overwritten(tmp_path):
         train(tmp_path)
 
 
-def test_a_sample_is_of_all_the_lines(tmp_path):
-    # Each hundred lines have a letter of their own.
-    lines = [f"{letter} {i} {letter}{letter}" for letter in "abcdefghi" for i in range(100)]
-    (tmp_path / "many.txt").write_text("\n".join(lines))
-    tokenizer = train(
-        tmp_path / "v", [str(tmp_path / "many.txt")], max_sentences=101, vocab_size=40
-    )
-    assert tokenizer.unk_id not in tokenizer.encode("abcdefghi")
+def test_a_sample_has_the_same_share_of_each_file(tmp_path, capsys):
+    counts = {"a": 100, "b": 700, "c": 1, "d": 199}
+    for name, count in counts.items():
+        lines = [f"{name} {i} {name}{name}\n\n" for i in range(count)]
+        (tmp_path / f"{name}.txt").write_text("".join(lines))
+    paths = [str(tmp_path / f"{name}.txt") for name in counts]
+
+    def sample(**settings):
+        config = vocabulary.VocabularyConfig(**settings)
+        return list(vocabulary.sample_lines(paths, config))
+
+    chosen = sample(max_sentences=500)
+    assert Counter(line[0] for line in chosen) == {"a": 50, "b": 350, "d": 100}
+    assert "500 of 1000 lines are taken" in capsys.readouterr().err
+    assert chosen == sample(max_sentences=500) != sample(max_sentences=500, seed=1)
+    numbers = [int(line.split()[1]) for line in chosen if line[0] == "b"]
+    assert numbers == sorted(set(numbers))
+    assert np.mean(numbers) == pytest.approx(350, abs=20)
+    every = sample(max_sentences=1000)
+    assert len(set(every)) == 1000
+    assert every == sample()  # small files are not counted
+    assert train(tmp_path / "v", paths, max_sentences=101, vocab_size=40).size == 40
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """bin/create_pretraining_data: killed, run again, in several processes, given mistakes."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -120,7 +121,7 @@ def test_a_folder_of_before_a_setting_was_known(create, is_finished):
         first, *others = (directory / name).read_text().splitlines(keepends=True)
         whole = name == "manifest.json"
         values = json.loads(first + "".join(others) if whole else first)
-        for setting in ("masking", "word_segmenter", "text_field", "duplicates"):
+        for setting in ("masking", "word_segmenter", "text_field"):
             del values["settings"][setting]
         text = json.dumps(values) + "\n"
         (directory / name).write_text(text if whole else text + "".join(others))
@@ -164,6 +165,38 @@ def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_
         if not name.startswith(("progress", "vocabulary")):
             for folder in ("ram://often", "ram://seldom"):
                 assert tf.io.gfile.GFile(f"{folder}/{name}", "rb").read() == content, name
+
+
+def test_a_store_that_copies_a_file_to_rename_it(create, monkeypatch):
+    """The file has both names for a moment: the run is killed in that of each file."""
+    changes = {"shard_megabytes": 0.001, "dupe_factor": 1}
+    alone = contents(create("alone", **changes))
+    remove, renamed = tf.io.gfile.remove, []
+    last, ended = 0, False
+
+    def rename_or_die(source, target, overwrite=False):
+        tf.io.gfile.copy(source, target, overwrite=overwrite)
+        renamed.append(target)
+        remove_or_die(source)
+
+    def remove_or_die(path):
+        if len(renamed) > last:
+            raise Killed
+        remove(path)
+
+    while not ended:
+        renamed.clear()
+        with monkeypatch.context() as context, contextlib.suppress(Killed):
+            context.setattr(tf.io.gfile, "rename", rename_or_die)
+            context.setattr(tf.io.gfile, "remove", remove_or_die)
+            create(f"out{last}", **changes)
+            ended = True
+        folder = create(f"out{last}", **changes)
+        for left in folder.glob("manifest.json.*.tmp"):  # of the last instant
+            left.unlink()
+        assert contents(folder) == alone
+        last += 1
+    assert last > 8
 
 
 def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
@@ -214,7 +247,7 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
 
 @pytest.mark.slow
 def test_two_processes_give_the_same(create, capfd):
-    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3, "duplicates": "exact"}
+    changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
     one = create("one", **changes)
     assert contents(one) == contents(create("two", num_processes=2, **changes))
     log = capfd.readouterr().err

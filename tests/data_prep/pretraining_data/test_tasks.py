@@ -51,8 +51,3 @@ def test_more_tasks_than_sources(create):
     for index in range(3):
         create("out", task=Task(index, 3))
     assert records(create("out", task=Task(0, 3))) == alone
-
-
-def test_a_task_does_not_compare_all_documents(create):
-    with pytest.raises(UserError, match="duplicates=exact compares the documents of the whole"):
-        create(task=Task(0, 2), duplicates="exact")

@@ -1,17 +1,12 @@
-"""Files with a document in each row, compressed ones, and duplicates."""
+"""Files with a document in each row, and compressed ones."""
 
 import gzip
 import json
 import lzma
-import os
-import random
-import sys
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import blocks, corpus_files, documents
-from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.sources import cut
+from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError
 
 TEXTS = ["Erste Zeile.\nZweite — Zeile.\n\nDritte.", "한국어 문서", "one\u2028line"]
@@ -79,7 +74,7 @@ def test_a_row_may_be_longer_than_a_line(tmp_path):
     ("content", "message"),
     [
         (b'{"text": "a"}\n{"text": "b"', "row 2 is not JSON"),
-        (b'{"text": "a"}\n\xff\n', "row 2 is not JSON"),
+        (b'{"text": "a"}\n\xff\n', "row 2: it is not UTF-8"),
         (b'{"body": "a"}\n', "row 1: it has no text 'text'. Name the field with --text_field"),
         (b'{"text": 3}\n', "row 1: it has no text"),
         (b"[1]\n", "row 1: it has no text"),
@@ -125,57 +120,3 @@ def test_a_missing_package_is_one_line(tmp_path, monkeypatch, name, package):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(UserError, match=f"needs {package}: pip install {package}"):
         read(str(tmp_path / name))
-
-
-def gather(paths, **changes):
-    config = DataConfig(shard_megabytes=0.001, **changes)
-    sizes = [(path, os.path.getsize(path)) for path in paths]
-    sources = dict(enumerate(cut(sizes, config.shard_megabytes)))
-    cut_blocks = list(blocks.read_blocks(sources, config))
-    texts = [text for block in cut_blocks for text in block.texts]
-    return texts, [block.duplicates for block in cut_blocks]
-
-
-def test_duplicates_are_left_out_and_counted(tmp_path):
-    texts = [f"document {number} " + "word " * 90 for number in range(6)]
-    again = [texts[2].replace("word word", "word   word", 1), texts[0], "new " * 100, "new " * 100]
-    paths = [
-        write(tmp_path / "a.txt", "\n\n".join(texts).encode()),
-        write(tmp_path / "b.jsonl", to_rows(again)),
-    ]
-    expected = [text.strip() for text in [*texts, "new " * 100]]
-    texts_left, duplicates = gather(paths, duplicates="exact")
-    assert texts_left == expected
-    assert sum(duplicates) == 3
-    every, none = gather(paths)
-    assert len(every) == 10
-    assert sum(none) == 0
-
-
-def test_near_duplicates_are_left_out_and_counted(tmp_path):
-    pytest.importorskip("datasketch", reason="requirements-corpus.txt is not installed")
-    rng = random.Random(0)
-    words = [" ".join(f"w{rng.randrange(10**6)}" for _ in range(200)) for _ in range(4)]
-    chinese = "".join(map(chr, rng.choices(range(0x4E00, 0x6000), k=300)))
-    near = [words[1].replace(words[1][:8], "another"), words[0].upper(), chinese[1:] + "。"]
-    half = " ".join([*words[2].split()[:100], *words[3].split()[100:]])
-    texts = [*words, chinese, *near, half, words[3]]
-    path = write(tmp_path / "a.jsonl", to_rows(texts))
-    left, numbers = gather([path], duplicates="near")
-    assert left == [*words, chinese, half]
-    assert sum(numbers) == 4
-    assert len(gather([path], duplicates="exact")[0]) == len(texts) - 1
-
-
-def test_near_duplicates_without_the_library_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    path = write(tmp_path / "a.txt", b"a\n\nb")
-    with pytest.raises(UserError, match=r"near needs datasketch: pip install -r requirements-corp"):
-        gather([path], duplicates="near")
-
-
-def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path):
-    text = "\n".join(f"line {number} of a long document" for number in range(100))
-    path = write(tmp_path / "a.txt", f"{text}\n\n{text}\n\nend".encode())
-    once = write(tmp_path / "b.txt", f"{text}\n\nend".encode())
-    assert gather([path], duplicates="exact")[0] == gather([once])[0]

@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import worker_processes
+from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.errors import UserError
 
 

@@ -6,16 +6,18 @@ import pytest
 import tiny_records
 from tiny_records import SMALL, TESTS, records
 
+from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 
-beam_pipeline = pytest.importorskip(
-    "albert_tf.data_prep.pretraining_data.beam_pipeline",
+beam_parts = pytest.importorskip(
+    "albert_tf.data_prep.corpus.beam_parts",
     reason="requirements-beam.txt is not installed",
     exc_type=ImportError,
 )
 long_text, vocabulary_dir = tiny_records.long_text, tiny_records.vocabulary_dir
 CONFIG = dataclasses.replace(SMALL, shard_megabytes=0.002, eval_fraction=0.3)
+DIRECT = Driver(runner="DirectRunner")
 
 
 @pytest.fixture
@@ -29,12 +31,9 @@ def make_plan(vocabulary_dir, tmp_path, long_text):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--runner=DirectRunner"],
+        [],
         pytest.param(
-            [
-                *("--runner=DirectRunner", "--direct_num_workers=2"),
-                "--direct_running_mode=multi_processing",
-            ],
+            ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
             marks=pytest.mark.slow,
         ),
     ],
@@ -43,13 +42,13 @@ def make_plan(vocabulary_dir, tmp_path, long_text):
 def test_beam_makes_what_one_process_makes(make_plan, tmp_path, options):
     alone, plan = make_plan("alone"), make_plan("beam")
     dataset.create(alone, 1)
-    beam_pipeline.run(plan, options)
+    dataset.create_on_beam(plan, DIRECT, options)
     assert len(plan.sources) > 3
     assert records(tmp_path / "beam") == records(tmp_path / "alone")
     removed = tmp_path / "beam" / "train-00002-000-01.tfrecord"
     removed.unlink()
     kept = (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns
-    beam_pipeline.run(plan, options)
+    dataset.create_on_beam(plan, DIRECT, options)
     assert records(tmp_path / "beam") == records(tmp_path / "alone")
     assert (tmp_path / "beam" / "train-00001-000-00.tfrecord").stat().st_mtime_ns == kept
 
@@ -58,7 +57,7 @@ def test_a_mistake_in_the_text_is_one_line(make_plan, tmp_path, long_text):
     with open(long_text, "ab") as file:
         file.write(b"\n\xff\n")
     with pytest.raises(UserError, match=r"^\S+long\.txt, line \d+: byte 1 is not UTF-8\.[^\n]*$"):
-        beam_pipeline.run(make_plan("out"), ["--runner=DirectRunner"])
+        dataset.create_on_beam(make_plan("out"), DIRECT, [])
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -80,30 +79,27 @@ def test_the_program_hands_options_to_beam(run_program, make_plan, tmp_path, lon
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--runner=NoRunner"], "Apache Beam: .*NoRunner"),
-        (["--runner=DataflowRunner"], "Apache Beam: "),
-    ],
+    ("runner", "message"),
+    [("NoRunner", "Apache Beam: .*NoRunner"), ("DataflowRunner", "Apache Beam: ")],
 )
-def test_bad_options_are_one_line(make_plan, options, message):
+def test_bad_options_are_one_line(make_plan, runner, message):
     with pytest.raises(UserError, match=message):
-        beam_pipeline.run(make_plan("out"), options)
+        dataset.create_on_beam(make_plan("out"), Driver(runner=runner), [])
 
 
 def test_workers_that_write_elsewhere_are_noticed(make_plan, monkeypatch, tmp_path):
-    monkeypatch.setattr(beam_pipeline.RunTask, "process", lambda self, index: None)
+    monkeypatch.setattr(beam_parts.RunPart, "process", lambda self, part: None)
     with pytest.raises(UserError, match=r"out has the shards of 0 of \d tasks: let the workers"):
-        beam_pipeline.run(make_plan("out"), ["--runner=DirectRunner"])
+        dataset.create_on_beam(make_plan("out"), DIRECT, [])
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_a_worker_with_other_code_or_vocabulary_is_refused(make_plan, monkeypatch):
     plan = make_plan("out")
-    work = beam_pipeline.RunTask(plan)
+    work = beam_parts.RunPart(dataset.make_source_writer, (plan,))
     work.setup()
     with monkeypatch.context() as context:
-        context.setattr(beam_pipeline, "digest_code", lambda: "of another version")
+        context.setattr(beam_parts, "digest_code", lambda: "of another version")
         with pytest.raises(UserError, match="a worker has another version of albert_tf"):
             work.setup()
     plan.identity["vocabulary"]["sha256"] = "another"

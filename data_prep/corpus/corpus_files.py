@@ -5,7 +5,7 @@ import gzip
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -34,27 +34,43 @@ def read_rows(
 
     Raises `UserError` that names the row if it is damaged or has no such text.
     """
-    is_parquet = path.endswith(".parquet")
-    rows = _read_parquet(path, field) if is_parquet else _read_json_lines(path, on_progress)
-    for number, row in rows:
-        text = row.get(field) if isinstance(row, dict) else None
+    for number, row in read_objects(path, [field], on_progress):
+        text = row.get(field)
         if not isinstance(text, str):
             raise UserError(
                 f"{path}, row {number}: it has no text {field!r}. Name the field with --text_field."
             )
         yield number, text
-    if is_parquet:
+
+
+def read_objects(
+    path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (number from 1, {field: value}) of the rows of a file, without blank lines.
+
+    Args:
+        path: .jsonl or .parquet; of another file each line is a row with the field `text`.
+        fields: those to read, of a file that need not be read whole.
+        on_progress: called with the number of (compressed) bytes read since the last call.
+
+    Raises:
+        UserError: names the row that is damaged.
+    """
+    if path.endswith(".parquet"):
+        yield from _read_parquet(path, fields)
         on_progress(tf.io.gfile.stat(path).length)
-
-
-def _read_json_lines(path: str, on_progress: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:
+        return
+    parse = json.loads if is_table(path) else lambda line: {"text": line.strip()}
     for number, line in enumerate(_split_rows(path, on_progress), 1):
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            row = parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError:
+            raise UserError(f"{path}, row {number}: it is not UTF-8. Convert the file.") from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, row {number} is not JSON: {error}.") from None
+        yield number, row if isinstance(row, dict) else {}
 
 
 def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]:
@@ -70,7 +86,7 @@ def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]
     yield b"".join(parts)
 
 
-def _read_parquet(path: str, field: str) -> Iterator[tuple[int, Any]]:
+def _read_parquet(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -83,7 +99,7 @@ def _read_parquet(path: str, field: str) -> Iterator[tuple[int, Any]]:
         with tf.io.gfile.GFile(path, "rb") as file:
             file.closed = False  # pyarrow reads it, and TensorFlow's files do not have it
             table = parquet.ParquetFile(pyarrow.PythonFile(file, mode="r"))
-            columns = [field] if field in table.schema_arrow.names else []
+            columns = [field for field in fields if field in table.schema_arrow.names]
             for batch in table.iter_batches(batch_size=1000, columns=columns):
                 for row in batch.to_pylist():
                     number += 1

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from albert_tf.data_prep.pretraining_data import blocks, corpus_files, documents
+from albert_tf.data_prep.corpus import corpus_files, documents
+from albert_tf.data_prep.corpus.sources import Range, cut
+from albert_tf.data_prep.pretraining_data import blocks
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.sources import Range, cut
 from albert_tf.errors import UserError
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
@@ -196,6 +197,11 @@ def test_a_last_lone_document_joins_the_block_before(tmp_path):
     texts = ["x" * 550, "y" * 550, "z"]
     stream = read_blocks([write(tmp_path / "a.txt", "\n\n".join(texts))])
     assert [block.texts for block in stream] == [texts]
+
+
+def test_all_documents_are_held_out(tmp_path):
+    path = write(tmp_path / "a.txt", "one\n\ntwo")
+    assert {block.split for block in read_blocks([path], eval_fraction=1.0)} == {"eval"}
 
 
 def test_blocks_of_sentences(tmp_path):

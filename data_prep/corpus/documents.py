@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.data_prep.pretraining_data import corpus_files
-from albert_tf.data_prep.pretraining_data.sources import Range
+from albert_tf.data_prep.corpus import corpus_files
+from albert_tf.data_prep.corpus.sources import Range
 from albert_tf.errors import UserError
 
 Document = list[str]

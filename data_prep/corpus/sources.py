@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.data_prep.pretraining_data import corpus_files
+from albert_tf.data_prep.corpus import corpus_files
 
 _SHARDS = 4  # of a source: fewer give more files of held-out text, more give fewer tasks at once
 
@@ -66,3 +66,11 @@ def count_bytes(source: Source) -> int:
         (tf.io.gfile.stat(place.path).length if place.end is None else place.end) - place.begin
         for place in source
     )
+
+
+def describe(source: Source) -> list[str]:
+    """Returns the path of each file of a source, with the range of its bytes."""
+    return [
+        place.path if place == Range(place.path) else f"{place.path} from byte {place.begin:,}"
+        for place in source
+    ]

@@ -1,0 +1,223 @@
+"""Predicts for files of any size with an exported model: a row for each row, in their order.
+
+Each input file is a part (see `data_prep.corpus.parts`). Its rows are taken in blocks; a block is
+ordered by length, and becomes a file of predictions, complete or not there.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.data_prep.corpus import corpus_files, documents, parts
+from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.errors import UserError, reason
+
+_BLOCK_ROWS = 1024
+_FIELDS = ("id", "text", "text_pair", "question", "context", "passage", "options")
+
+Row = tuple[int, dict[str, Any]]
+
+
+def predict(
+    model: str,
+    *,
+    input_files: Sequence[str],
+    output_dir: str,
+    batch_size: int,
+    driver: Driver,
+    options: Sequence[str] = (),
+) -> None:
+    """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
+
+    Args:
+        model: folder of an export, or of one of its versions.
+        input_files: patterns of .jsonl or .parquet files with the inputs of the model as fields and
+            perhaps an `id`, or of files with a text in each line.
+        output_dir: a folder.
+        batch_size: rows that the model takes at once.
+        driver: what runs the parts.
+        options: of Beam.
+
+    Raises:
+        UserError: bad input; a folder of other input, or of another model.
+    """
+    version = find_version(model)
+    paths = documents.expand_inputs(input_files)
+    inputs = documents.identify_inputs(paths)
+    parts.claim_folder(output_dir, {"model": _digest(version), "inputs": inputs})
+    arguments = (version, paths, output_dir, batch_size)
+    parts.run(make_predictor, arguments, [size for _, size, _ in inputs], driver, options)
+    marks = [_finished_path(output_dir, number) for number in range(len(paths))]
+    missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
+    if missing:
+        print(f"{output_dir}: {missing} of {len(paths)} files are not done.")
+    else:
+        rows = sum(files.read_json(mark, "finished")["rows"] for mark in marks)
+        print(f"{output_dir}/predictions-*.jsonl: {rows:,} rows")
+
+
+def find_version(model: str) -> str:
+    """Returns the folder of the newest version of an export, or of the one that is named.
+
+    Raises:
+        UserError: there is none.
+    """
+    names = tf.io.gfile.listdir(model) if tf.io.gfile.isdir(model) else []
+    versions = sorted(int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit())
+    for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
+        if tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
+            return folder
+    raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
+
+
+def _digest(version: str) -> str:
+    """Returns a hash of the graph and of the index of the variables, which has their checksums."""
+    digest = hashlib.sha256()
+    for name in ("saved_model.pb", "variables/variables.index"):
+        digest.update(files.read_bytes(os.path.join(version, name), "--model"))
+    return digest.hexdigest()
+
+
+def make_predictor(
+    version: str, paths: Sequence[str], output_dir: str, batch_size: int
+) -> Callable[[int], Iterator[Mapping[str, int]]]:
+    """Returns `predict_file(number)`, which writes the predictions of a file (see `parts`).
+
+    The model is loaded once.
+    """
+    run, names = load_text_function(version)
+
+    def predict_file(number: int) -> Iterator[Mapping[str, int]]:
+        mark, path = _finished_path(output_dir, number), paths[number]
+        if tf.io.gfile.exists(mark):
+            yield {"bytes": tf.io.gfile.stat(path).length}
+            return
+        progress: list[int] = []
+        rows = corpus_files.read_objects(path, _FIELDS, progress.append)
+        total = 0
+        for block in itertools.count():
+            chosen = list(itertools.islice(rows, _BLOCK_ROWS))
+            if not chosen:
+                break
+            target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
+            if not tf.io.gfile.exists(target):
+                answers = _predict_block(run, names, path, chosen, batch_size)
+                lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
+                files.write_bytes(target, lines.encode(errors="replace"))
+            total += len(chosen)
+            yield {"rows": len(chosen), "bytes": sum(progress)}
+            progress.clear()
+        files.write_json(mark, {"rows": total})
+        yield {"bytes": sum(progress)}
+
+    return predict_file
+
+
+def _finished_path(output_dir: str, number: int) -> str:
+    return os.path.join(output_dir, f"finished-{number:05d}.json")
+
+
+def load_text_function(version: str) -> tuple[Callable[..., Mapping[str, tf.Tensor]], list[str]]:
+    """Loads a model; returns its signature of texts, and the names of the inputs.
+
+    Raises:
+        UserError: it takes token ids only.
+    """
+    import tensorflow_text  # noqa: F401  (registers its operations)
+
+    function = tf.saved_model.load(version).signatures["serving_default"]
+    inputs = function.structured_input_signature[1]
+    if any(spec.dtype != tf.string for spec in inputs.values()):
+        raise UserError(f"{version} takes token ids. Export it without --text=false.")
+    return function, list(inputs)
+
+
+def _predict_block(
+    run: Callable[..., Mapping[str, tf.Tensor]],
+    names: Sequence[str],
+    path: str,
+    rows: Sequence[Row],
+    batch_size: int,
+) -> list[dict[str, Any]]:
+    """Returns the answers to rows, in their order; alike lengths are computed together."""
+    inputs = [_read_inputs(row, names, f"{path}, row {number}") for number, row in rows]
+    order = sorted(range(len(rows)), key=lambda k: len(str(inputs[k])))
+    answers: list[dict[str, Any]] = [{}] * len(rows)
+    for begin in range(0, len(order), batch_size):
+        chosen = order[begin : begin + batch_size]
+        try:
+            outputs = _run_rows(run, [inputs[k] for k in chosen])
+        except tf.errors.InvalidArgumentError:
+            raise _explain(run, path, [(rows[k][0], inputs[k]) for k in chosen]) from None
+        for k, output in zip(chosen, outputs, strict=True):
+            number, row = rows[k]
+            answers[k] = {**({"id": row["id"]} if "id" in row else {"row": number}), **output}
+    return answers
+
+
+def _read_inputs(row: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:
+    for name in names:
+        value = row.get(name)
+        texts = value if name == "options" and isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            kind = "list of texts" if name == "options" else "text"
+            raise UserError(f"{where}: it has no {kind} {name!r}, which the model takes.")
+    return {name: _replace_surrogates(row[name]) for name in names}
+
+
+def _replace_surrogates(value: Any) -> Any:
+    """JSON can write half of a character, and TensorFlow takes none."""
+    if isinstance(value, list):
+        return [_replace_surrogates(text) for text in value]
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _run_rows(
+    run: Callable[..., Mapping[str, tf.Tensor]], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns {output: value} of each row, as JSON has them."""
+    lengths = {len(row.get("options", ())) for row in rows}
+    if len(lengths) > 1:
+        raise tf.errors.InvalidArgumentError(None, None, "the numbers of options differ.")
+    outputs = run(**{name: tf.constant([row[name] for row in rows]) for name in rows[0]})
+    values = {name: _to_json(value.numpy()) for name, value in outputs.items()}
+    names = sorted(values)
+    return [_cut_padding({name: values[name][k] for name in names}) for k in range(len(rows))]
+
+
+def _cut_padding(output: dict[str, Any]) -> dict[str, Any]:
+    """Returns the outputs of a row without what pads it to the longest of its batch."""
+    names: tuple[str, ...] = ()
+    length = 0
+    if "input_mask" in output:
+        names, length = ("input_ids", "input_mask", "sequence_output"), sum(output["input_mask"])
+    elif "tokens" in output:
+        names, length = ("tokens", "probabilities"), sum(map(any, output["tokens"]))
+    return {name: x[:length] if name in names else x for name, x in output.items()}
+
+
+def _to_json(array: np.ndarray) -> list:
+    if array.dtype == object:
+        return np.char.decode(array.astype(bytes), "utf-8").tolist()
+    if np.issubdtype(array.dtype, np.floating):
+        return array.astype(str).astype(float).tolist()  # 0.1, where float(x) has 17 digits
+    return array.tolist()
+
+
+def _explain(
+    run: Callable[..., Mapping[str, tf.Tensor]], path: str, rows: Sequence[Row]
+) -> UserError:
+    """Returns the error of the first row of a batch that the model refuses."""
+    for number, inputs in rows:
+        try:
+            _run_rows(run, [inputs])
+        except tf.errors.InvalidArgumentError as error:
+            return UserError(f"{path}, row {number}: {reason(error)}")
+    return UserError(f"{path}, rows {rows[0][0]} to {rows[-1][0]} do not go together.")

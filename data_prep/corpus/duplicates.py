@@ -1,0 +1,262 @@
+"""Finds the documents of a corpus that were there before, word for word or nearly.
+
+Each document gets keys: a hash of its words and, for near duplicates, one for each of some bands
+of its MinHash (Broder, 1997; bands as in FineWeb's). Documents that share a key belong together,
+and so do those that share one with the same third document. The first of them is kept.
+
+A folder of duplicates has `keys-SSSSS.npy` of each source, which any process makes, then
+`left_out.npz` and `duplicates.json`, which come last.
+"""
+
+import dataclasses
+import hashlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.data_prep.corpus import documents, parts, sources
+from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.corpus.sources import Source
+from albert_tf.errors import UserError, require_choice, require_range
+
+EXACT, NEAR = KINDS = ("exact", "near")
+_LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
+_NGRAM = 5  # words
+# Of documents with three quarters of their n-grams in common, three quarters share a band; with
+# half of them, one in twenty; with nine tenths, nearly all.
+_BANDS, _ROWS = 14, 8
+# Keys that are compared at once: 16 bytes each, and 8 for their order.
+_KEYS_IN_MEMORY = 20_000_000
+# A character of Chinese or Japanese is a word: these have no spaces.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DuplicatesConfig:
+    """Settings of a search for duplicates.
+
+    Attributes:
+        kind: exact finds the same words, near also most of the same sequences of five words
+        text_field: where .jsonl and .parquet files have the text of a document, in each row
+        shard_megabytes: as of the records that leave the duplicates out
+    """
+
+    kind: str = EXACT
+    text_field: str = "text"
+    shard_megabytes: float = 16.0
+
+    def __post_init__(self) -> None:
+        require_choice("kind", self.kind, KINDS)
+        require_range("shard_megabytes", self.shard_megabytes, 0.001, 1_000_000.0)
+
+
+def find(
+    config: DuplicatesConfig,
+    *,
+    input_files: Sequence[str],
+    output_dir: str,
+    driver: Driver,
+    options: Sequence[str] = (),
+) -> None:
+    """Makes a folder of duplicates or a task's share of it, or completes what a killed run left.
+
+    Args:
+        config: settings.
+        input_files: patterns.
+        output_dir: the folder.
+        driver: what runs the parts, one for each source.
+        options: of Beam.
+
+    Raises:
+        UserError: bad input, or a folder of other text or settings.
+    """
+    paths = documents.expand_inputs(input_files)
+    inputs = documents.identify_inputs(paths)
+    identity = {"settings": dataclasses.asdict(config), "inputs": inputs}
+    sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
+    cut = sources.cut(sizes, config.shard_megabytes)
+    parts.claim_folder(output_dir, identity)
+    if tf.io.gfile.exists(os.path.join(output_dir, _SUMMARY)):
+        print(f"{output_dir} is finished already: nothing to do")
+        return
+    if config.kind == NEAR:
+        _load_datasketch()
+    source_sizes = [sources.count_bytes(source) for source in cut]
+    parts.run(make_key_writer, (config, cut, output_dir), source_sizes, driver, options)
+    paths = [_keys_path(output_dir, number) for number in range(len(cut))]
+    missing = [path for path in paths if not tf.io.gfile.exists(path)]
+    if missing:
+        print(f"{output_dir}: {len(missing)} of {len(paths)} parts are not done.")
+        return
+    left_out = link(paths, _KEYS_IN_MEMORY)
+    content = io.BytesIO()
+    rows_of: dict[str, Any] = {str(number): rows for number, rows in left_out.items()}
+    np.savez(content, **rows_of)
+    files.write_bytes(os.path.join(output_dir, _LEFT_OUT), content.getvalue())
+    counts = {
+        "documents": sum(len(_read_keys(path)) for path in paths),
+        "duplicates": sum(map(len, left_out.values())),
+    }
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    files.write_json(os.path.join(output_dir, _SUMMARY), {**identity, **counts, "sha256": digest})
+    print("{documents:,} documents, {duplicates:,} of them duplicates".format(**counts))
+
+
+def make_key_writer(
+    config: DuplicatesConfig, cut: Sequence[Source], output_dir: str
+) -> Callable[[int], Iterator[Mapping[str, int]]]:
+    """Returns `write_keys(number)`, which writes the keys of a source unless they are there."""
+    make_keys = _make_near_keys() if config.kind == NEAR else _make_exact_keys
+
+    def write_keys(number: int) -> Iterator[Mapping[str, int]]:
+        path = _keys_path(output_dir, number)
+        if not tf.io.gfile.exists(path):
+            keys = []
+            for place in cut[number]:
+                for part in documents.read(
+                    place,
+                    max_bytes=int(config.shard_megabytes * 1e6) // 2,
+                    text_field=config.text_field,
+                ):
+                    if part.is_first:
+                        keys.append(make_keys("\n".join(part.lines)))
+            content = io.BytesIO()
+            width = 1 + _BANDS * (config.kind == NEAR)
+            np.save(content, np.array(keys, np.uint64).reshape([len(keys), width]))
+            files.write_bytes(path, content.getvalue())
+        yield {"bytes": sources.count_bytes(cut[number])}
+
+    return write_keys
+
+
+def _keys_path(output_dir: str, number: int) -> str:
+    return os.path.join(output_dir, f"keys-{number:05d}.npy")
+
+
+def _make_exact_keys(text: str) -> list[int]:
+    """Returns the hash of the words; 3 of 100 corpora of 10^9 documents have a wrong pair."""
+    return [_hash(" ".join(text.split()).encode())]
+
+
+def _make_near_keys() -> Callable[[str], list[int]]:
+    datasketch = _load_datasketch()
+
+    def make_keys(text: str) -> list[int]:
+        words = _WORD.findall(text.lower())
+        ngrams = {" ".join(words[k : k + _NGRAM]) for k in range(max(len(words) - _NGRAM, 0) + 1)}
+        minhash = datasketch.MinHash(_BANDS * _ROWS, seed=1)
+        minhash.update_batch([ngram.encode() for ngram in sorted(ngrams)])
+        bands = minhash.hashvalues.astype("<u8").reshape([_BANDS, _ROWS])
+        return [*_make_exact_keys(text), *(_hash(band.tobytes()) for band in bands)]
+
+    return make_keys
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _load_datasketch() -> Any:
+    try:
+        import datasketch
+    except ImportError:
+        raise UserError(
+            "--kind=near needs datasketch: pip install -r requirements-corpus.txt"
+        ) from None
+    return datasketch
+
+
+def link(paths: Sequence[str], keys_in_memory: int) -> dict[int, np.ndarray]:
+    """Returns {source: numbers of its documents that are left out}, given the keys of each source.
+
+    Reads the keys as often as they do not fit into memory.
+    """
+    sizes = [_read_keys(path).shape for path in paths]
+    ends = np.cumsum([rows for rows, _ in sizes])
+    total, width = int(ends[-1]), sizes[0][1]
+    rounds = -(-total // keys_in_memory)
+    first = _Groups()
+    for band in range(width):
+        for number in range(rounds):
+            found, owners = [], []
+            for path, end in zip(paths, ends, strict=True):
+                keys = _read_keys(path)[:, band]
+                chosen = np.flatnonzero(keys % np.uint64(rounds) == number)
+                found.append(keys[chosen])
+                owners.append(chosen + end - len(keys))
+            _link_equal(np.concatenate(found), np.concatenate(owners), first)
+    duplicates = np.array(sorted(first.list_followers()), np.int64)
+    owner = np.searchsorted(ends, duplicates, side="right")
+    begins = ends - [rows for rows, _ in sizes]
+    return {
+        number: duplicates[owner == number] - begins[number] for number in np.unique(owner).tolist()
+    }
+
+
+def _link_equal(keys: np.ndarray, owners: np.ndarray, groups: "_Groups") -> None:
+    order = np.argsort(keys, kind="stable")  # documents with one key keep their order
+    keys, owners = keys[order], owners[order]
+    is_repeated = np.flatnonzero(keys[1:] == keys[:-1]) + 1
+    for place in is_repeated.tolist():
+        groups.join(int(owners[place - 1]), int(owners[place]))
+
+
+class _Groups:
+    """Documents that belong together, each group named by its first one (union-find)."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, int] = {}
+
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self._find(one), self._find(other)))
+        if low != high:
+            self._before[high] = low
+
+    def list_followers(self) -> list[int]:
+        return list(self._before)
+
+    def _find(self, document: int) -> int:
+        path = []
+        while (before := self._before.get(document)) is not None:
+            path.append(document)
+            document = before
+        for step in path:
+            self._before[step] = document
+        return document
+
+
+def _read_keys(path: str) -> np.ndarray:
+    if "://" not in path:
+        return np.load(path, mmap_mode="r")
+    return np.load(io.BytesIO(files.read_bytes(path, os.path.basename(path))))
+
+
+def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
+    """Returns the description of a folder of duplicates.
+
+    Raises:
+        UserError: it is not finished, or is of other files, or of another cut of them.
+    """
+    path = os.path.join(folder, _SUMMARY)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{folder} has no {_SUMMARY}: finish bin/find_duplicates first.")
+    summary = files.read_json(path, _SUMMARY)
+    for name in ("text_field", "shard_megabytes"):
+        if (other := summary["settings"][name]) != settings[name]:
+            raise UserError(f"{folder} was made with {name}={other!r}, not {settings[name]!r}.")
+    if summary["inputs"] != inputs:
+        raise UserError(f"{folder} was made of other --input_files.")
+    return summary
+
+
+def read_left_out(folder: str, number: int) -> set[int]:
+    """Returns which documents of a source are left out, by their numbers within it."""
+    content = files.read_bytes(os.path.join(folder, _LEFT_OUT), _LEFT_OUT)
+    with np.load(io.BytesIO(content)) as rows:
+        return set(rows[str(number)].tolist()) if str(number) in rows else set()

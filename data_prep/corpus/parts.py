@@ -1,0 +1,107 @@
+"""Runs the parts of a large piece of work: by processes here, by one of several tasks, or by Beam.
+
+Work is a function `make_work(*arguments)`, called once in each process, which returns `work(part)`.
+That does the part of a number, unless it is done, and yields {name: count} as it goes on; the count
+`bytes` is what it has read. Done again, a part gives the same files.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError, require
+
+_PLAN = "plan.json"
+
+Work = Callable[[int], Iterable[Mapping[str, int]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Driver:
+    """What runs the parts.
+
+    Attributes:
+        num_processes: processes on this machine, at most
+        num_tasks: tasks that share the work; each is started with its own --task_index
+        task_index: number of this task, from 0
+        runner: engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...
+    """
+
+    num_processes: int = dataclasses.field(default=os.cpu_count() or 1, metadata={"lower_bound": 1})
+    num_tasks: int = dataclasses.field(default=1, metadata={"lower_bound": 1})
+    task_index: int = dataclasses.field(default=0, metadata={"lower_bound": 0})
+    runner: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.task_index < self.num_tasks,
+            f"task_index={self.task_index}: num_tasks={self.num_tasks} has the tasks 0 to "
+            f"{self.num_tasks - 1}.",
+        )
+        require(
+            self.runner is None or self.num_tasks == 1,
+            "--runner makes the tasks itself: leave out --num_tasks.",
+        )
+
+
+def claim_folder(folder: str, identity: Mapping[str, Any]) -> None:
+    """Writes into a folder what it is made of, before anything else.
+
+    Raises:
+        UserError: it is made of something else already.
+    """
+    path = os.path.join(folder, _PLAN)
+    if tf.io.gfile.exists(path):
+        earlier = files.read_json(path, _PLAN)
+        for key, value in identity.items():
+            if not isinstance(earlier, dict) or earlier.get(key) != value:
+                raise UserError(
+                    f"{folder} holds what was made from other {key}. "
+                    "Take another --output_dir, or remove that one."
+                )
+    else:
+        tf.io.gfile.makedirs(folder)
+        files.write_json(path, identity)
+
+
+def run(
+    make_work: Callable[..., Work],
+    arguments: tuple[Any, ...],
+    sizes: Sequence[int],
+    driver: Driver,
+    options: Sequence[str] = (),
+) -> None:
+    """Does all parts, or those of a task; returns when they are done.
+
+    Args:
+        make_work: see above; a function of a module, with arguments that can be pickled.
+        arguments: of `make_work`.
+        sizes: bytes of each part.
+        driver: what runs them.
+        options: pipeline options of Beam.
+
+    Raises:
+        UserError: a user's mistake in a part; bad options, or a missing library.
+    """
+    if driver.runner:
+        try:
+            from albert_tf.data_prep.corpus import beam_parts
+        except ImportError:
+            raise UserError(
+                f"--runner={driver.runner} needs Apache Beam: in an environment of its own, "
+                "pip install -r requirements.txt -r requirements-beam.txt"
+            ) from None
+        options = [f"--runner={driver.runner}", *options]
+        beam_parts.run(make_work, arguments, len(sizes), options)
+        return
+    # They load TensorFlow, which the help of a program does not wait for.
+    from albert_tf.data_prep.corpus import documents, worker_processes
+
+    chosen = range(driver.task_index, len(sizes), driver.num_tasks)
+    with documents.progress_bar(sum(sizes[part] for part in chosen)) as bar:
+        num_processes = max(1, min(driver.num_processes, len(chosen)))
+        for counts in worker_processes.run(make_work, arguments, chosen, num_processes):
+            bar.update(counts.get("bytes", 0))

@@ -1,0 +1,140 @@
+"""Duplicates of a corpus: which are found, by one process and by several tasks."""
+
+import json
+import random
+import sys
+
+import numpy as np
+import pytest
+import tiny_records
+from tiny_records import CORPUS
+
+from albert_tf.data_prep.corpus import duplicates
+from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
+from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.errors import UserError
+
+create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+WORD = "word " * 90
+ALONE = Driver(num_processes=1)
+
+
+@pytest.fixture
+def find(tmp_path):
+    def find(documents, name="duplicates", **settings):
+        """Returns the documents that are kept, and the folder; each document is a file's line."""
+        path = tmp_path / "corpus.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        config = DuplicatesConfig(**settings)
+        folder = str(tmp_path / name)
+        duplicates.find(config, input_files=[str(path)], output_dir=folder, driver=ALONE)
+        left_out = duplicates.read_left_out(folder, 0)
+        return [text for k, text in enumerate(documents) if k not in left_out], tmp_path / name
+
+    return find
+
+
+def test_the_first_of_equal_documents_is_kept(find, capsys):
+    texts = [f"document {number} {WORD}" for number in range(6)]
+    again = [texts[2].replace("word word", "word   word", 1), texts[0], "new", "new"]
+    kept, _ = find([*texts, *again])
+    assert kept == [*texts, "new"]
+    assert capsys.readouterr().out == "10 documents, 3 of them duplicates\n"
+
+
+def test_near_duplicates(find):
+    pytest.importorskip("datasketch", reason="requirements-corpus.txt is not installed")
+    rng = random.Random(0)
+    words = [" ".join(f"w{rng.randrange(10**6)}" for _ in range(200)) for _ in range(4)]
+    chinese = "".join(map(chr, rng.choices(range(0x4E00, 0x6000), k=300)))
+    near = [words[1].replace(words[1][:8], "another"), words[0].upper(), chinese[1:] + "。"]
+    half = " ".join([*words[2].split()[:100], *words[3].split()[100:]])
+    texts = [*words, chinese, *near, half, words[3]]
+    assert find(texts, "near", kind="near")[0] == [*words, chinese, half]
+    assert len(find(texts, "exact")[0]) == len(texts) - 1
+
+
+def test_documents_are_linked_by_way_of_others_and_whatever_fits_into_memory(tmp_path):
+    """0 and 3 share no key, but both share one with 2."""
+    rows = [[1, 10], [2, 20], [3, 30], [4, 30], [1, 40]], [[5, 40], [3, 60], [6, 50], [3, 10]]
+    for number, keys in enumerate(rows):
+        np.save(tmp_path / f"{number}.npy", np.array(keys, np.uint64))
+    paths = [str(tmp_path / f"{number}.npy") for number in range(2)]
+    for keys_in_memory in (100, 3, 1):
+        found = duplicates.link(paths, keys_in_memory)
+        # Groups: 0, 4, 5, 8 by 1, 40 and 10, with 2, 3, 6 by 8's 3.
+        assert {number: left.tolist() for number, left in found.items()} == {
+            0: [2, 3, 4],
+            1: [0, 1, 3],
+        }
+
+
+def test_tasks_and_processes_find_the_same(tmp_path, monkeypatch, create, capsys):
+    text = CORPUS.read_text()
+    (tmp_path / "c.txt").write_text("\n".join(f"{text}\nThe end of {i}.\n" for i in range(15)))
+    config = DuplicatesConfig(shard_megabytes=0.002)
+
+    def find(name, drivers):
+        folder = tmp_path / name
+        for driver in drivers:
+            capsys.readouterr()
+            duplicates.find(
+                config,
+                input_files=[str(tmp_path / "c.txt")],
+                output_dir=str(folder),
+                driver=driver,
+            )
+        return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    folder, alone = find("alone", [ALONE])
+    assert "240 documents" not in capsys.readouterr().err
+    drivers = [Driver(num_processes=1, num_tasks=2, task_index=index) for index in (1, 0)]
+    assert find("first", drivers[:1])[1].keys() < alone.keys()
+    assert "2 of 4 parts are not done" in capsys.readouterr().out
+    assert find("tasks", drivers)[1] == alone
+    # Records leave them out, and say so.
+    records = create("records", [tmp_path / "c.txt"], shard_megabytes=0.002, duplicates=str(folder))
+    summary = json.loads((folder / "duplicates.json").read_text())
+    assert summary["duplicates"] > summary["documents"] / 2
+    statistics = json.loads((records / "manifest.json").read_text())["statistics"]["train"]
+    assert statistics["duplicates"] == summary["duplicates"]
+    assert statistics["documents"] == summary["documents"] - summary["duplicates"]
+    assert f"{summary['duplicates']} duplicates left out." in capsys.readouterr().out
+
+
+def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
+    text = "\n".join(f"line {number} of a long document" for number in range(100))
+    (tmp_path / "a.txt").write_text(f"{text}\n\n{text}\n\nthe end\n")
+    (tmp_path / "b.txt").write_text(f"{text}\n\nthe end\n")
+    duplicates.find(
+        DuplicatesConfig(shard_megabytes=0.002),
+        input_files=[str(tmp_path / "a.txt")],
+        output_dir=str(tmp_path / "found"),
+        driver=ALONE,
+    )
+    counts = []
+    for name, found in (("a", str(tmp_path / "found")), ("b", None)):
+        folder = create(name, [tmp_path / f"{name}.txt"], shard_megabytes=0.002, duplicates=found)
+        counts.append(json.loads((folder / "manifest.json").read_text())["statistics"]["train"])
+    assert counts[0]["tokens"] == counts[1]["tokens"]
+
+
+def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
+    _, folder = find(["a", "b"])
+    for settings, message in [
+        ({"kind": "fuzzy"}, "kind"),
+        ({"shard_megabytes": 2.0}, "holds what was made from other settings"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            find(["a", "b"], **settings)
+    with pytest.raises(UserError, match="holds what was made from other inputs"):
+        find(["a", "c"])
+    with pytest.raises(UserError, match=r"was made with shard_megabytes=16\.0, not 1\.0"):
+        create(shard_megabytes=1.0, duplicates=str(folder))
+    with pytest.raises(UserError, match="was made of other --input_files"):
+        create(duplicates=str(folder))
+    with pytest.raises(UserError, match=r"has no duplicates.json: finish bin/find_duplicates"):
+        create(duplicates=str(tmp_path))
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(UserError, match=r"near needs datasketch: pip install -r requirements-corp"):
+        find(["a"], "near", kind="near")

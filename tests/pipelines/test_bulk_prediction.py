@@ -1,0 +1,181 @@
+"""bin/predict: files of rows, answered as the exported model answers each row alone."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_exports
+import tiny_run
+from tiny_records import Killed
+
+from albert_tf import files
+from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.errors import UserError
+from albert_tf.export import model_versions
+from albert_tf.pipelines import bulk_prediction
+
+ALONE = Driver(num_processes=1)
+TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
+ROWS = {
+    "classification": [{"id": f"n{k}", "text": text} for k, text in enumerate(TEXTS)],
+    "sentence_embedding": [{"text": text} for text in TEXTS],
+    "encoder": [{"text": text} for text in TEXTS],
+    "fill_mask": [{"text": text} for text in ["a [MASK] day", "a day", "[MASK] or [MASK]"]],
+    "span_or_none": [
+        {"question": "who came?", "context": "ann came late " * count} for count in (1, 30, 2)
+    ],
+    "multiple_choice": [
+        {
+            "passage": "a day " * count,
+            "question": "is it _ ?",
+            "options": ["good", "so", "it", "a", "b"],
+        }
+        for count in (5, 1)
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
+
+    def export(kind):
+        if not (folder / kind).exists():
+            model_versions.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
+        return str(folder / kind)
+
+    return export
+
+
+@pytest.fixture
+def predict(tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk_prediction, "_BLOCK_ROWS", 4)
+
+    def predict(model, inputs, name="out", driver=ALONE, batch_size=3):
+        """Returns the predictions of all files; inputs are files' names and contents."""
+        for path, content in inputs.items():
+            (tmp_path / path).write_bytes(content)
+        paths = [str(tmp_path / path) for path in inputs]
+        bulk_prediction.predict(
+            model,
+            input_files=paths,
+            output_dir=str(tmp_path / name),
+            batch_size=batch_size,
+            driver=driver,
+        )
+        return read(tmp_path / name)
+
+    return predict
+
+
+def read(folder):
+    shards = sorted(folder.glob("predictions-*.jsonl"))
+    return [json.loads(line) for shard in shards for line in shard.read_text().splitlines()]
+
+
+def to_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classification",
+        pytest.param("sentence_embedding", marks=pytest.mark.slow),
+        pytest.param("encoder", marks=pytest.mark.slow),
+        pytest.param("fill_mask", marks=pytest.mark.slow),
+        pytest.param("span_or_none", marks=pytest.mark.slow),
+        pytest.param("multiple_choice", marks=pytest.mark.slow),
+    ],
+)
+def test_rows_are_answered_in_their_order(export, predict, kind):
+    rows = ROWS[kind]
+    content = gzip.compress(to_lines(rows[:2]) + b"\n" + to_lines(rows[2:]))
+    answers = predict(export(kind), {"rows.jsonl.gz": content})
+    function = tf.saved_model.load(export(kind) + "/1").signatures["serving_default"]
+    assert len(answers) == len(rows)
+    for number, (row, answer) in enumerate(zip(rows, answers, strict=True), 1):
+        identity = {"id": row["id"]} if "id" in row else {"row": number + (number > 2)}
+        assert {name: answer.pop(name) for name in identity} == identity
+        outputs = function(**{n: tf.constant([x]) for n, x in row.items() if n != "id"})
+        assert outputs.keys() == answer.keys()
+        for name, value in outputs.items():
+            value = value[0]
+            if value.dtype.is_floating:
+                given = np.reshape(answer[name], value.shape)
+                np.testing.assert_allclose(given, value.numpy(), atol=1e-5)
+            else:
+                given = tf.constant(answer[name], value.dtype, value.shape)
+                assert tf.reduce_all(tf.equal(given, value))
+
+
+def test_tasks_a_kill_and_another_run(export, predict, tmp_path, monkeypatch, capsys):
+    model = export("classification")
+    inputs = {
+        "a.txt": "\n".join(f"good day {k}" for k in range(10)).encode(),
+        "b.jsonl": to_lines(ROWS["classification"]),
+    }
+    alone = predict(model, inputs, "alone")
+    names = [row.get("row", row.get("id")) for row in alone]
+    assert names == [*range(1, 11), *map("n{}".format, range(6))]
+    assert f"{tmp_path}/alone/predictions-*.jsonl: 16 rows" in capsys.readouterr().out
+    write, calls = files.write_bytes, []
+
+    def write_or_die(path, content):
+        calls.append(path)
+        if "predictions-00000-00002" in path:
+            raise Killed
+        write(path, content)
+
+    with monkeypatch.context() as context:
+        context.setattr(files, "write_bytes", write_or_die)
+        with pytest.raises(Killed):
+            predict(model, inputs, "tasks", Driver(num_processes=1, num_tasks=2))
+    done = tmp_path / "tasks" / "predictions-00000-00000.jsonl"
+    time = done.stat().st_mtime_ns
+    tasks = [Driver(num_processes=1, num_tasks=2, task_index=index) for index in range(2)]
+    predict(model, inputs, "tasks", tasks[0])
+    assert done.stat().st_mtime_ns == time
+    assert "tasks: 1 of 2 files are not done." in capsys.readouterr().out
+    assert predict(model, inputs, "tasks", tasks[1]) == alone
+    assert predict(model, inputs, "tasks") == alone
+    with pytest.raises(UserError, match="holds what was made from other inputs"):
+        predict(model, {"a.txt": b"other"}, "tasks")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"text": "a"}\n{"txt": "a"}\n', "a.jsonl, row 2: it has no text 'text', which"),
+        (b'{"text": "a"}\n{"text": 3}\n', "a.jsonl, row 2: it has no text 'text', which"),
+        (b'{"text": "a"}\n["text"]\n', "a.jsonl, row 2: it has no text 'text', which"),
+        (b'{"text": "a"}\n{"text": ', "a.jsonl, row 2 is not JSON"),
+        (to_lines([{"text": "a"}, {"text": "a" * 100_001}]), r"row 2: .*at most 100000 bytes"),
+        (b"", "has no text. Remove it from --input_files"),
+    ],
+)
+def test_a_bad_row_is_named(export, predict, tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        predict(export("classification"), {"a.jsonl": content})
+    assert not list((tmp_path / "out").glob("*.jsonl")) + list((tmp_path / "out").glob("f*.json"))
+
+
+def test_half_a_character_is_replaced(export, predict):
+    """Python reads the escape of a surrogate, which nothing can write."""
+    content = b'{"id": "\\ud800", "text": "good \\ud800"}\n'
+    [answer] = predict(export("classification"), {"a.jsonl": content})
+    [same] = predict(export("classification"), {"a.txt": "good \ufffd\n".encode()}, name="b")
+    assert answer.pop("id") == "?"
+    assert answer == {name: value for name, value in same.items() if name != "row"}
+
+
+def test_a_folder_that_is_no_model(export, predict, tmp_path):
+    with pytest.raises(UserError, match=r"--model: \S+ is no export. Make one with bin/export_sav"):
+        predict(str(tmp_path), {"a.txt": b"a"})
+    model = Path(export("classification"))
+    assert bulk_prediction.find_version(str(model)) == str(model / "1")
+    assert bulk_prediction.find_version(str(model / "1")) == str(model / "1")
