@@ -105,6 +105,15 @@ class Albert(ConfiguredModel):
         vectors = {"sequence_output": sequence_output, "encoder_outputs": [*outputs, last]}
         return vectors | {"pooled_output": tf.tanh(self.pooler(last[:, 0]))} if pooled else vectors
 
+    def embed(self, batch: Batch) -> tf.Tensor:
+        """Returns what the first block reads, [B, S, D], without dropout; arguments of `call`."""
+        ids = batch[features.INPUT_IDS]
+        mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
+        segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
+        layout = self._make_layout(mask, False, False)
+        x = self.embeddings(ids, segments, training=False, seed=None, layout=layout)
+        return layout.restore(self.encoder.project(x))
+
     def _make_layout(self, mask, training, skips_padding):
         heads = self.config.num_attention_heads
         if skips_padding and xla.has_dynamic_shapes():

@@ -57,13 +57,16 @@ class SharedEncoder(AlbertLayer):
                     blocks.append(layer(self.config, self.rng, **kwargs))
         return groups
 
+    def project(self, x):
+        """[T, E] -> [T, D], the input of the first block."""
+        return x if self.projection is None else self.projection(x)
+
     def call(self, x, *, layout, training=False, seed=None, positions=None):
         """[T, E] -> a list of [T, D], one for each block; in a `layer_loop` the last alone.
 
         With `positions` [B, R] the last block computes these tokens alone, [B * R, D].
         """
-        if self.projection is not None:
-            x = self.projection(x)
+        x = self.project(x)
         rows = None if positions is None else layout.find_rows(positions)
         options = {"layout": layout, "training": training}
         if training and self.layer_loop:

@@ -1,7 +1,8 @@
 """Evaluation of a pre-trained checkpoint on held-out records."""
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,8 @@ from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.train import devices, eval_step, run_dir
 from albert_tf.train_config import PretrainConfig
+
+_MEASURED = 512  # examples on which the distances between layers are measured
 
 
 def load(
@@ -51,6 +54,8 @@ def evaluate(
     checkpoint: str | None,
     eval_files: Sequence[str],
     strategy: tf.distribute.Strategy | None = None,
+    *,
+    measures_layers: bool = False,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
@@ -62,9 +67,11 @@ def evaluate(
         checkpoint: another one than the newest of the run.
         eval_files: patterns of the records.
         strategy: of the devices; by default one.
+        measures_layers: whether the distances between layers are measured, on the first records.
 
     Returns:
-        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"}}.
+        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"},
+        "layer_distances": see `measure_layers`}.
     """
     strategy = strategy or tf.distribute.get_strategy()
     config, network, found = load(path, checkpoint, strategy)
@@ -97,7 +104,38 @@ def evaluate(
             **_evaluate(network, strategy, own, data, config.eval_batch_size, masking=masking),
             "files": own,
         }
+        if measures_layers and "layer_distances" not in results:
+            spec = features.pretraining(length, data["max_predictions_per_seq"])
+            batches = input_pipeline.distribute_eval(
+                *(tf.distribute.get_strategy(), own, spec),
+                batch_size=config.eval_batch_size,
+                max_examples=_MEASURED,
+                masking=masking,
+            )
+            results["layer_distances"] = measure_layers(network.albert, batches)
     return results
+
+
+def measure_layers(
+    network: albert_model.Albert, batches: Iterable[Mapping[str, tf.Tensor]]
+) -> dict[str, list[float]]:
+    """Returns how far each layer moves its input (paper, figure 1), a mean over all tokens.
+
+    Returns:
+        {"l2": the L2 distance of input and output of each layer, "angle": theirs in degrees}.
+    """
+    l2, angle, count = tf.constant(0.0), tf.constant(0.0), tf.constant(0.0)
+    for batch in batches:
+        vectors = [network.embed(batch), *network(batch)["encoder_outputs"]]
+        x = tf.stack([tf.cast(vector, tf.float32) for vector in vectors])
+        weights = tf.cast(batch[features.INPUT_MASK], tf.float32)
+        distance = tf.norm(x[1:] - x[:-1], axis=-1)
+        cosine = tf.reduce_sum(tf.nn.l2_normalize(x[1:], -1) * tf.nn.l2_normalize(x[:-1], -1), -1)
+        degrees = tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) * (180 / math.pi)
+        l2 += tf.reduce_sum(distance * weights, [1, 2])
+        angle += tf.reduce_sum(degrees * weights, [1, 2])
+        count += tf.reduce_sum(weights)
+    return {"l2": (l2 / count).numpy().tolist(), "angle": (angle / count).numpy().tolist()}
 
 
 def _evaluate(

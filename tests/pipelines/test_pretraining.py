@@ -59,8 +59,12 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
 def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=2), evaluate=True)
     last = tiny_run.metrics(tmp_path)[-1]
-    results = pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+    results = pretraining_evaluation.evaluate(
+        str(tmp_path), None, [f"{data}/eval-*"], measures_layers=True
+    )
     assert results["checkpoint"] == f"{tmp_path}/model.ckpt-2"
+    depth = tiny_run.settings().albert.num_hidden_layers
+    assert [len(x) for x in results["layer_distances"].values()] == [depth, depth]
     assert results["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
     assert results["sop"]["num_sentence_order"] == 10
     model = loaded_model.load(str(tmp_path))

@@ -1,6 +1,7 @@
 """Runs the commands of BUILD.md, from fine-tuning to serving, on data of a few rows."""
 
 import ast
+import gzip
 import json
 import math
 import os
@@ -127,6 +128,9 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
     monkeypatch.setattr(submissions, "GLUE_FILES", small)
     (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
+    (tmp_path / "texts").mkdir()
+    with gzip.open(tmp_path / "texts" / "a.jsonl.gz", "wt") as file:
+        file.write('{"id": 7, "text": "Good food."}\n')
     fine_tuning = commands("Fine-tune")
     assert len(fine_tuning) > 15
     for program, *arguments in fine_tuning:
@@ -136,6 +140,7 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
         error = run_program(ROOT / program, *words, *tiny)
         assert not error, (program, arguments, error)
     output = capsys.readouterr().out
+    assert '{"id": 7, "label": ' in Path("predictions/predictions-00000-00000.jsonl").read_text()
     assert "average of 3 tasks without" in output
     assert "A wonderful evening" in output
     assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]

@@ -1,0 +1,58 @@
+"""Runs a program of bin/ in a process of its own, which ends with its parent, however that ends."""
+
+import os
+import resource
+import runpy
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from albert_tf.errors import UserError
+
+_PROGRAMS = Path(__file__).parents[1] / "bin"
+
+
+def run(program: str, flags: Sequence[str], log: str) -> float:
+    """Runs a program, its output in a file; returns its CPU seconds.
+
+    Raises:
+        UserError: it failed; has the last line of its log.
+    """
+    os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # The folder of the package, for programs that run from a checkout that is not installed.
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    with open(log, "ab") as file:
+        process = subprocess.run(
+            [sys.executable, "-m", __name__, program, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
+            check=False,
+        )
+    if process.returncode:
+        lines = Path(log).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise UserError(f"{program} failed: {lines[-1] if lines else 'no message'} (log: {log})")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _main() -> None:
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.argv = sys.argv[1:]
+    runpy.run_path(str(_PROGRAMS / sys.argv[0]), run_name="__main__")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,157 @@
+"""The data of a suite: its vocabulary, records and files of tasks, each made when it is needed."""
+
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albert_tf import files
+from albert_tf.data_prep.corpus import documents
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
+from albert_tf.errors import UserError, require
+from albert_tf.experiments import child
+from albert_tf.experiments.suite import INPUT_FILES, Suite, TaskRun
+from albert_tf.records import manifest, task_table
+from albert_tf.train_config import PretrainConfig
+
+_WAIT_SECONDS = 5
+
+
+def digest(*values: Any) -> str:
+    """Returns a hash of JSON values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def taking_turns(folder: str, lock: str) -> Iterator[None]:
+    """Within, no other process takes this lock of the folder; waits for its turn."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(files.locking_folder(folder, lock))
+                break
+            except UserError:
+                time.sleep(_WAIT_SECONDS)
+        yield
+
+
+class Records(NamedTuple):
+    """Records that are there, or can be made.
+
+    Attributes:
+        settings: hash of the settings.
+        data: hash of the text; empty if that is not at hand.
+        folder: of the records.
+        paths: of the text.
+        config: settings.
+    """
+
+    settings: str
+    data: str
+    folder: str
+    paths: Sequence[str]
+    config: DataConfig
+
+
+class Data:
+    """What a suite is trained on, on this machine.
+
+    Args:
+        suite: the suite.
+        data_dir: folder of text and tasks; None if they are not at hand.
+        folder: gets the vocabulary and the records.
+
+    Raises:
+        UserError: a folder or a file is missing.
+    """
+
+    def __init__(self, suite: Suite, data_dir: str | None, folder: str) -> None:
+        self._suite, self._data_dir, self._folder = suite, data_dir, folder
+        self.is_at_hand = data_dir is not None
+        require(data_dir is None or os.path.isdir(data_dir), f"--data_dir: no folder {data_dir!r}.")
+        self._vocab_size = suite.make_config(suite.baseline, 0).albert.vocab_size
+        self._text, self._vocabulary_key = self._find_text(suite.records[INPUT_FILES])
+        self.vocabulary = os.path.join(
+            folder, f"vocabulary-{digest(self._vocab_size, self._vocabulary_key)}"
+        )
+        for task, run in suite.tasks.items():
+            self.identify_task(task, run)
+
+    def find_records(self, config: PretrainConfig, changes: Mapping[str, Any]) -> Records:
+        """Returns the records for a config, given changes of the suite's; makes nothing."""
+        patterns, settings = self._suite.make_records(config, changes)
+        paths, data = self._find_text(patterns)
+        key = digest(dataclasses.asdict(settings), list(patterns), self._vocab_size)
+        data = digest(data, self._vocabulary_key) if self.is_at_hand else ""
+        folder = os.path.join(self._folder, f"records-{digest(key, data)}")
+        return Records(key, data, folder, paths, settings)
+
+    def prepare(self, records: Records) -> None:
+        """Makes records, and the vocabulary, unless they are there."""
+        with taking_turns(self._folder, "claim"):
+            self._prepare(records)
+
+    def _prepare(self, records: Records) -> None:
+        if not os.path.exists(os.path.join(self.vocabulary, "report.json")):
+            child.run(
+                "train_vocabulary",
+                [
+                    f"--input_files={','.join(self._text)}",
+                    f"--output_dir={self.vocabulary}",
+                    f"--vocab_size={self._vocab_size}",
+                ],
+                f"{self.vocabulary}.log",
+            )
+        if not os.path.exists(os.path.join(records.folder, manifest.NAME)):
+            values = dataclasses.asdict(records.config).items()
+            child.run(
+                "create_pretraining_data",
+                [
+                    f"--input_files={','.join(records.paths)}",
+                    f"--output_dir={records.folder}",
+                    f"--vocabulary={self.vocabulary}",
+                    *(f"--{name}={value}" for name, value in values if value is not None),
+                ],
+                f"{records.folder}.log",
+            )
+
+    def list_task_flags(self, task: str, run: TaskRun) -> list[str]:
+        """Returns the flags of bin/run_finetuning that name the files of a task."""
+        flags = [f"--task={task}"]
+        for name in ("data_dir", "train_file", "dev_file"):
+            if path := getattr(run, name):
+                flags.append(f"--{name}={os.path.join(self._data_dir or '', path)}")
+        return flags
+
+    def identify_task(self, task: str, run: TaskRun) -> str:
+        """Returns a hash of the files of a task; empty if they are not at hand."""
+        if self._data_dir is None:
+            return ""
+        paths: list[str] = []
+        for name, file in (("train", run.train_file), ("dev", run.dev_file)):
+            split = TaskSplit(
+                task=task_table.get(task),
+                name=name,
+                input_file=file and os.path.join(self._data_dir, file),
+                source=DataSource(data_dir=os.path.join(self._data_dir, run.data_dir or "")),
+            )
+            paths += task_cache.find_files(split)
+        return digest(documents.identify_inputs(paths))
+
+    def _find_text(self, patterns: Sequence[str]) -> tuple[list[str], str]:
+        if self._data_dir is None:
+            return [], ""
+        paths = []
+        for pattern in patterns:
+            found = sorted(glob.glob(os.path.join(self._data_dir, pattern)))
+            if not found:
+                raise UserError(f"--data_dir: {self._data_dir} has no file {pattern!r}.")
+            paths += found
+        return paths, digest(documents.identify_inputs(paths))

@@ -1,0 +1,291 @@
+"""Runs a suite: what is missing of its results, in the order in which it tells most.
+
+A run of a variant and a seed has a folder of work, with checkpoints and logs, and a small file of
+results, which is worth keeping. Several processes may run a suite together, on one machine or on
+several that share the folders: each takes the next run that nobody works on.
+"""
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf import files
+from albert_tf.errors import UserError, require
+from albert_tf.experiments import child, stages
+from albert_tf.experiments.data import Data, taking_turns
+from albert_tf.experiments.results import Results, round_numbers
+from albert_tf.experiments.stages import Run, Stage
+from albert_tf.experiments.suite import Suite
+from albert_tf.plan.formula import costs
+
+_WAIT_SECONDS = 10
+
+
+class Runner:
+    """Runs the stages of a suite.
+
+    Args:
+        suite: the suite.
+        data: its data.
+        work_dir: gets checkpoints and logs.
+        results: gets the numbers.
+
+    Attributes:
+        suite: the suite.
+    """
+
+    def __init__(self, suite: Suite, data: Data, work_dir: str, results: Results) -> None:
+        self.suite, self._data, self._work_dir = suite, data, work_dir
+        self._results = results
+
+    def run(self) -> None:
+        """Runs what is missing; logs what it does, and the time that is left.
+
+        Raises:
+            UserError: a program failed; names its log.
+        """
+        waiting = self.list_missing()
+        begin, done = time.monotonic(), 0.0
+        while waiting:
+            progressed = False
+            for variant, seed in list(waiting):
+                estimate = self.estimate(variant, seed)
+                try:
+                    with self._claiming(variant, seed):
+                        self._run(variant, seed)
+                except _InUseError:
+                    continue
+                waiting.remove((variant, seed))
+                progressed, done = True, done + estimate
+                left = sum(self.estimate(*other) for other in waiting)
+                pace = (time.monotonic() - begin) / done if done else 0.0
+                logging.info(
+                    "%s: %d of %d runs are to do, about %s left",
+                    *(self.suite.name, len(waiting), len(self.suite.list_runs())),
+                    tqdm.format_interval(left * pace),
+                )
+            if not progressed:
+                time.sleep(_WAIT_SECONDS)  # others work on what is left
+
+    def describe_plan(self) -> str:
+        """Returns what is to be run, and how long it takes, a line each.
+
+        Raises:
+            UserError: it takes more than the suite allows.
+        """
+        missing = self.list_missing()
+        lines, total = [], 0.0
+        for variant, seed in missing:
+            run = self.make_run(variant, seed, measures=False)
+            stages_left = ", ".join(stage.name for stage in self._find_missing(run))
+            seconds = self.estimate(variant, seed)
+            total += seconds
+            lines.append(f"{variant}, seed {seed}: {stages_left}: {seconds / 60:.0f} CPU minutes")
+        number = len(self.suite.list_runs())
+        lines.append(
+            f"{self.suite.name}: {len(missing)} of {number} runs are to do, about "
+            f"{total / 3600:.1f} CPU hours; {self._work_dir}, {self._count_gigabytes(missing):.1f} "
+            "GB of checkpoints"
+        )
+        if total / 3600 > self.suite.cpu_hours:
+            raise UserError(
+                f"{self.suite.name}: cpu_hours={self.suite.cpu_hours} is too small for the runs, "
+                f"which take about {total / 3600:.1f}. Raise it, or drop variants or seeds."
+            )
+        return "\n".join(lines)
+
+    def _count_gigabytes(self, runs: Sequence[tuple[str, int]]) -> float:
+        total = 0
+        for variant, seed in runs:
+            config = self.make_run(variant, seed, measures=False).config
+            # Weights and two moments; those of a task keep two checkpoints, of which one is best.
+            per_run = config.keep_checkpoint_max + 1 + 2 * len(self.suite.tasks)
+            total += 12 * per_run * costs.count_trained_parameters(config)
+        return total / 1e9
+
+    def make_run(self, variant: str, seed: int, *, measures: bool = True) -> Run:
+        """Returns a run, whose updates are found from its budget if it has one.
+
+        Args:
+            variant: of the suite.
+            seed: of the suite.
+            measures: whether the seconds of an update are measured if they are not known.
+        """
+        make = (self.suite, variant, seed, self._data, self._work_dir)
+        budget = self.suite.variants[variant].cpu_seconds
+        if budget is None:
+            return stages.make_run(*make)
+        first = stages.make_run(*make[:2], self.suite.seeds[0], *make[3:])
+        rate = self._results.find(variant, first.seed, self._make_rate(first))
+        if rate is None and not measures:
+            return stages.make_run(*make)
+        rate = rate or self.measure_rate(first)
+        num_steps = int(budget / rate["update_cpu_seconds"])
+        if num_steps < 10:
+            raise UserError(
+                f"{self.suite.name}, variant {variant!r}: cpu_seconds={budget} is too small: an "
+                f"update takes {rate['update_cpu_seconds']:.2g}, and a run has at least 10."
+            )
+        return stages.make_run(*make, num_steps)
+
+    def make_stages(self, run: Run) -> list[Stage]:
+        """Returns the stages of a run, in their order."""
+        if not self.suite.trains:
+            return [self._make_rate(run)]
+        pretraining = self._make_pretraining(run)
+        made = [pretraining]
+        if self.suite.held_out:
+            made.append(stages.make_evaluation(run, pretraining, self.suite, self._data))
+        for task in self.suite.tasks:
+            made.append(stages.make_task(run, pretraining, self.suite, task, self._data))
+        return made
+
+    def find_numbers(self, variant: str, seed: int) -> dict[str, Any]:
+        """Returns the numbers of a run that are there."""
+        run = self.make_run(variant, seed, measures=False)
+        found = [self._results.find(variant, seed, stage) for stage in self.make_stages(run)]
+        return {name: x for numbers in found if numbers for name, x in numbers.items()}
+
+    def read(self, variant: str, seed: int) -> dict[str, dict[str, Any]]:
+        """Returns {stage: what is known of it} of a run."""
+        return self._results.read(variant, seed)
+
+    def list_missing(self) -> list[tuple[str, int]]:
+        """Returns (variant, seed) of the runs that lack a stage."""
+        return [
+            (variant, seed)
+            for variant, seed in self.suite.list_runs()
+            if self._find_missing(self.make_run(variant, seed, measures=False))
+        ]
+
+    def measure_rate(self, run: Run) -> dict[str, Any]:
+        """Returns the CPU seconds of an update, measured if they are not known."""
+        stage = self._make_rate(run)
+        if known := self._results.find(run.variant, run.seed, stage):
+            return known
+        with taking_turns(run.folder, stage.name):
+            known = self._results.find(run.variant, run.seed, stage)
+            return known or self._run_stage(run, stage)
+
+    def estimate(self, variant: str, seed: int) -> float:
+        """Returns CPU seconds of what a run lacks: of like runs, or by the operations it takes."""
+        seconds = 0.0
+        run = self.make_run(variant, seed, measures=False)
+        budget = self.suite.variants[variant].cpu_seconds
+        for stage in self._find_missing(run):
+            if stage.name == stages.PRETRAINING:
+                seconds += budget or run.config.last_step * self._estimate_update(run)
+            elif stage.name == stages.RATE:
+                seconds += sum(self.suite.rate_steps) * self._estimate_update(run)
+            else:
+                known = [
+                    x[stage.name]["cpu_seconds"]
+                    for x in (self._results.read(*other) for other in self.suite.list_runs())
+                    if stage.name in x
+                ]
+                seconds += sum(known) / len(known) if known else 60.0
+        return seconds
+
+    def _estimate_update(self, run: Run) -> float:
+        for other in [(run.variant, seed) for seed in self.suite.seeds]:
+            known = self._results.read(*other).get(stages.PRETRAINING, {}).get("numbers", {})
+            if "update_cpu_seconds" in known:
+                return known["update_cpu_seconds"]
+        base = stages.make_run(
+            *(self.suite, self.suite.baseline, self.suite.seeds[0]),
+            *(self._data, self._work_dir),
+        )
+        rate = self.measure_rate(base)["update_cpu_seconds"]
+        return rate * _count_flops(run) / _count_flops(base)
+
+    def _make_rate(self, run: Run) -> Stage:
+        return stages.make_rate(run, self.suite.rate_steps)
+
+    def _make_pretraining(self, run: Run) -> Stage:
+        source = None
+        if before := self._find_source(run):
+            grows = self.suite.variants[run.variant].grow_from is not None
+            source = stages.Source(before, self._make_pretraining(before), grows)
+        return stages.make_pretraining(run, source)
+
+    def _find_source(self, run: Run) -> Run | None:
+        name = self.suite.variants[run.variant].source
+        return self.make_run(name, run.seed) if name else None
+
+    def _find_missing(self, run: Run) -> list[Stage]:
+        found = self._results.find
+        return [x for x in self.make_stages(run) if found(run.variant, run.seed, x) is None]
+
+    @contextlib.contextmanager
+    def _claiming(self, variant: str, seed: int) -> Iterator[None]:
+        folder = os.path.join(self._work_dir, self.suite.name, stages.make_name(variant, seed))
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(files.locking_folder(folder, "claim"))
+            except UserError:
+                raise _InUseError from None
+            yield
+
+    def _run(self, variant: str, seed: int) -> None:
+        """Runs the stages of a run that have no numbers."""
+        run = self.make_run(variant, seed)
+        missing = self._find_missing(run)
+        if missing and self.suite.trains:
+            self._train(run)
+        for stage in missing:
+            if stage.name != stages.PRETRAINING:
+                self._run_stage(run, stage)
+
+    def _train(self, run: Run) -> None:
+        """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
+        pretraining = self._make_pretraining(run)
+        for place in self._results.list_places(pretraining):
+            folder = os.path.join(self._work_dir, place)
+            if stages.has_checkpoint(run, folder):
+                stages.share_checkpoint(run, folder)
+        is_known = self._results.find(run.variant, run.seed, pretraining) is not None
+        if is_known and stages.has_checkpoint(run):
+            return
+        source = self._find_source(run)
+        if source and not stages.has_checkpoint(source):
+            with self._claiming(source.variant, source.seed):
+                self._train(source)
+        self._run_stage(run, pretraining)
+
+    def _run_stage(self, run: Run, stage: Stage) -> dict[str, Any]:
+        require(
+            self._data.is_at_hand,
+            f"{self.suite.name}: {stage.name} of {run.variant!r}, seed {run.seed}, has no "
+            "results: name --data_dir to run it.",
+        )
+        for records in stage.records:
+            self._data.prepare(records)
+        log = os.path.join(run.folder, f"{stage.name}.log")
+        logging.info("%s, seed %d: %s (log: %s)", run.variant, run.seed, stage.name, log)
+        begin, is_resumed = time.time(), os.path.exists(log)
+        cpu_seconds = [child.run(program, flags, log) for program, flags in stage.commands]
+        numbers = round_numbers(stage.read(cpu_seconds))
+        if is_resumed and stage.name == stages.PRETRAINING:
+            del numbers["update_cpu_seconds"]  # what a killed process used is not known
+        values = {
+            "numbers": numbers,
+            "cpu_seconds": round(sum(cpu_seconds), 1),
+            "ended": time.strftime("%Y-%m-%d", time.gmtime(begin)),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        }
+        self._results.add(run.variant, run.seed, stage, values)
+        return numbers
+
+
+class _InUseError(Exception):
+    """Another process works on this run."""
+
+
+def _count_flops(run: Run) -> float:
+    return costs.count_flops(run.config, run.config.train_batch_size).total

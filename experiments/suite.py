@@ -1,0 +1,269 @@
+"""Reads the file of a suite of experiments: what is run, and which columns its table has.
+
+A suite is a JSON object with the fields of `Suite`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from albert_tf import config_io, files
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.errors import UserError, require
+from albert_tf.records import task_table
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
+
+INPUT_FILES = "input_files"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A row of the table: what it changes of the suite's config.
+
+    Attributes:
+        set: {key: value} of `PretrainConfig`; a key within another has a dot.
+        records: changes of the suite's records.
+        grow_from: variant whose run of the same seed is grown to this one.
+        continue_from: variant whose run of the same seed goes on as this one.
+        cpu_seconds: of updates, in place of `num_train_steps`: as many as fit.
+    """
+
+    set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    grow_from: str | None = None
+    continue_from: str | None = None
+    cpu_seconds: float | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The variant that it starts from."""
+        return self.grow_from or self.continue_from
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskRun:
+    """A task that every run is fine-tuned on.
+
+    Attributes:
+        set: {key: value} of `FinetuneConfig`.
+        data_dir: folder within that of all data.
+        train_file: within that of all data, in place of the folder's.
+        dev_file: as `train_file`.
+        chance: score of an answer that is always the same.
+    """
+
+    set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data_dir: str | None = None
+    train_file: str | None = None
+    dev_file: str | None = None
+    chance: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A suite of experiments.
+
+    Attributes:
+        name: of the file.
+        title: of the report.
+        question: what it asks, and what the paper answers.
+        config: values of `PretrainConfig` that all variants share.
+        records: values of `DataConfig`, and `input_files`: patterns within the folder of all data.
+        variants: {name: variant}.
+        baseline: variant that the others are compared with.
+        seeds: of each variant.
+        held_out: {name: changes of `records`}: held-out records that each run is evaluated on.
+        tasks: {task: how each run is fine-tuned on it}.
+        averages: {column: columns}; a list within the list is averaged first.
+        columns: of the table, in order: measures, or averages.
+        curves: measures that are drawn by update.
+        trains: whether runs are trained; else the time of an update is all that is measured.
+        rate_steps: updates of the two runs whose difference is the time of an update.
+        layer_distances: whether the distances between layers are measured (figure 1).
+        paper: {variant: {column: value}}, what the paper has.
+        cpu_hours: what all runs may take.
+    """
+
+    name: str
+    title: str
+    question: str = ""
+    config: Mapping[str, Any]
+    records: Mapping[str, Any]
+    variants: Mapping[str, Variant]
+    baseline: str
+    seeds: tuple[int, ...] = (1, 2, 3)
+    held_out: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    tasks: Mapping[str, TaskRun] = dataclasses.field(default_factory=dict)
+    averages: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
+    columns: tuple[str, ...]
+    curves: tuple[str, ...] = ()
+    trains: bool = True
+    rate_steps: tuple[int, int] = (20, 80)
+    layer_distances: bool = False
+    paper: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    cpu_hours: float = 100.0
+
+    def make_config(self, variant: str, seed: int, num_steps: int | None = None) -> PretrainConfig:
+        """Returns the config of a run, with another number of updates if that is given.
+
+        Raises:
+            UserError: an unknown key, or a bad value.
+        """
+        values = {**self.config, **self.variants[variant].set, "seed": seed}
+        if num_steps is not None:
+            values |= {"num_train_steps": num_steps, "num_warmup_steps": num_steps // 10}
+        with _naming(f"{self.name}, variant {variant!r}"):
+            return config_io.load(PretrainConfig, None, override(values))
+
+    def make_records(
+        self, config: PretrainConfig, changes: Mapping[str, Any]
+    ) -> tuple[Sequence[str], DataConfig]:
+        """Returns patterns of text files, and the settings of records for a config."""
+        values = {
+            "max_seq_length": config.max_seq_length,
+            "max_predictions_per_seq": config.max_predictions_per_seq,
+            "sentence_task": config.sentence_task,
+            **self.records,
+            **changes,
+        }
+        patterns = values.pop(INPUT_FILES)
+        with _naming(f"{self.name}, records"):
+            return patterns, config_io.from_dict(DataConfig, values)
+
+    def list_runs(self) -> list[tuple[str, int]]:
+        """Returns (variant, seed), the first seed of all variants first: that tells most."""
+        return [(variant, seed) for seed in self.seeds for variant in self.variants]
+
+
+def read(path: str) -> Suite:
+    """Reads a suite.
+
+    Raises:
+        UserError: what is wrong in the file, before anything runs.
+    """
+    values = _check_keys(files.read_json(path, "--suite"), Suite, path, implied={"name"})
+    nested = {
+        name: {
+            key: cls(**_check_keys(x, cls, f"{path}: {name} {key!r}"))
+            for key, x in values.get(name, {}).items()
+        }
+        for name, cls in (("variants", Variant), ("tasks", TaskRun))
+    }
+    tuples = {name: tuple(values.get(name, ())) for name in ("columns", "curves")}
+    tuples |= {
+        name: tuple(values.get(name, getattr(Suite, name))) for name in ("seeds", "rate_steps")
+    }
+    name = os.path.splitext(os.path.basename(path))[0]
+    suite = Suite(**{**values, **nested, **tuples, "name": name})
+    _check(suite, path)
+    return suite
+
+
+def override(values: Mapping[str, Any]) -> list[str]:
+    """Returns the values as `key=value` of --set."""
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+@contextlib.contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Within, a user's mistake names the place."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
+def _check_keys(values: Any, cls: type, where: str, implied: Set[str] = frozenset()) -> Any:
+    require(isinstance(values, Mapping), f"{where} is no JSON object.")
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.name not in implied}
+    if unknown := sorted(set(values) - set(fields)):
+        raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(fields))}.")
+    hints = typing.get_type_hints(cls)
+    for name, field in fields.items():
+        is_required = field.default is field.default_factory is dataclasses.MISSING
+        require(name in values or not is_required, f"{where}: {name!r} is missing.")
+        if name in values:
+            kind, described = _find_kind(hints[name])
+            require(isinstance(values[name], kind), f"{where}: {name} must be {described}.")
+    return values
+
+
+def _find_kind(hint: Any) -> tuple[Any, str]:
+    """Returns the type that JSON gives for a field, and its name."""
+    if isinstance(hint, types.UnionType):
+        [hint] = set(typing.get_args(hint)) - {types.NoneType}
+    return _KINDS[typing.get_origin(hint) or hint]
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    Mapping: (dict, "a JSON object"),
+    tuple: (list, "a list"),
+    float: ((int, float), "a number"),
+    bool: (bool, "true or false"),
+    str: (str, "a text"),
+}
+
+
+def _check(suite: Suite, path: str) -> None:
+    require(bool(suite.variants), f"{path} has no variants.")
+    is_set = 0 < len(set(map(repr, suite.seeds))) == len(suite.seeds)
+    is_set = is_set and all(type(seed) is int for seed in suite.seeds)
+    require(is_set, f"{path}: seeds must be numbers, none of them twice.")
+    is_pair = len(suite.rate_steps) == 2 and 0 < suite.rate_steps[0] < suite.rate_steps[1]
+    require(is_pair, f"{path}: rate_steps must be two numbers, the smaller first.")
+    require(suite.baseline in suite.variants, f"{path}: baseline {suite.baseline!r} is no variant.")
+    require(INPUT_FILES in suite.records, f"{path}: records needs {INPUT_FILES}: patterns.")
+    for name in {*suite.paper} - {*suite.variants}:
+        raise UserError(f"{path}: paper names {name!r}, which is no variant.")
+    with _naming(f"{path}, config"):
+        base = config_io.load(PretrainConfig, None, override({**suite.config, "seed": 0}))
+    runs: dict[str, str] = {}
+    for name, variant in suite.variants.items():
+        where = f"{path}, variant {name!r}"
+        _check_changes(suite, variant, base, where)
+        _check_source(suite, name, where)
+        config = suite.make_config(name, 0)
+        records = suite.make_records(config, variant.records)
+        run = repr((config, records, variant.source, variant.cpu_seconds))
+        require(run not in runs, f"{where} is the same run as {runs.get(run)!r}.")
+        runs[run] = name
+    for changes in suite.held_out.values():
+        _, held_out = suite.make_records(base, changes)
+        require(held_out.eval_fraction > 0, f"{path}: records needs eval_fraction, to hold out.")
+    for task, settings in suite.tasks.items():
+        with _naming(f"{path}, task {task!r}"):
+            task_table.get(task)
+            config_io.load(FinetuneConfig, None, override(settings.set))
+
+
+def _check_changes(suite: Suite, variant: Variant, base: PretrainConfig, where: str) -> None:
+    with _naming(where):
+        for key in variant.set:
+            changed = {**suite.config, key: variant.set[key], "seed": 0}
+            # A change of two keys may be valid where one of them alone is not.
+            try:
+                same = config_io.load(PretrainConfig, None, override(changed)) == base
+            except UserError:
+                continue
+            require(not same, f"{key}={variant.set[key]!r} changes nothing.")
+    for key, value in variant.records.items():
+        is_change = suite.records.get(key) != value
+        require(is_change, f"{where}: {key}={value!r} of records changes nothing.")
+
+
+def _check_source(suite: Suite, name: str, where: str) -> None:
+    variant = suite.variants[name]
+    require(
+        not (variant.grow_from and variant.continue_from),
+        f"{where}: it has both grow_from and continue_from.",
+    )
+    seen = [name]
+    while source := suite.variants[seen[-1]].source:
+        require(source in suite.variants, f"{where}: {source!r} is no variant.")
+        require(source not in seen, f"{where}: {' <- '.join([*seen, source])} is a circle.")
+        seen.append(source)

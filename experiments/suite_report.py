@@ -1,0 +1,175 @@
+"""Writes the report of a suite: one HTML file, the same in Markdown, and pictures."""
+
+import base64
+import functools
+import html
+import io
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.experiments import tables
+from albert_tf.experiments.runner import Runner
+from albert_tf.experiments.suite import Suite
+from albert_tf.experiments.tables import Numbers, Table
+
+_STYLE = """
+body { font: 16px/1.5 sans-serif; margin: 0 auto; max-width: 60em; padding: 1em; color: #222 }
+div { overflow-x: auto } img { max-width: 100%; height: auto }
+table { border-collapse: collapse; font-size: 0.9em } th, td { padding: 0.3em 0.7em }
+td, th { border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap }
+td:first-child, th:first-child { text-align: left } tr.paper { color: #666; font-style: italic }
+code { white-space: pre-wrap; overflow-wrap: anywhere }
+"""
+
+
+def load_matplotlib() -> Any:
+    """Returns matplotlib's pyplot, which draws into files.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise UserError(
+            "the report needs matplotlib: pip install -r requirements-experiments.txt"
+        ) from None
+    mpl.use("agg")
+    # The same numbers give the same file; text stays text.
+    mpl.rcParams |= {"svg.hashsalt": "albert", "svg.fonttype": "none", "figure.autolayout": True}
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def write(runner: Runner, prefix: str, suite_path: str) -> None:
+    """Writes `prefix`.html, .md and a .svg for each picture, and says where.
+
+    Args:
+        runner: of the suite.
+        prefix: path without an ending.
+        suite_path: of the suite, for the command that is shown.
+    """
+    suite, numbers = runner.suite, tables.collect(runner)
+    if not numbers:
+        raise UserError(f"{suite.name} has no results yet: name --data_dir to run it.")
+    notes = _make_notes(runner, numbers, suite_path)
+    pictures = _draw(suite, numbers)
+    shown = [("Means", tables.make_means(suite, numbers))]
+    if len(suite.variants) > 1:
+        shown.append(("Differences", tables.make_differences(suite, numbers)))
+    for name, picture in pictures.items():
+        files.write_bytes(f"{prefix}-{name}.svg", picture)
+    files.write_bytes(f"{prefix}.html", _make_html(suite, shown, notes, pictures).encode())
+    base = os.path.basename(prefix)
+    content = [f"# {suite.title}", suite.question]
+    content += [f"## {title}\n\n{_make_markdown(table)}" for title, table in shown]
+    content += [f"![{name}]({base}-{name}.svg)" for name in pictures] + notes
+    files.write_bytes(f"{prefix}.md", ("\n\n".join(filter(None, content)) + "\n").encode())
+    print(_make_markdown(shown[0][1]))
+    print(f"the report: {prefix}.html, {prefix}.md")
+
+
+def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
+    """Returns paragraphs that say how to read the table, and how it was made."""
+    suite = runner.suite
+    notes = [
+        "A cell has the mean, half of its 95 % interval (Student's t), and the number of seeds. "
+        "Differences are paired by seed; one whose interval holds 0 is not clear."
+    ]
+    for task in tables.list_at_chance(suite, numbers):
+        notes.append(f"{task}: no variant is clearly above chance. It is in no average.")
+    known = [
+        stage
+        for variant, seed in suite.list_runs()
+        for stage in runner.read(variant, seed).values()
+    ]
+    hours = sum(stage["cpu_seconds"] for stage in known) / 3600
+    machines = ", ".join(sorted({stage["machine"] for stage in known}))
+    ends = sorted(stage["ended"] for stage in known)
+    count = sum(map(len, numbers.values()))
+    notes.append(
+        f"{count} of {len(suite.list_runs())} runs, {hours:.1f} CPU hours, on {machines}, "
+        f"{ends[0]} to {ends[-1]}. The command:"
+    )
+    command = f"bin/run_experiments --suite={suite_path} --data_dir=data --output_dir=work"
+    return [*notes, f"`{command}`"]
+
+
+def _draw(suite: Suite, numbers: Numbers) -> dict[str, bytes]:
+    """Returns {name: picture}."""
+    pyplot = load_matplotlib()
+    pictures = {}
+    for name in suite.curves:
+        curves = _list_curves(numbers, functools.partial(tables.find_curve, name))
+        pictures[name] = _draw_curves(pyplot, tables.name_column(name), "update", curves)
+    if suite.layer_distances:
+        units = {"l2": "L2 distance of input and output", "angle": "angle, degrees"}
+        for name, title in units.items():
+            curves = _list_curves(numbers, functools.partial(_find_layers, name))
+            pictures[f"layers_{name}"] = _draw_curves(pyplot, title, "layer", curves)
+    return pictures
+
+
+Curves = Mapping[str, list[tuple[int, float]]]
+
+
+def _list_curves(
+    numbers: Numbers, find: Callable[[Mapping[int, Mapping[str, Any]]], list[tuple[int, float]]]
+) -> Curves:
+    return {variant: points for variant, runs in numbers.items() if (points := find(runs))}
+
+
+def _find_layers(name: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, float]]:
+    found = [run[name] for run in runs.values() if name in run]
+    return [(layer, sum(x) / len(x)) for layer, x in enumerate(zip(*found, strict=True), 1)]
+
+
+def _draw_curves(pyplot: Any, title: str, unit: str, curves: Curves) -> bytes:
+    figure, axes = pyplot.subplots(figsize=(5.5, 4))
+    for variant, points in curves.items():
+        axes.plot(*zip(*points, strict=True), marker=".", label=variant)
+    axes.set(xlabel=unit, title=title)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(fontsize="small")
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None})
+    pyplot.close(figure)
+    return content.getvalue()
+
+
+def _make_markdown(table: Table) -> str:
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _make_html(
+    suite: Suite, shown: list[tuple[str, Table]], notes: list[str], pictures: Mapping[str, bytes]
+) -> str:
+    escape = html.escape
+    parts = [f"<h1>{escape(suite.title)}</h1>", f"<p>{escape(suite.question)}</p>"]
+    for title, (head, *rows) in shown:
+        cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+        lines = [f"<tr>{cells}</tr>"]
+        for row in rows:
+            kind = " class=paper" if row[0].startswith("paper: ") else ""
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+            lines.append(f"<tr{kind}>{cells}</tr>")
+        parts.append(f"<h2>{title}</h2><div><table>{''.join(lines)}</table></div>")
+    for name, picture in pictures.items():
+        source = f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}"
+        parts.append(f'<img alt="{escape(name)}" src="{source}">')
+    for note in notes:
+        is_code = note.startswith("`")
+        text = escape(note.strip("`"))
+        parts.append(f"<p>{f'<code>{text}</code>' if is_code else text}</p>")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(suite.title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )

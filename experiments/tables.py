@@ -1,0 +1,150 @@
+"""The table of a suite: for each variant and column a mean over seeds, and its interval."""
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.experiments.runner import Runner
+from albert_tf.experiments.statistics import Estimate, compare, estimate
+from albert_tf.experiments.suite import Suite
+
+# {variant: {seed: {measure: number, or a list of them}}}
+Numbers = Mapping[str, Mapping[int, Mapping[str, Any]]]
+Table = list[list[str]]
+
+_PARAMETERS, _UPDATE = "parameters", "update_cpu_seconds"
+
+
+def collect(runner: Runner) -> Numbers:
+    """Returns the numbers that are there, with the averages and the `speed` of each run.
+
+    The speed of the baseline is 1.
+    """
+    numbers: dict[str, dict[int, dict[str, Any]]] = {}
+    for variant, seed in runner.suite.list_runs():
+        if found := runner.find_numbers(variant, seed):
+            numbers.setdefault(variant, {})[seed] = found
+    for runs in numbers.values():
+        for seed, found in runs.items():
+            base = numbers.get(runner.suite.baseline, {}).get(seed, {})
+            if _UPDATE in found and _UPDATE in base:
+                found["speed"] = base[_UPDATE] / found[_UPDATE]
+    at_chance = list_at_chance(runner.suite, numbers)
+    for runs in numbers.values():
+        for found in runs.values():
+            for name, columns in runner.suite.averages.items():
+                value = _average(columns, found, at_chance)
+                if value is not None:
+                    found[name] = value
+    return numbers
+
+
+def list_at_chance(suite: Suite, numbers: Numbers) -> list[str]:
+    """Returns the tasks on which no variant is clearly better than one answer for all."""
+    named = []
+    for task, run in suite.tasks.items():
+        found = [_estimate(runs, task) for runs in numbers.values()]
+        if run.chance is not None and not any(
+            x and x.margin is not None and x.mean - x.margin > run.chance for x in found
+        ):
+            named.append(task)
+    return named
+
+
+def make_means(suite: Suite, numbers: Numbers) -> Table:
+    """Returns the rows of the table, the names of the columns first, then the paper's rows."""
+    rows = [["", *map(name_column, suite.columns)]]
+    for variant in suite.variants:
+        cells = [_estimate(numbers.get(variant, {}), column) for column in suite.columns]
+        texts = [
+            format_estimate(column, cell) if cell else ""
+            for column, cell in zip(suite.columns, cells, strict=True)
+        ]
+        rows.append([variant, *texts])
+        if paper := suite.paper.get(variant):
+            shown = [
+                _format(column, paper[column]) if column in paper else ""
+                for column in suite.columns
+            ]
+            rows.append([f"paper: {variant}", *shown])
+    return rows
+
+
+def make_differences(suite: Suite, numbers: Numbers) -> Table:
+    """Returns the differences of each variant from the baseline, paired by seed."""
+    columns = [column for column in suite.columns if column != _PARAMETERS]
+    rows = [[f"above {suite.baseline}", *map(name_column, columns)]]
+    for variant in suite.variants:
+        if variant != suite.baseline:
+            cells = [
+                compare(_select(numbers, variant, x), _select(numbers, suite.baseline, x))
+                for x in columns
+            ]
+            rows.append([variant, *map(_describe_difference, columns, cells)])
+    return rows
+
+
+def find_curve(measure: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Returns (update, mean over seeds) of a measure."""
+    points: dict[int, list[float]] = {}
+    for step, value in itertools.chain.from_iterable(
+        ((x["step"], x[measure]) for x in run.get("curve", ()) if measure in x)
+        for run in runs.values()
+    ):
+        points.setdefault(step, []).append(value)
+    return [(step, statistics.fmean(points[step])) for step in sorted(points)]
+
+
+def name_column(column: str) -> str:
+    """Returns the heading of a column."""
+    return column.replace("_", " ")
+
+
+def format_estimate(column: str, value: Estimate) -> str:
+    """Returns a mean with its interval and the number of seeds."""
+    if column == _PARAMETERS:
+        return _format(column, value.mean)
+    margin = "" if value.margin is None else f" ± {_format(column, value.margin)}"
+    return f"{_format(column, value.mean)}{margin} (n={value.size})"
+
+
+def _describe_difference(column: str, value: Estimate | None) -> str:
+    if value is None:
+        return ""
+    text = f"{'+' if value.mean >= 0 else '-'}{format_estimate(column, value).lstrip('-')}"
+    return text if value.is_clear else f"{text}: not clear"
+
+
+def _select(numbers: Numbers, variant: str, column: str) -> dict[int, float]:
+    runs = numbers.get(variant, {})
+    return {seed: found[column] for seed, found in runs.items() if column in found}
+
+
+def _estimate(runs: Mapping[int, Mapping[str, Any]], column: str) -> Estimate | None:
+    values = [found[column] for found in runs.values() if column in found]
+    return estimate(values) if values else None
+
+
+def _average(columns: Sequence[Any], found: Mapping[str, Any], dropped: Sequence[str]) -> Any:
+    """Returns a mean; a list within the list is averaged first, as the paper does with SQuAD."""
+    values = []
+    for column in columns:
+        if isinstance(column, list):
+            values.append(_average(column, found, dropped))
+        elif column not in dropped:
+            values.append(found.get(column))
+    return statistics.fmean(values) if values and None not in values else None
+
+
+def _format(column: str, value: float) -> str:
+    if column == _PARAMETERS:
+        return f"{value / 1e6:.2f} M"
+    if column == "updates":
+        return f"{value:,.0f}"
+    if column.endswith(("loss", "seconds")):
+        return f"{value:.3f}"
+    if column == "speed":
+        return f"{value:.2f}"
+    is_percent = column.startswith("squad")  # the others are shares
+    return f"{value if is_percent else 100 * value:.1f}"

@@ -1,0 +1,50 @@
+"""Programs that run in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.experiments import child
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_child_ends_with_its_parent(tmp_path):
+    """A worker that is killed leaves no program that goes on training."""
+    code = "from albert_tf.experiments import child; child.run('classify', ['--help'], 'log')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=make_environment())
+    assert "classify" in (tmp_path / "log").read_text()
+    code = code.replace("'--help'", "'--checkpoint=fifo', '--text=a'")
+    os.mkfifo(tmp_path / "fifo")
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=make_environment())
+    wait_for(lambda: find_children(parent.pid))
+    [process] = find_children(parent.pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: not Path(f"/proc/{process}").exists())
+
+
+def make_environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def find_children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_the_mistake_of_a_program_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"^classify failed: classify: .*nothing.* \(log: "):
+        child.run("classify", ["--nothing=1"], str(tmp_path / "log"))

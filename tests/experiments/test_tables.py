@@ -1,0 +1,91 @@
+"""Means, intervals and what may be said of a difference."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from albert_tf.experiments import statistics, tables
+from albert_tf.experiments.statistics import Estimate
+from albert_tf.experiments.suite import Suite, TaskRun, Variant
+
+NUMBERS = {
+    "base": {1: {"sst-2": 0.70, "squad1": 50.0}, 2: {"sst-2": 0.74}, 3: {"sst-2": 0.72}},
+    "deep": {1: {"sst-2": 0.75}, 2: {"sst-2": 0.79, "parameters": 2e6}, 3: {"sst-2": 0.78}},
+    "wide": {1: {"sst-2": 0.69}, 3: {"sst-2": 0.73}},
+}
+
+
+def make_suite(**changes):
+    values = {
+        "name": "x", "title": "X", "config": {}, "records": {}, "baseline": "base",
+        "variants": {name: Variant() for name in [*NUMBERS, "missing"]},
+        "columns": ("parameters", "sst-2"), **changes,
+    }  # fmt: skip
+    return Suite(**values)
+
+
+def test_the_interval_is_students():
+    values = [0.7, 0.74, 0.75]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    mean, margin, size = statistics.estimate(values)
+    np.testing.assert_allclose([mean - margin, mean + margin], [low, high])
+    assert size == 3
+    assert statistics.estimate([2.0]) == Estimate(2.0, None, 1)
+
+
+def test_differences_are_paired():
+    """Both vary by 0.09 among seeds, and always differ by nearly the same."""
+    one, other = {1: 0.70, 2: 0.79, 5: 0.1}, {1: 0.65, 2: 0.741, 4: 0.9}
+    difference = statistics.compare(one, other)
+    assert difference.size == 2
+    assert difference.is_clear
+    assert not statistics.estimate([0.05, -0.04]).is_clear
+    assert not statistics.estimate([0.05]).is_clear
+    assert statistics.compare({1: 0.0}, {2: 0.0}) is None
+
+
+def test_a_table_has_the_papers_row_and_what_is_not_clear():
+    suite = make_suite(paper={"deep": {"sst-2": 0.903}})
+    assert tables.make_means(suite, NUMBERS) == [
+        ["", "parameters", "sst-2"],
+        ["base", "", "72.0 ± 5.0 (n=3)"],
+        ["deep", "2.00 M", "77.3 ± 5.2 (n=3)"],
+        ["paper: deep", "", "90.3"],
+        ["wide", "", "71.0 ± 25.4 (n=2)"],
+        ["missing", "", ""],
+    ]
+    assert tables.make_differences(suite, NUMBERS) == [
+        ["above base", "sst-2"],
+        ["deep", "+5.3 ± 1.4 (n=3)"],
+        ["wide", "+0.0 ± 12.7 (n=2): not clear"],
+        ["missing", ""],
+    ]
+
+
+def test_a_task_at_chance_is_in_no_average():
+    suite = make_suite(
+        tasks={"sst-2": TaskRun(chance=0.75), "squad1": TaskRun()},
+        averages={"average": ["sst-2", ["squad1", "squad1_exact"]]},
+    )
+    assert tables.list_at_chance(suite, NUMBERS) == ["sst-2"]
+    clear = make_suite(tasks={"sst-2": TaskRun(chance=0.65)})
+    assert tables.list_at_chance(clear, NUMBERS) == []
+
+
+@pytest.mark.parametrize(
+    ("dropped", "mean"), [([], (60 + (80 + 40) / 2 + 30) / 3), (["mnli"], (60 + 30) / 2)]
+)
+def test_a_list_in_an_average_is_averaged_first(dropped, mean):
+    found = {"mnli": 60.0, "squad1_f1": 80.0, "squad1_exact": 40.0, "race": 30.0}
+    columns = ["mnli", ["squad1_f1", "squad1_exact"], "race"]
+    assert tables._average(columns, found, dropped) == pytest.approx(mean)
+    assert tables._average(columns, {"mnli": 60.0}, dropped) is None
+
+
+def test_a_curve_is_the_mean_of_its_seeds():
+    runs = {
+        1: {"curve": [{"step": 5, "loss": 2.0}, {"step": 10, "loss": 1.0}]},
+        2: {"curve": [{"step": 5, "loss": 3.0}]},
+        3: {},
+    }
+    assert tables.find_curve("loss", runs) == [(5, 2.5), (10, 1.0)]
