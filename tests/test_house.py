@@ -110,6 +110,9 @@ def test_shell_programs_refuse_stray_arguments_in_one_line(name):
     assert len(done.stderr.splitlines()) == 1
 
 
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+
+
 def commands(document):
     """Returns the commands of bin/ in the code blocks of a document, split into words."""
     blocks = re.findall(r"^```\n(.*?)^```", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
@@ -117,12 +120,18 @@ def commands(document):
     return [shlex.split(line, comments=True) for line in lines if line.lstrip().startswith("bin/")]
 
 
-@pytest.mark.parametrize(("document", "least"), [("README.md", 2), ("BUILD.md", 25)])
-def test_commands_in_the_docs_have_the_flags_that_programs_have(document, least):
-    programs = {f"bin/{path.name}": program_flags.read(path) for path in PROGRAMS}
-    documented = commands(document)
-    assert len(documented) >= least
-    for program, *arguments in documented:
+DOCUMENTED = {document: commands(document) for document in ("README.md", "BUILD.md", *PAGES)}
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """{program: {flag: whether it is required}}."""
+    return {f"bin/{path.name}": program_flags.read(path) for path in PROGRAMS}
+
+
+@pytest.mark.parametrize("document", [name for name, lines in DOCUMENTED.items() if lines])
+def test_commands_in_the_docs_have_the_flags_that_programs_have(document, programs):
+    for program, *arguments in DOCUMENTED[document]:
         if program in ("bin/quickstart", "bin/test"):
             continue
         given = {word[2:].split("=")[0] for word in arguments if word.startswith("--")}
@@ -131,3 +140,26 @@ def test_commands_in_the_docs_have_the_flags_that_programs_have(document, least)
         if "..." not in arguments:
             needed = {name for name, needed in programs[program].items() if needed}
             assert needed <= given, arguments
+
+
+def test_documents_have_commands():
+    assert sum(map(len, DOCUMENTED.values())) >= 95
+    assert sum(bool(lines) for lines in DOCUMENTED.values()) >= 15
+
+
+def test_every_page_is_in_the_table_of_pages():
+    """BUILD.md leads to each; docs/experiments.md leads to the reports in its folder."""
+    links = set(re.findall(r"\]\((docs/\w+\.md)\)", (ROOT / "BUILD.md").read_text()))
+    assert links == {name for name in PAGES if name.count("/") == 1}
+
+
+def test_every_link_of_a_document_leads_somewhere():
+    for document in ("README.md", "BUILD.md", *PAGES):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / document).read_text()):
+            assert (ROOT / document).parent.joinpath(link).exists(), (document, link)
+
+
+def test_every_requirements_file_is_on_the_page_of_installation():
+    page = (ROOT / "docs" / "install.md").read_text()
+    for path in ROOT.glob("requirements*.txt"):
+        assert f"`{path.name}`" in page, path.name

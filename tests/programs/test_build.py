@@ -1,4 +1,4 @@
-"""Runs the commands of BUILD.md, from fine-tuning to serving, on data of a few rows."""
+"""Runs the commands of the pages, from fine-tuning to serving, on data of a few rows."""
 
 import ast
 import gzip
@@ -32,7 +32,7 @@ TEXT = "a good day was followed by a bad one"
 # For training; other modes read the config of the run.
 SETTINGS = {**tiny_program.SETTINGS, "train_batch_size": 8, "num_train_steps": 2}
 
-# The output for each model that BUILD.md exports and runs.
+# The output for each model that docs/serve.md exports and runs.
 ANSWERS = {
     "sentiment": r"(negative|positive) \(0\.\d+\)",
     "mrpc": r"[01] \(0\.\d+\)",
@@ -46,16 +46,16 @@ ANSWERS = {
 }
 
 
-def blocks(title, language=""):
-    """Returns the code of a chapter in a language; without a language, its commands."""
-    chapter = (ROOT / "BUILD.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    matches = re.findall(r"^```(\w*)\n(.*?)^```", chapter, re.MULTILINE | re.DOTALL)
+def blocks(page, language=""):
+    """Returns the code of a page of docs/ in a language; without a language, its commands."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    matches = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return "".join(code for name, code in matches if name == language)
 
 
-def commands(title):
-    """Returns the commands of a chapter, in order, split into words."""
-    lines = blocks(title).replace("\\\n", " ").splitlines()
+def commands(*pages):
+    """Returns the commands of pages, in order, split into words."""
+    lines = "".join(map(blocks, pages)).replace("\\\n", " ").splitlines()
     return [shlex.split(line) for line in lines if line]
 
 
@@ -131,8 +131,8 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     (tmp_path / "texts").mkdir()
     with gzip.open(tmp_path / "texts" / "a.jsonl.gz", "wt") as file:
         file.write('{"id": 7, "text": "Good food."}\n')
-    fine_tuning = commands("Fine-tune")
-    assert len(fine_tuning) > 15
+    fine_tuning = commands("finetune", "own_data", "predict")
+    assert len(fine_tuning) >= 24
     for program, *arguments in fine_tuning:
         trains = program == "bin/run_finetuning" and "--mode=predict" not in arguments
         tiny = ["--config=tiny.json"] if trains else []
@@ -156,7 +156,7 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
     """Plans by formula; the commands that compile take minutes, so only their flags are checked."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    planned = [c for c in commands("Plan a run") if c[0] == "bin/plan_training"]
+    planned = [c for c in commands("plan") if c[0] == "bin/plan_training"]
     compiled = []
     for program, *arguments in planned:
         assert used_flags(arguments) <= program_flags.read(ROOT / program).keys()
@@ -180,7 +180,7 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     for name in ("configs", ".venv-plan"):
         (tmp_path / name).symlink_to(ROOT / name)
-    export, train = commands("Plan a run")[-2:]
+    export, train = commands("plan")[-2:]
     assert export[0] == "bin/export_step"
     albert = config_io.to_dict(tiny_run.albert(max_position_embeddings=128))
     assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
@@ -213,9 +213,9 @@ def test_docstrings_of_programs_have_commands_with_known_flags(name):
 
 
 def _serve(run_program, capsys):
-    """Runs the chapter about serving, on the fine-tuned models."""
+    """Runs the pages about serving, on the fine-tuned models."""
     patterns = dict(ANSWERS)
-    for program, *arguments in commands("Serve"):
+    for program, *arguments in commands("serve", "hub_modules"):
         if program == "curl":
             _run_curl([program, *arguments])
         elif program == "python":
@@ -228,7 +228,7 @@ def _serve(run_program, capsys):
             assert not run_program(ROOT / program, *arguments)
     assert not patterns
     variables = {}
-    exec(blocks("Serve", "python"), variables)
+    exec(blocks("hub_modules", "python"), variables)
     assert tf.reduce_mean(variables["losses"]) < math.log(2)
 
 
