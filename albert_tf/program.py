@@ -72,7 +72,7 @@ def define_flags(cls: type) -> None:
             options = {"default": None, "required": True}
         elif isinstance(field.default, tuple):
             options = {"default": list(field.default)}
-        options["help"] = field.metadata.get("help") or _describe_fields(cls)[field.name]
+        options["help"] = field.metadata.get("help") or describe_fields(cls)[field.name]
         if "choices" in field.metadata:
             flags.DEFINE_enum(name, enum_values=field.metadata["choices"], **options)
         elif field.metadata.get("repeatable"):
@@ -113,7 +113,7 @@ def _flag_fields(cls: type) -> Iterator[tuple[str, Any, dataclasses.Field]]:
             yield name, typing.get_origin(kind) or kind, field
 
 
-def _describe_fields(cls: type) -> dict[str, str]:
+def describe_fields(cls: type) -> dict[str, str]:
     """Returns {field: its text in the section "Attributes:" of the docstring}."""
     section = inspect.getdoc(cls).partition("Attributes:\n")[2]  # type: ignore[union-attr]
     entries = re.findall(r"^    (\w.*?): (.*(?:\n      .*)*)", section, re.MULTILINE)

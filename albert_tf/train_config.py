@@ -151,6 +151,7 @@ class PretrainConfig(TrainConfig):
     # share of the tokens to mask, of records that hold no masks; unset: that of the records. It
     # falls or grows to the final one as the learning rate's schedule runs; unset: it stays
     masked_lm_prob: float | None = None
+    # share of the tokens to mask at the end of the learning rate's schedule
     final_masked_lm_prob: float | None = None
     # of a new model: `zeros` as published, or `log_frequencies` of the pieces in the records
     initial_output_bias: str = "zeros"

@@ -47,7 +47,8 @@ def test_every_dependency_of_the_package_is_pinned_in_its_range(file):
 
 
 @pytest.mark.parametrize(
-    "file", ["requirements-dev.txt", "requirements-plan.txt", "requirements-tpu.txt"]
+    "file",
+    [f"requirements-{name}.txt" for name in ("dev", "docs", "plan", "tpu")],
 )
 def test_other_requirements_are_pinned(file):
     assert len(pins(file)) > 3

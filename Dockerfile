@@ -1,0 +1,27 @@
+# Two images of this project. Nobody has built them yet.
+#
+#   docker build --target cpu -t albert-tf .
+#   docker build --target tpu -t albert-tf:tpu .
+#   docker run --rm -v "$PWD/data:/work" albert-tf fill_mask --checkpoint=/work/run --text='A [MASK].'
+#   docker run --rm --privileged --network=host albert-tf:tpu run_pretraining --tpu ...
+FROM python:3.12-slim AS base
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+WORKDIR /albert
+COPY requirements*.txt ./
+
+# A TPU VM: the three commands of docs/tpu.md. --privileged lets it reach the chips.
+FROM base AS tpu
+RUN pip install -r requirements-tpu.txt
+RUN pip install --no-deps tensorflow-text==2.20.1 tensorflow-serving-api==2.20.0
+COPY . .
+RUN pip install --no-deps -e .
+WORKDIR /work
+ENTRYPOINT ["albert-tf"]
+
+# A CPU. The last image is that of `docker build` without --target.
+FROM base AS cpu
+RUN pip install -r requirements.txt
+COPY . .
+RUN pip install --no-deps -e .
+WORKDIR /work
+ENTRYPOINT ["albert-tf"]
