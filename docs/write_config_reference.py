@@ -83,7 +83,7 @@ def _format_type(hint: object) -> str:
     return getattr(hint, "__name__", str(hint)).replace(" | None", "")
 
 
-def _format_section(title: str, cls: type, listed: set[tuple[str, object]]) -> str:
+def _format_section(title: str, cls: type, listed: set[tuple[str, str]]) -> str:
     hints, descriptions = typing.get_type_hints(cls), describe_fields(cls)
     if cls is train_config.Phase:  # its fields are named like those of the run
         descriptions = describe_fields(train_config.PretrainConfig) | descriptions
