@@ -11,6 +11,7 @@ SENTENCE_TASKS = ("sop", "nsp", "none")
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
 NULL_ANSWERS = ("answer_class", "null_score")
+POOLINGS = ("mean", "first")
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
@@ -267,3 +268,19 @@ class FinetuneConfig(TrainConfig, Lengths):
         steps = self.num_train_steps or max(1, int(passes * self.num_train_epochs))
         warmup = self.num_warmup_steps or int(steps * self.warmup_proportion)
         return dataclasses.replace(self, num_train_steps=steps, num_warmup_steps=warmup)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceVectors:
+    """How a model makes one vector of a text; what is None is the default. Flags of a program, too.
+
+    Attributes:
+        pooling: of sentence_transformers: mean of the tokens, or the pooled first; default: mean
+        normalize: of sentence_transformers: vectors of length 1
+        max_seq_length: of sentence_transformers: tokens that are read of a text; default: as many
+            as the run had, or all positions
+    """
+
+    pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
+    normalize: bool | None = None
+    max_seq_length: int | None = dataclasses.field(default=None, metadata={"lower_bound": 3})

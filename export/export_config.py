@@ -3,9 +3,9 @@
 import dataclasses
 
 from albert_tf.records import task_table
+from albert_tf.train_config import POOLINGS
 
 DTYPES = ("float32", "bfloat16")
-POOLINGS = ("mean", "first")
 # The keys of `litert.OPTIMIZATIONS`.
 QUANTIZATIONS = ("none", "dynamic", "float16")
 # The keys of `model_kinds.KINDS`.

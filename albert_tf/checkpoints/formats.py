@@ -15,9 +15,11 @@ from albert_tf.checkpoints import (
     google_tf1,
     hugging_face,
     hugging_face_vocabulary,
+    keras_hub,
     matching,
     model_checkpoint,
     native,
+    sentence_transformers,
     tf_checkpoint,
     tfhub_tf2,
     training_checkpoint,
@@ -25,6 +27,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
+from albert_tf.train_config import SentenceVectors
 
 
 class Format(NamedTuple):
@@ -77,6 +80,20 @@ FORMATS: dict[str, Format] = {
         _write_hugging_face,
         hugging_face.list_unsupported,
     ),
+    "keras_hub": Format(
+        "a preset of Keras Hub",
+        _find_folder,
+        keras_hub.read,
+        keras_hub.write,
+        keras_hub.list_unsupported,
+    ),
+    "sentence_transformers": Format(
+        "a folder of sentence-transformers",
+        _find_folder,
+        sentence_transformers.read,
+        sentence_transformers.write,
+        sentence_transformers.list_unsupported,
+    ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
 }
@@ -90,8 +107,12 @@ def detect_format(path: str) -> str:
     if is_whole_folder and "saved_model.pb" in names:
         keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
         return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
+    if is_whole_folder and sentence_transformers.MODULES in names:
+        return "sentence_transformers"
     if is_whole_folder and names & hugging_face.WEIGHTS:
         return "hugging_face"
+    if is_whole_folder and keras_hub.WEIGHTS in names:
+        return "keras_hub"
     base = os.path.basename(path.rstrip("/"))
     if not names or (folder != path and not any(name.startswith(base) for name in names)):
         raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
@@ -144,14 +165,20 @@ def convert(
     from_format: str | None = None,
     to_format: str = "albert_tf",
     allow_partial: str | None = None,
+    vectors: SentenceVectors | None = None,
 ) -> None:
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
     Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
-    left out. Raises `UserError` if `source` cannot be read, or does not match its config; `target`
-    exists, or its format has no place for a weight.
+    left out. `vectors` replaces what the source says of them.
+
+    Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
+    or its format has no place for a weight.
     """
     write = get_writer(to_format)
+    wished = {name: x for name, x in vars(vectors or SentenceVectors()).items() if x is not None}
+    if wished and to_format != "sentence_transformers":
+        raise UserError(f"--{next(iter(wished))} is for --to_format=sentence_transformers alone.")
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading
     if tf.io.gfile.exists(target):
         raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
@@ -161,6 +188,8 @@ def convert(
         shapes = weight_names.expected_shapes(checkpoint.config, checkpoint.weights.keys())
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
+        vectors = dataclasses.replace(checkpoint.vectors, **wished)
+        checkpoint = dataclasses.replace(checkpoint, vectors=vectors)
         unsupported = FORMATS[to_format].list_unsupported(checkpoint)
         for name in unsupported:
             logging.info(f"no place in {to_format}: {name}")

@@ -63,7 +63,6 @@ _CLASSES: dict[str, Set[str]] = {
     "AlbertForMaskedLM": {ENCODER, MASKED_LM},
     "AlbertModel": {ENCODER, POOLER},
 }
-_MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 # Layers: published name -> theirs. A dense kernel is transposed.
 _LAYERS = {
@@ -130,7 +129,7 @@ def read(folder: str) -> ModelCheckpoint:
     }
     weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
     if config.embedding_size == config.hidden_size:
-        skipped |= _drop_mapping(weights, path)
+        skipped |= model_checkpoint.drop_mapping(weights, path)
     classes = values.get("architectures")
     is_regression = (
         "AlbertForSequenceClassification" in str(classes)
@@ -235,19 +234,6 @@ def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
     return copies
 
 
-def _drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
-    """Drops a mapping that is the identity; with equal sizes the published code has none."""
-    if not weights.keys() >= {_MAPPING_KERNEL, _MAPPING_BIAS}:
-        return {}
-    kernel, bias = weights.pop(_MAPPING_KERNEL), weights.pop(_MAPPING_BIAS)
-    if np.any(bias) or not np.array_equal(kernel, np.eye(*kernel.shape)):
-        raise UserError(
-            f"{path}: embedding_size equals hidden_size, but the mapping between them is trained; "
-            "the published models have none then. Such a model cannot be converted."
-        )
-    return dict.fromkeys((_MAPPING_KERNEL, _MAPPING_BIAS), "changes nothing")
-
-
 def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
     """Names of weights for which the class of `transformers` has no place.
 
@@ -283,9 +269,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     class_name, names = _choose_class(checkpoint)
     files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
     weights = {name: checkpoint.weights[name] for name in names}
-    if config.embedding_size == config.hidden_size:  # a mapping that changes nothing
-        weights[_MAPPING_KERNEL] = np.eye(config.hidden_size, dtype=np.float32)
-        weights[_MAPPING_BIAS] = np.zeros(config.hidden_size, np.float32)
+    weights |= model_checkpoint.make_mapping(config)
     # What is transposed must be laid out anew: the library writes memory as it lies.
     tensors = {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])

@@ -17,7 +17,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.records.task_table import REGRESSION, Task
 from albert_tf.tokenizers import tokenization
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
 PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
 # The config of a model, as the publishers call it.
@@ -40,6 +40,7 @@ _IGNORED_KEYS = re.compile("directionality|pooler_.*")
 # One value for fields in which models of one size differ: languages have their own vocabularies.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class ModelCheckpoint:
         vocabulary: {file name: content}, under our names (`VOCABULARY_NAMES`); may be empty.
         skipped: {name: reason} of tensors that were not read.
         is_regression: a classifier of one output gives a number, and does not rate choices.
+        vectors: how it makes vectors of texts, if the source says so.
     """
 
     source: str
@@ -61,6 +63,7 @@ class ModelCheckpoint:
     vocabulary: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_regression: bool = False
+    vectors: SentenceVectors = dataclasses.field(default_factory=SentenceVectors)
 
 
 class FinetunedModel(NamedTuple):
@@ -89,6 +92,31 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: {groups} groups in {steps} layers are rounded otherwise by the "
             "programs of that format, which would run another model. Keep it in this project's."
         )
+
+
+def make_mapping(config: AlbertConfig) -> dict[str, np.ndarray]:
+    """The mapping that changes nothing, for programs that map embeddings of the hidden size, too.
+
+    The published code has none then; of other sizes it is empty.
+    """
+    size = config.hidden_size
+    if config.embedding_size != size:
+        return {}
+    kernel, bias = np.eye(size, dtype=np.float32), np.zeros(size, np.float32)
+    return {_MAPPING_KERNEL: kernel, _MAPPING_BIAS: bias}
+
+
+def drop_mapping(weights: dict[str, np.ndarray], path: str) -> dict[str, str]:
+    """Drops the mapping of `make_mapping`; returns {name: reason}; `UserError` if it is trained."""
+    if not weights.keys() >= {_MAPPING_KERNEL, _MAPPING_BIAS}:
+        return {}
+    kernel, bias = weights.pop(_MAPPING_KERNEL), weights.pop(_MAPPING_BIAS)
+    if np.any(bias) or not np.array_equal(kernel, np.eye(*kernel.shape)):
+        raise UserError(
+            f"{path}: embedding_size equals hidden_size, but the mapping between them is trained; "
+            "the published models have none then. Such a model cannot be converted."
+        )
+    return dict.fromkeys((_MAPPING_KERNEL, _MAPPING_BIAS), "changes nothing")
 
 
 def read_google_config(path: str, source: str) -> AlbertConfig:

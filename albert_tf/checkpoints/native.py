@@ -17,6 +17,7 @@ from albert_tf.records import manifest
 from albert_tf.records.task_table import REGRESSION
 from albert_tf.run_files import RUN_CONFIG, TASK
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import SentenceVectors
 
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
@@ -71,6 +72,7 @@ def read(path: str) -> ModelCheckpoint:
         weights=weights,
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
         is_regression=REGRESSION in kinds or model_checkpoint.says_regression(config_path),
+        vectors=_read_vectors(config_path),
         skipped={
             key: _SKIPPED[kind]
             for key in tf_checkpoint.list_keys(prefix)
@@ -96,6 +98,16 @@ def _read_config(path: str) -> AlbertConfig:
     if not isinstance(values, dict):
         raise UserError(f"{path} is not the config of a model. Use the one it was trained with.")
     return config_io.from_dict(AlbertConfig, values, path)
+
+
+def _read_vectors(config_path: str) -> SentenceVectors:
+    """How the run made vectors, of how many tokens."""
+    if os.path.basename(config_path) != RUN_CONFIG:
+        return SentenceVectors()
+    values = files.read_json(config_path, RUN_CONFIG)
+    return SentenceVectors(
+        pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
+    )
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

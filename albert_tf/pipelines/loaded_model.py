@@ -22,7 +22,7 @@ from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
-from albert_tf.export.export_config import DTYPES, POOLINGS, ExportConfig, SourceConfig
+from albert_tf.export.export_config import DTYPES, ExportConfig, SourceConfig
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
@@ -33,7 +33,7 @@ from albert_tf.tasks import finetuned_model, inference, span_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.train_config import POOLINGS, FinetuneConfig
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 32  # sequences that are computed at once
@@ -289,6 +289,8 @@ def load(
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
     run = finetuned_model.read_finetuning_run(prefix)
     defaults = export_source.make_default_values(prefix, checkpoint.config)
+    if length := checkpoint.vectors.max_seq_length:
+        defaults["max_seq_length"] = length
     values, own_task = run or ({"dtype": "float32", **defaults}, None)
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
     config = config_io.load(FinetuneConfig, None, changes, values)

@@ -55,7 +55,9 @@ def convert(capsys):
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, convert):
     made = tiny_checkpoints.make(vocabulary, **changes)
-    route = [*itertools.chain(*itertools.permutations(WRITTEN, 2)), WRITTEN[0]]
+    have_place = [x for x in WRITTEN if not formats.FORMATS[x].list_unsupported(made)]
+    assert len(have_place) == (5 if changes.get("model") == "bare" else 3)  # two have no heads
+    route = [*itertools.chain(*itertools.permutations(have_place, 2)), have_place[0]]
     path = write(tmp_path / "start", made, route[0])
     for number, name in enumerate(route):
         lines = convert(path, tmp_path / str(number), name)
