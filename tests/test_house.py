@@ -12,7 +12,16 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("albert_tf", "bin", "data_prep", "experiments", "export", "plan", "tests")
+FOLDERS = (
+    "albert_tf",
+    "bin",
+    "data_prep",
+    "environments",
+    "experiments",
+    "export",
+    "plan",
+    "tests",
+)
 SOURCES = sorted(
     path
     for folder in FOLDERS

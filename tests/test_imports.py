@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("albert_tf", "data_prep", "experiments", "export", "plan")
+PACKAGES = ("albert_tf", "data_prep", "environments", "experiments", "export", "plan")
 # {folder: the other folders of this repository that it may import}, the lowest first.
 ALLOWED: dict[str, set[str]] = {
     "albert_tf": set(),
@@ -42,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         "albert_tf/tokenizers",
     },
     "data_prep/corpus": {"albert_tf"},
+    "environments": {"albert_tf"},
     "data_prep/pretraining_data": {
         *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
     },
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan/formula": {"albert_tf"},
     "plan/aot": {
         *("albert_tf", "albert_tf/model", "albert_tf/pipelines", "albert_tf/records"),
-        *("albert_tf/train", "plan/formula"),
+        *("albert_tf/train", "environments", "plan/formula"),
     },
     "plan": {"albert_tf", "plan/aot", "plan/formula"},
     # Programs of an environment that has jax and neither TensorFlow nor this project.
@@ -71,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
 FREE_OF_KERAS = {
     *("albert_tf", "albert_tf/tokenizers", "albert_tf/records"),
     *("data_prep", "data_prep/pretraining_data", "data_prep/task_data"),
-    *("plan/formula", "plan/jax_side"),
+    *("environments", "plan/formula", "plan/jax_side"),
 }
 FREE_OF_TENSORFLOW = {"plan/jax_side"}
 LARGEST_FOLDER = 17

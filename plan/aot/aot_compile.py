@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.plan.aot import environment
 from albert_tf.plan.aot.lowering import Lowered
@@ -57,8 +58,9 @@ def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
         arguments = str(module), topology.name, str(report), options
         done = environment.run("compile_step.py", *arguments)
         if not report.exists():
+            failure = virtual_environments.describe_failure(done)
             raise UserError(
-                f"--compile: the compiler failed ({environment.describe_failure(done)}). Give it "
+                f"--compile: the compiler failed ({failure}). Give it "
                 "more memory (large models take many GB), or plan without --compile."
             )
         return _read(json.loads(report.read_text()), topology)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.config_io import to_dict
+from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.plan.aot import environment, lowering
@@ -110,8 +111,9 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         arguments = str(module_file), str(description_file), platform, str(artifact)
         done = environment.run("wrap_step.py", *arguments)
         if done.returncode:
+            failure = virtual_environments.describe_failure(done)
             raise UserError(
-                f"the step cannot be exported ({environment.describe_failure(done)}). Remove "
-                f"{environment.FOLDER.name}, so that it is made anew, and try again."
+                f"the step cannot be exported ({failure}). Remove "
+                f"{environment.PLAN.folder.name}, so that it is made anew, and try again."
             )
         return artifact.read_bytes()

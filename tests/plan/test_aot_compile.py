@@ -12,6 +12,7 @@ import tiny_run
 from repository import ROOT
 
 from albert_tf import config_io
+from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.plan.aot import aot_compile, environment, lowering
 from albert_tf.plan.formula import chips, costs
@@ -58,10 +59,10 @@ def test_what_an_older_compiler_does_not_say_is_left_out(monkeypatch):
 def jax_python():
     """Made here if it is not there: some 20 s of a core, and 300 MB from the network."""
     try:
-        environment.find_python()
+        virtual_environments.find_python(environment.PLAN)
     except UserError as error:
         pytest.skip(f"the step was not compiled for TPUs: {error}")
-    return environment.make_environment()
+    return virtual_environments.make(environment.PLAN)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf import config_io, files
+from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
@@ -133,10 +134,10 @@ def test_the_runner_is_short():
 @pytest.fixture(scope="module")
 def python_with_jax():
     try:
-        environment.find_python()
+        virtual_environments.find_python(environment.PLAN)
     except UserError as error:
         pytest.skip(f"the exported step was not run: {error}")
-    return environment.make_environment()
+    return virtual_environments.make(environment.PLAN)
 
 
 def train(config, examples):

@@ -13,7 +13,7 @@ import tiny_run
 from albert_tf.checkpoints import google_tf1
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("albert_tf", "bin", "data_prep", "experiments", "export", "plan")
+FOLDERS = ("albert_tf", "bin", "data_prep", "environments", "experiments", "export", "plan")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements-plan.txt")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
