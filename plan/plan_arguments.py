@@ -14,6 +14,7 @@ class Arguments:
         topology: a TPU slice, such as v3:16x16 or v5e:4x4 (chips)
         num_devices: how many of --device; default: 1
         global_batch: sequences of an update; default: the config's
+        task: plan its fine-tuning instead of pre-training; needs --compile
         compile: lower, check and compile the step for --topology
         search: find the largest batch that fits, by compiling
         utilization: share of the peak rate that is reached
@@ -28,6 +29,7 @@ class Arguments:
     )
     num_devices: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
     global_batch: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
+    task: str | None = None
     compile: bool = False
     search: bool = False
     utilization: float = 0.4

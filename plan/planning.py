@@ -11,9 +11,11 @@ from albert_tf.errors import UserError
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lint, lowering
 from albert_tf.plan.formula import costs, estimate, memory
+from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
-from albert_tf.train_config import PretrainConfig
+from albert_tf.records.task_table import Task
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 
 def run(config: PretrainConfig, arguments: Arguments) -> None:
@@ -50,11 +52,45 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
         raise UserError(_describe_excess(plan, plan.memory.total, limit))
 
 
+def run_task(config: FinetuneConfig, task: Task, arguments: Arguments) -> None:
+    """Compiles the step of a fine-tuning run for each length to which batches are padded.
+
+    Raises:
+        UserError: the batch cannot be shared out, lint finds a fault, or a step does not fit.
+    """
+    topology = arguments.machine(config.dtype)
+    if not (arguments.compile and topology.is_tpu) or arguments.search:
+        raise UserError("--task needs --compile and --topology, and goes without --search.")
+    global_batch = arguments.global_batch or config.train_batch_size
+    batch = estimate.share_out(config, topology, global_batch)
+    print(f"{topology.name}: {task.name}, {batch:,} examples a device, {global_batch:,} together")
+    compiled = {}
+    for length, lowered in lowering.lower_task(
+        config, task, per_replica_batch=batch, num_replicas=topology.num_devices
+    ):
+        compiled[length] = _compile(lowered, topology)
+        print(report.format_length(length, compiled[length]))
+        if arguments.json:
+            sizes = {key: dataclasses.asdict(x) for key, x in compiled.items()}
+            files.write_json(arguments.json, {"task": task.name, "batch": batch, "lengths": sizes})
+    if too_long := [length for length, x in compiled.items() if not x.fits]:
+        raise UserError(
+            f"batches of {too_long[0]} tokens do not fit. Take a smaller batch, more devices, or "
+            "--set num_micro_batches=2."
+        )
+
+
 def _compile_and_print(plan: Plan) -> aot_compile.Compiled:
     logging.info("lowering the step of %d sequences", plan.batch)
     lowered = lowering.lower(
         plan.config, per_replica_batch=plan.batch, num_replicas=plan.topology.num_devices
     )
+    compiled = _compile(lowered, plan.topology)
+    print("\n".join(["", *report.format_compiled(plan, compiled)]))
+    return compiled
+
+
+def _compile(lowered: lowering.Lowered, topology: Topology) -> aot_compile.Compiled:
     findings = lint.lint(lowered.module)
     for finding in findings:
         logging.warning("%s", finding)
@@ -62,10 +98,8 @@ def _compile_and_print(plan: Plan) -> aot_compile.Compiled:
         more = f", and {len(findings) - 1} more above" if len(findings) > 1 else ""
         raise UserError(f"the step is not fit for a TPU: {findings[0]}{more}.")
     logging.info("lint: nothing found in %.1f MB of StableHLO", len(lowered.module) / 1e6)
-    logging.info("compiling it for %s (minutes for large models)", plan.topology.name)
-    compiled = aot_compile.compile_step(lowered, plan.topology)
-    print("\n".join(["", *report.format_compiled(plan, compiled)]))
-    return compiled
+    logging.info("compiling it for %s (minutes for large models)", topology.name)
+    return aot_compile.compile_step(lowered, topology)
 
 
 def _search_batch(plan: Plan) -> int:

@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         *("albert_tf", "albert_tf/model", "albert_tf/pipelines", "albert_tf/records"),
         *("albert_tf/train", "environments", "plan/formula"),
     },
-    "plan": {"albert_tf", "plan/aot", "plan/formula"},
+    "plan": {"albert_tf", "albert_tf/records", "plan/aot", "plan/formula"},
     # Programs of an environment that has jax and neither TensorFlow nor this project.
     "plan/jax_side": set(),
 }

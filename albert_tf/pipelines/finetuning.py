@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import task_losses, task_model
 from albert_tf.records import input_pipeline, task_dataset
 from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import REGRESSION
+from albert_tf.records.task_table import REGRESSION, Task
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -75,13 +75,7 @@ def run(
     }
     with run_dir.locking(workdir, strategy):
         run_dir.check(identity, strategy, options, evaluates=dev is not None)
-        state = train_state.make_train_state(
-            config,
-            strategy,
-            lambda: task_model.make_task_model(config, train.task),
-            task_losses.OBJECTIVES[task_model.choose_head(config, train.task)],
-            task_dataset.task_features(train.task, config.max_seq_length),
-        )
+        state = make_train_state(config, strategy, train.task)
         try:
             return training_run.train(
                 state,
@@ -95,6 +89,19 @@ def run(
             )
         except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(train, error) from None
+
+
+def make_train_state(
+    config: FinetuneConfig, strategy: tf.distribute.Strategy, task: Task
+) -> TrainState:
+    """Makes the model of a task and its optimizer; see `train_state.make_train_state`."""
+    return train_state.make_train_state(
+        config,
+        strategy,
+        lambda: task_model.make_task_model(config, task),
+        task_losses.OBJECTIVES[task_model.choose_head(config, task)],
+        task_dataset.task_features(task, config.max_seq_length),
+    )
 
 
 def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialWeights | None:

@@ -4,17 +4,21 @@ It is `train_step.make_update`, with all-reduces as TPUStrategy makes them. Tens
 lowers it as TensorFlow for TPUs would, except random numbers: `jax_side/rewrites.py`.
 """
 
+import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.model import xla
-from albert_tf.pipelines import pretraining
+from albert_tf.pipelines import finetuning, pretraining
+from albert_tf.records import features
+from albert_tf.records.task_table import Task
 from albert_tf.train import train_step
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import PretrainConfig
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,15 +56,44 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     size. With one replica there is no all-reduce.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)
-    with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
+    with _tracing():
         state = pretraining.make_train_state(config, tf.distribute.get_strategy())
-        narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
-        specs = [
-            tf.TensorSpec([per_replica_batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
-            for name, x in state.features.items()
-        ]
-        total_names: list[str] = []
-        step = _make_step(state, num_replicas, total_names)
+    return _lower(state, num_replicas)
+
+
+def lower_task(
+    config: FinetuneConfig, task: Task, *, per_replica_batch: int, num_replicas: int
+) -> Iterator[tuple[int, Lowered]]:
+    """Lowers the step of a fine-tuning run, as `lower` does.
+
+    Yields (length, step) for each length to which a TPU's batches are padded, ascending. The inputs
+    of all have the config's length, as in training.
+    """
+    config = dataclasses.replace(
+        config.with_steps(per_replica_batch), train_batch_size=per_replica_batch, jit_compile=True
+    )
+    with _tracing():
+        state = finetuning.make_train_state(config, tf.distribute.get_strategy(), task)
+    for length in state.buckets:  # with jit_compile those of TPUs
+        yield length, _lower(state, num_replicas, length)
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
+        yield
+
+
+def _lower(state: TrainState, num_replicas: int, length: int | None = None) -> Lowered:
+    narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
+    batch = state.config.train_batch_size
+    specs = [
+        tf.TensorSpec([batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
+        for name, x in state.features.items()
+    ]
+    total_names: list[str] = []
+    with _tracing():
+        step = _make_step(state, num_replicas, total_names, length)
         concrete = step.get_concrete_function(*specs)
         module = step.experimental_get_compiler_ir(*specs)(stage="stablehlo")
     inputs, updated = _describe_inputs(state, specs, concrete)
@@ -74,7 +107,9 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     )
 
 
-def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> Any:
+def _make_step(
+    state: TrainState, num_replicas: int, total_names: list[str], length: int | None
+) -> Any:
     """Returns the step as a function of a flat list of tensors; it fills `total_names`."""
     update = train_step.make_update(state, num_branches=1, num_replicas=num_replicas)
 
@@ -90,6 +125,8 @@ def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> 
     @tf.function(jit_compile=True, autograph=False)
     def step(*tensors):
         batch = dict(zip(state.features, tensors, strict=True))
+        if length is not None:
+            batch = features.shorten(batch, state.features, length)
         replica = 0
         if num_replicas > 1:  # TensorFlow has the operation, but no public function for it
             graph = tf.compat.v1.get_default_graph()

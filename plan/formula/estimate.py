@@ -7,7 +7,7 @@ from albert_tf.errors import UserError
 from albert_tf.plan.formula import costs
 from albert_tf.plan.formula import memory as memory_of
 from albert_tf.plan.formula.chips import Topology
-from albert_tf.train_config import PretrainConfig
+from albert_tf.train_config import PretrainConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,14 +62,7 @@ def make_plan(
     Raises:
         UserError: the batch cannot be shared out, or the utilization is not a share.
     """
-    parts = topology.num_devices * config.num_micro_batches
-    if global_batch < 1 or global_batch % parts:
-        raise UserError(
-            f"--global_batch: {global_batch} is not a multiple of {parts}, which is "
-            f"{topology.num_devices} devices x {config.num_micro_batches} micro-batches. "
-            "Change one of them."
-        )
-    batch = global_batch // topology.num_devices
+    batch = share_out(config, topology, global_batch)
     if not 0 < utilization <= 1:
         raise UserError(f"--utilization: {utilization} is not above 0 and at most 1.")
     flops = costs.count_flops(config, batch)
@@ -89,3 +82,19 @@ def make_plan(
         fill=costs.compute_fill(config, batch, unit) if unit > 1 else None,
         seconds=flops.total / (utilization * topology.device.peak),
     )
+
+
+def share_out(config: TrainConfig, topology: Topology, global_batch: int) -> int:
+    """Returns the examples of a device.
+
+    Raises:
+        UserError: the devices and their micro-batches cannot share the batch evenly.
+    """
+    parts = topology.num_devices * config.num_micro_batches
+    if global_batch < 1 or global_batch % parts:
+        raise UserError(
+            f"--global_batch: {global_batch} is not a multiple of {parts}, which is "
+            f"{topology.num_devices} devices x {config.num_micro_batches} micro-batches. "
+            "Change one of them."
+        )
+    return global_batch // topology.num_devices

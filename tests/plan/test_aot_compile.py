@@ -91,6 +91,20 @@ def test_the_real_step_compiles_for_a_tpu(jax_python, run_program, capsys, tmp_p
     assert compiled["all_reduce_bytes"] == 4 * sum(parameters(config)) + 4 * (2 + 9)
 
 
+@pytest.mark.slow
+def test_the_step_of_a_task_compiles_for_each_length(jax_python, run_program, capsys):
+    albert = tiny_run.albert(max_position_embeddings=48)
+    overrides = [f"albert={json.dumps(config_io.to_dict(albert))}", "max_seq_length=40"]
+    stop = run_program(
+        PROGRAM,
+        *("--task=rte", "--topology=v5e:2x2", "--global_batch=12", "--compile"),
+        *(f"--set={x}" for x in overrides),
+    )
+    assert stop is None
+    said = r"(\d+) tokens: [\d.]+ GB in use, [\d.e-]+ TFLOP, compiled in"
+    assert re.findall(said, capsys.readouterr().out) == ["32", "40"]
+
+
 def parameters(config):
     return costs.count_parameters(config.albert).values()
 

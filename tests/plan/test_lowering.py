@@ -9,6 +9,8 @@ import tiny_run
 from albert_tf.model import albert_model, weight_names
 from albert_tf.pipelines import pretraining
 from albert_tf.plan.aot import lowering
+from albert_tf.records import task_table
+from albert_tf.train_config import FinetuneConfig
 
 BATCH = 6
 
@@ -83,3 +85,23 @@ def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
 def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_replicas):
     assert {x.dtype for x in eight_replicas.inputs[7:]} == {"float32", "int64"}
     assert "bf16" in eight_replicas.module.decode()
+
+
+@pytest.mark.parametrize("task", ["sst-2", "race", "squad2", "squad1"])
+def test_the_step_of_a_task_computes_as_many_tokens_as_its_batches_have(task):
+    albert = tiny_run.albert(max_position_embeddings=48)
+    config = FinetuneConfig(
+        albert=albert, max_seq_length=40, dtype="float32", num_train_steps=2, max_qa_length=8
+    )
+    steps = dict(
+        lowering.lower_task(config, task_table.get(task), per_replica_batch=3, num_replicas=4)
+    )
+    # Its published loss counts padding, so it is computed.
+    assert list(steps) == ([40] if task == "squad1" else [32, 40])
+    rows = 3 * 4 if task == "race" else 3
+    for length, lowered in steps.items():
+        ids = next(x for x in lowered.inputs if x.name == "input_ids")
+        assert ids.shape == (3, rows // 3 * 40)
+        text = lowered.module.decode()
+        assert f"tensor<{rows * length}x8xf32>" in text  # the vectors of all tokens
+        assert (f"tensor<{rows * 40}x8xf32>" in text) == (length == 40)
