@@ -38,12 +38,18 @@ def read(config: ExportConfig) -> ExportedModel:
         UserError: the checkpoint cannot be read, or lacks weights of the kind; nothing says its
             kind; lengths leave no room for a text; or a choice does not apply to the kind.
     """
-    prefix = finetuned_model.find_best_checkpoint(config.source.checkpoint)
+    checkpoint, task, run_config = read_source(config.source)
+    return choose(config, checkpoint, task, run_config)
+
+
+def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, FinetuneConfig]:
+    """Returns a checkpoint, its task if it is fine-tuned, and the config of its run."""
+    prefix = finetuned_model.find_best_checkpoint(source.checkpoint)
     checkpoint = formats.read(prefix)
     run = finetuned_model.read_finetuning_run(prefix)
     values, task = run or (make_default_values(prefix, checkpoint.config), None)
-    run_config = config_io.load(FinetuneConfig, None, config.source.overrides, values)
-    return choose(config, checkpoint, task, run_config)
+    task = task or finetuned_model.infer_task(checkpoint)
+    return checkpoint, task, config_io.load(FinetuneConfig, None, source.overrides, values)
 
 
 def choose(

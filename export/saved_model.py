@@ -28,7 +28,7 @@ def save(
 ) -> dict[str, ConcreteFunction]:
     """Writes variables, graph and assets into a folder; returns the traced signatures."""
     with xla.trace_options(custom_gradients=False):
-        traced = {id(signature): _trace(signature) for signature in signatures.values()}
+        traced = {id(signature): trace(signature) for signature in signatures.values()}
     functions = {name: traced[id(signature)] for name, signature in signatures.items()}
     read = {id(variable) for function in traced.values() for variable in function.variables}
     weights = weight_names.weights_by_name(model.network)
@@ -41,7 +41,9 @@ def save(
     return functions
 
 
-def _trace(signature: Signature) -> ConcreteFunction:
+def trace(signature: Signature) -> ConcreteFunction:
+    """Returns the function of a signature, which takes its inputs as keywords."""
+
     def function(**inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
         # A server lets arrays of any shape through.
         specs = signature.inputs

@@ -20,6 +20,7 @@ FOLDERS = (
     "experiments",
     "export",
     "plan",
+    "serving",
     "tests",
 )
 SOURCES = sorted(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("albert_tf", "data_prep", "environments", "experiments", "export", "plan")
+PACKAGES = ("albert_tf", "data_prep", "environments", "experiments", "export", "plan", "serving")
 # {folder: the other folders of this repository that it may import}, the lowest first.
 ALLOWED: dict[str, set[str]] = {
     "albert_tf": set(),
@@ -32,6 +32,9 @@ ALLOWED: dict[str, set[str]] = {
         *("albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
         *("data_prep/corpus", "data_prep/task_data", "export"),
     },
+    # A client that needs nothing of this project.
+    "serving": set(),
+    "serving/demo": {"albert_tf", "albert_tf/pipelines", "export"},
     "experiments": {
         *("albert_tf", "albert_tf/records", "albert_tf/train", "data_prep/corpus"),
         *("data_prep/pretraining_data", "data_prep/task_data", "plan/formula"),

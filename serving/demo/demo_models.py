@@ -1,0 +1,143 @@
+"""Loads exports and checkpoints as functions of texts, for the page of bin/demo."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError, reason
+from albert_tf.export import export_source, saved_model, serving_api, signatures
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.pipelines import bulk_prediction
+
+Run = Callable[..., Mapping[str, tf.Tensor]]
+
+# Kinds of a checkpoint that was not fine-tuned, as far as it has their weights.
+_PRETRAINED_KINDS = ("fill_mask", "sentence_embedding")
+# {view: outputs that tell it}; the first that fits.
+_VIEWS: Mapping[str, frozenset[str]] = {
+    "spans": frozenset({"span_starts", "span_ends", "span_types"}),
+    "answer": frozenset({"answer", "start", "end"}),
+    "guesses": frozenset({"tokens", "probabilities"}),
+    "choice": frozenset({"choice", "probabilities"}),
+    "labels": frozenset({"labels", "probabilities"}),
+    "label": frozenset({"label", "probabilities"}),
+    "value": frozenset({"value"}),
+    "nearest": frozenset({"embedding"}),
+    "nearest_tokens": frozenset({"sequence_output", "input_mask"}),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoModel:
+    """A function of texts, and how the page shows its outputs.
+
+    Attributes:
+        name: on the page.
+        view: a key of `_VIEWS`.
+        inputs: names of the inputs.
+        labels: in the order of their probabilities; empty if there are none.
+        run: {name: [B] strings; options [B, C]} as keywords -> outputs.
+    """
+
+    name: str
+    view: str
+    inputs: tuple[str, ...]
+    labels: tuple[str, ...]
+    run: Run
+
+
+def load(paths: Sequence[str]) -> list[DemoModel]:
+    """Loads exports (folders of versions, or one of them) and checkpoints of any format.
+
+    Raises:
+        UserError: there is none, it is damaged, or it takes no text.
+    """
+    return [model for path in paths for model in (_load_export(path) or _load_checkpoint(path))]
+
+
+def _load_export(path: str) -> list[DemoModel]:
+    """Returns the models of an export, none if the path is no export."""
+    if (version := _find_version(path)) is None:
+        return []
+    import tensorflow_text  # noqa: F401  (registers its operations)
+
+    try:
+        functions = tf.saved_model.load(version).signatures
+    except (OSError, RuntimeError, IndexError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"--model: {version} is damaged: {reason(error)}") from None
+    labels = os.path.join(version, "assets", saved_model.LABELS)
+    names = tf.io.gfile.GFile(labels).read().splitlines() if tf.io.gfile.exists(labels) else []
+    inputs = {
+        name: function.structured_input_signature[1]
+        for name, function in functions.items()
+        if name != serving_api.DEFAULT
+    }
+    return _select(path, {name: (inputs[name], functions[name]) for name in inputs}, tuple(names))
+
+
+def _find_version(path: str) -> str | None:
+    try:
+        return bulk_prediction.find_version(path)
+    except UserError:
+        return None
+
+
+def _load_checkpoint(path: str) -> list[DemoModel]:
+    """Returns the models of a checkpoint: of its task, or those of pre-training."""
+    if tf.io.gfile.isdir(path) and not tf.io.gfile.listdir(path):
+        raise UserError(f"--model: {path} is empty. Name an export or a checkpoint.")
+    checkpoint, task, run_config = export_source.read_source(SourceConfig(checkpoint=path))
+    models: list[DemoModel] = []
+    mistakes = []
+    for kind in (None,) if task else _PRETRAINED_KINDS:
+        config = ExportConfig(source=SourceConfig(checkpoint=path, kind=kind))
+        try:
+            model = export_source.choose(config, checkpoint, task, run_config)
+            made = signatures.make_signatures(model)
+        except UserError as error:
+            mistakes.append(error)
+            continue
+        functions = {
+            name: (signature.inputs, saved_model.trace(signature))
+            for name, signature in made.items()
+            if name != serving_api.DEFAULT and _takes_text(signature.inputs)
+        }
+        models += _select(path, functions, model.options.labels)
+    if not models:
+        raise UserError(f"--model: {mistakes[0]}")
+    return models
+
+
+def _takes_text(inputs: Mapping[str, tf.TensorSpec]) -> bool:
+    """Whether the inputs are texts, not token ids or serialised examples."""
+    return "inputs" not in inputs and all(spec.dtype == tf.string for spec in inputs.values())
+
+
+def _select(
+    path: str,
+    functions: Mapping[str, tuple[Mapping[str, tf.TensorSpec], Run]],
+    labels: tuple[str, ...],
+) -> list[DemoModel]:
+    """Returns a model for each function of texts; of token ids there is none to show."""
+    models = []
+    for name, (inputs, function) in functions.items():
+        if not _takes_text(inputs):
+            continue
+        outputs = function.structured_outputs  # type: ignore[attr-defined]
+        view = next((view for view, names in _VIEWS.items() if names <= outputs.keys()), None)
+        if view:
+            title = os.path.basename(os.path.normpath(path))
+            models.append(
+                DemoModel(
+                    name=f"{title}, pairs" if name == signatures.PAIR else title,
+                    view=view,
+                    inputs=tuple(inputs),
+                    labels=labels,
+                    run=function,
+                )
+            )
+    if not models:
+        raise UserError(f"--model: {path} takes token ids alone. Export it without --text=false.")
+    return models
