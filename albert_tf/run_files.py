@@ -14,6 +14,8 @@ KEPT = "kept"
 EVALUATION = "evaluation.json"
 # Several runs of fine-tuning that differ in their seeds.
 SUMMARY = "summary.json"
+# Several tasks in one go: of each what is run, and whether it is finished; of all, their scores.
+GLUE_TASK, GLUE_SCORES = "glue_task.json", "glue.json"
 
 
 def metrics_file(split: str) -> str:

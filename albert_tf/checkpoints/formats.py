@@ -14,6 +14,7 @@ from albert_tf.checkpoints import (
     archives,
     google_tf1,
     hugging_face,
+    hugging_face_card,
     hugging_face_vocabulary,
     keras_hub,
     matching,
@@ -66,6 +67,7 @@ def _read_hugging_face(folder: str) -> ModelCheckpoint:
 def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
     hugging_face.write(checkpoint, folder)
     hugging_face_vocabulary.write(checkpoint, folder)
+    hugging_face_card.write(checkpoint, folder)
 
 
 FORMATS: dict[str, Format] = {
@@ -97,6 +99,12 @@ FORMATS: dict[str, Format] = {
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
 }
+
+
+_SQUAD2_HINT = (
+    " The published head of SQuAD 2.0 has no counterpart in transformers; a model fine-tuned with "
+    "--set=null_answer=null_score has one."
+)
 
 
 def detect_format(path: str) -> str:
@@ -194,9 +202,11 @@ def convert(
         for name in unsupported:
             logging.info(f"no place in {to_format}: {name}")
         if refused := [name for name in unsupported if not allowed.fullmatch(name)]:
+            squad2 = weight_names.parts(checkpoint.config)[weight_names.SQUAD2]
+            is_squad2 = to_format == "hugging_face" and squad2.keys() & set(refused)
             raise UserError(
                 f"{to_format} has no place for {len(refused)} weights ({refused[0]}). "
-                "Leave them out with --allow_partial=REGEX."
+                f"Leave them out with --allow_partial=REGEX.{_SQUAD2_HINT if is_squad2 else ''}"
             )
         with files.replacing_folder(target) as temporary:
             write(checkpoint, temporary)

@@ -240,11 +240,11 @@ def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
     For instance the head for SQuAD 2.0; or the pooler beside a head for SQuAD 1.1. Raises
     `UserError` if every class would lack weights, and make some up.
     """
-    _, names = _choose_class(checkpoint)
+    _, names = choose_class(checkpoint)
     return sorted(checkpoint.weights.keys() - names)
 
 
-def _choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
+def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names."""
     parts = weight_names.parts(checkpoint.config)
     for class_name, its_parts in _CLASSES.items():
@@ -266,7 +266,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     config = checkpoint.config
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
-    class_name, names = _choose_class(checkpoint)
+    class_name, names = choose_class(checkpoint)
     files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
     weights = {name: checkpoint.weights[name] for name in names}
     weights |= model_checkpoint.make_mapping(config)
@@ -301,7 +301,14 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         "dtype": "float32",
     }
     if class_name in _CLASSIFIERS:
-        labels = range(len(checkpoint.weights["output_bias"]))
-        values["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
-        values["label2id"] = {f"LABEL_{i}": i for i in labels}
+        names = list_labels(checkpoint)
+        values["id2label"] = {str(i): name for i, name in enumerate(names)}
+        values["label2id"] = {name: i for i, name in enumerate(names)}
     return values
+
+
+def list_labels(checkpoint: ModelCheckpoint) -> list[str]:
+    """The names of the outputs of a classifier: the labels of its task, if they are known."""
+    number = len(checkpoint.weights["output_bias"])
+    own = checkpoint.labels
+    return list(own) if len(own) == number else [f"LABEL_{i}" for i in range(number)]

@@ -55,6 +55,7 @@ class ModelCheckpoint:
         skipped: {name: reason} of tensors that were not read.
         is_regression: a classifier of one output gives a number, and does not rate choices.
         vectors: how it makes vectors of texts, if the source says so.
+        run: what is known of the run that wrote it (see `native.read_run`); empty if nothing.
     """
 
     source: str
@@ -64,6 +65,12 @@ class ModelCheckpoint:
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_regression: bool = False
     vectors: SentenceVectors = dataclasses.field(default_factory=SentenceVectors)
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the task that it was fine-tuned on, in the order of their ids, if any."""
+        return tuple(self.run.get("task", {}).get("labels", ()))
 
 
 class FinetunedModel(NamedTuple):

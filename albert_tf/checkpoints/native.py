@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
 from albert_tf.records.task_table import REGRESSION
-from albert_tf.run_files import RUN_CONFIG, TASK
+from albert_tf.run_files import RECORDS, RUN_CONFIG, TASK, TRAINING_DATA, metrics_file
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
 
@@ -64,15 +65,21 @@ def read(path: str) -> ModelCheckpoint:
     tasks = filter(tf.io.gfile.exists, (os.path.join(home, TASK) for home in homes))
     kinds = [files.read_json(path, TASK).get("kind") for path in tasks]
     config, weights = _read_config(config_path), read_weights(prefix)
+    run = {}
     if os.path.basename(config_path) == RUN_CONFIG:
         _check_run_config(config_path, config, weights)
+        run = read_run(os.path.dirname(config_path), prefix)
+    values = run.get("config", {})
     return ModelCheckpoint(
         source=prefix,
         config=config,
         weights=weights,
         vocabulary=model_checkpoint.read_vocabulary(vocabulary),
         is_regression=REGRESSION in kinds or model_checkpoint.says_regression(config_path),
-        vectors=_read_vectors(config_path),
+        vectors=SentenceVectors(
+            pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
+        ),
+        run=run,
         skipped={
             key: _SKIPPED[kind]
             for key in tf_checkpoint.list_keys(prefix)
@@ -100,14 +107,21 @@ def _read_config(path: str) -> AlbertConfig:
     return config_io.from_dict(AlbertConfig, values, path)
 
 
-def _read_vectors(config_path: str) -> SentenceVectors:
-    """How the run made vectors, of how many tokens."""
-    if os.path.basename(config_path) != RUN_CONFIG:
-        return SentenceVectors()
-    values = files.read_json(config_path, RUN_CONFIG)
-    return SentenceVectors(
-        pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
-    )
+def read_run(folder: str, prefix: str) -> dict[str, Any]:
+    """What the files of a run say of it, and of its checkpoint `prefix`.
+
+    `config`; of fine-tuning `task` and `training_data`, of pre-training `records`; `metrics` is the
+    list of the scores of this checkpoint, {"task", "split", "metrics", ...}.
+    """
+    names = {"config": RUN_CONFIG, "task": TASK, "training_data": TRAINING_DATA, "records": RECORDS}
+    paths = {key: os.path.join(folder, name) for key, name in names.items()}
+    run = {key: files.read_json(x, key) for key, x in paths.items() if tf.io.gfile.exists(x)}
+    scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
+    metrics = [files.read_json(path, "metrics") for path in scores]
+    name = f"/{os.path.basename(prefix)}"
+    # An ensemble's checkpoint is a list.
+    own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]
+    return run | {"metrics": own}
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

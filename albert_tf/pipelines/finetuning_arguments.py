@@ -12,6 +12,8 @@ from albert_tf.tasks.recipes import ConfigOverrides
 
 # The modes, and the split that each reads.
 MODES = {"train": "train", "eval": "dev", "predict": "test"}
+# All tasks of GLUE that --data_dir has.
+GLUE = "glue"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class Arguments:
         init_checkpoint: weights to start from, in any format of bin/convert_checkpoint; of a run,
             the best
         init_head: start from its head too, that of another task
+        mnli_checkpoint: of --task=glue: a model of MNLI, from which MRPC, RTE and STS-B start;
+            default: the one that is trained, if --data_dir has MNLI
         allow_partial: regular expression of whole names that --init_checkpoint may lack
         checkpoint: to evaluate; default: the best of --workdir
         vocabulary: folder; default: that of the checkpoint
@@ -44,6 +48,7 @@ class Arguments:
     test_file: str | None = None
     init_checkpoint: str | None = None
     init_head: bool = False
+    mnli_checkpoint: str | None = None
     allow_partial: str | None = None
     checkpoint: str | None = None
     vocabulary: str | None = None
@@ -59,12 +64,22 @@ class Arguments:
             require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
             raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
+        if self.data.task == GLUE:
+            self._check_glue()
+        elif self.mnli_checkpoint:
+            raise UserError("--mnli_checkpoint is for --task=glue. Name it as --init_checkpoint.")
         for mode in self.mode:
             if not self.data.source.data_dir and not self.split_file(MODES[mode]):
                 raise UserError(
                     f"--mode={mode} needs --{MODES[mode]}_file or --data_dir. Give one, or name "
                     "other modes."
                 )
+
+    def _check_glue(self) -> None:
+        require(self.data.source.data_dir is not None, "--task=glue needs --data_dir. Give it.")
+        names = ("train_file", "dev_file", "test_file", "checkpoint", "init_head")
+        for name in names:
+            require(not getattr(self, name), f"--{name} is for one task, not for --task=glue.")
 
     def split_file(self, split: str) -> str | None:
         return getattr(self, f"{split}_file", None)

@@ -1,5 +1,6 @@
 """The program bin/run_finetuning: prepares the data, trains, evaluates, predicts."""
 
+import dataclasses
 import math
 import os
 
@@ -22,32 +23,66 @@ from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the program does for one task, known before a TPU or other workers are waited for.
+
+    Attributes:
+        arguments: of the program.
+        task: None if it is the user's own and the checkpoint has it.
+        initial: weights to start from, if any.
+        config: of the training, if there is one.
+    """
+
+    arguments: Arguments
+    task: Task | None
+    initial: ModelCheckpoint | None
+    config: FinetuneConfig | None
+
+    @property
+    def workdirs(self) -> list[str]:
+        """The folder of each run."""
+        workdir, number = self.arguments.workdir, self.arguments.num_seeds
+        if self.config is None:
+            return seeds.find_folders(workdir, number)
+        return [folder for _, folder in seeds.make_runs(self.config, workdir, number)]
+
+
 def run(arguments: Arguments) -> None:
     """Trains, evaluates and predicts, as the modes say, with each seed; prints the scores."""
-    task = _find_task(arguments)
-    initial = config = None
-    if "train" in arguments.mode:
-        # The config first: its mistakes need not wait for a TPU or for other workers.
-        assert task is not None
-        if arguments.init_checkpoint:
-            initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
-        config = finetuned_model.resolve_config(task, initial, arguments.config)
-        runs = seeds.make_runs(config, arguments.workdir, arguments.num_seeds)
-        workdirs = [workdir for _, workdir in runs]
-    else:
-        workdirs = seeds.find_folders(arguments.workdir, arguments.num_seeds)
+    job = make_job(arguments)
     strategy = devices.choose_strategy(tpu=arguments.tpu_name if arguments.tpu else None)
     with multi_worker.together(strategy):
-        # The runs themselves compare all other arguments.
-        names = ("mode", "num_seeds", "checkpoint")
-        values = {f"--{name}": getattr(arguments, name) for name in names}
-        multi_worker.check_same(strategy, {"--task": arguments.data.task, **values})
-        is_done = not (task and config) or _train(arguments, task, strategy, config, initial)
-        if not is_done or arguments.mode == ("train",):
-            return
-        results = [_evaluate(arguments, task, strategy, workdir) for workdir in workdirs]
+        run_job(job, strategy)
+
+
+def make_job(arguments: Arguments, initial: ModelCheckpoint | None = None) -> Job:
+    """Reads what the job starts from, unless `initial` is that; `UserError` for a mistake in it."""
+    task = _find_task(arguments)
+    if "train" not in arguments.mode:
+        seeds.find_folders(arguments.workdir, arguments.num_seeds)  # refuses another number
+        return Job(arguments=arguments, task=task, initial=None, config=None)
+    assert task is not None
+    if arguments.init_checkpoint and initial is None:
+        initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
+    config = finetuned_model.resolve_config(task, initial, arguments.config)
+    return Job(arguments=arguments, task=task, initial=initial, config=config)
+
+
+def run_job(job: Job, strategy: tf.distribute.Strategy) -> bool:
+    """Does the job; returns whether it came to its end, and was not interrupted."""
+    arguments = job.arguments
+    # The runs themselves compare all other arguments.
+    names = ("mode", "num_seeds", "checkpoint")
+    values = {f"--{name}": getattr(arguments, name) for name in names}
+    multi_worker.check_same(strategy, {"--task": arguments.data.task, **values})
+    if job.config and not _train(job, strategy):
+        return False
+    if arguments.mode != ("train",):
+        results = [_evaluate(arguments, job.task, strategy, path) for path in job.workdirs]
         if len(results) > 1 and "eval" in arguments.mode:
             print("\n".join(seeds.summarize(arguments.workdir, results)))
+    return True
 
 
 def _find_task(arguments: Arguments) -> Task | None:
@@ -67,34 +102,40 @@ def _prepare(
     return task_dataset.read(task_cache.prepare(split, tokenizer, arguments.cache_folder, config))
 
 
-def _train(
-    arguments: Arguments,
-    task: Task,
-    strategy: tf.distribute.Strategy,
-    config: FinetuneConfig,
-    initial: ModelCheckpoint | None,
-) -> bool:
-    """Trains the run of each seed; returns whether all came to their end."""
-    vocabulary, tokenizer = finetuned_model.find_vocabulary(
-        initial, arguments.vocabulary, arguments.cache_folder
+def prepare_datasets(job: Job) -> tuple[dict[str, TaskDataset], tuple[str, Tokenizer]]:
+    """Prepares all splits of a job that trains; returns them and the vocabulary.
+
+    Before the training: a mistake in the last file must not appear after it.
+    """
+    arguments, task, config = job.arguments, job.task, job.config
+    assert task is not None and config is not None
+    vocabulary = finetuned_model.find_vocabulary(
+        job.initial, arguments.vocabulary, arguments.cache_folder
     )
-    # All splits are prepared now: a mistake in the last file must not appear after the training.
     splits = [split for mode in arguments.mode for split in arguments.splits(task, mode)]
     splits += ["dev"] if arguments.data.source.data_dir or arguments.dev_file else []
     datasets = {
-        split: _prepare(arguments, task, split, config, tokenizer)
+        split: _prepare(arguments, task, split, config, vocabulary[1])
         for split in dict.fromkeys(splits)
     }
+    return datasets, vocabulary
+
+
+def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
+    """Trains the run of each seed; returns whether all came to their end."""
+    arguments = job.arguments
+    datasets, (vocabulary, tokenizer) = prepare_datasets(job)
     inputs = Inputs(
         train=datasets["train"],
         dev=datasets.get("dev"),
         vocabulary=vocabulary,
         tokenizer=tokenizer,
-        initial=initial,
+        initial=job.initial,
         init_head=arguments.init_head,
         allow_partial=arguments.allow_partial,
     )
-    runs = seeds.make_runs(config, arguments.workdir, arguments.num_seeds)
+    assert job.config
+    runs = seeds.make_runs(job.config, arguments.workdir, arguments.num_seeds)
     return all(finetuning.run(one, strategy, inputs, workdir) for one, workdir in runs)
 
 
@@ -115,8 +156,10 @@ def _evaluate(
     for mode in ("eval", "predict"):
         for split in arguments.splits(task, mode) if mode in arguments.mode else ():
             dataset = _prepare(arguments, task, split, model.config, tokenizer)
+            # RACE's test set has labels; others to predict have none.
+            scored = mode == "eval" or task_dataset.is_labelled(dataset)
             scores, path = task_evaluation.evaluate(
-                model, strategy, dataset, workdir, scored=mode == "eval"
+                model, strategy, dataset, workdir, scored=scored
             )
             if split == "dev":
                 dev_scores = scores

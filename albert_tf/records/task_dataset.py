@@ -120,10 +120,19 @@ def _describe(task: Task) -> str:
     return f"{task.name} ({task.kind}){labels}"
 
 
+def is_labelled(dataset: TaskDataset) -> bool:
+    """Whether all examples have labels."""
+    return not _list_unlabelled(dataset)
+
+
+def _list_unlabelled(dataset: TaskDataset) -> list[str]:
+    rows = dataset.examples
+    return [r["id"] for r in rows if not r.get("labelled", r.get("label") is not None)]
+
+
 def check_labelled(dataset: TaskDataset) -> None:
     """Raises `UserError` unless all examples have labels."""
-    rows = dataset.examples
-    if ids := [r["id"] for r in rows if not r.get("labelled", r.get("label") is not None)]:
+    if ids := _list_unlabelled(dataset):
         raise UserError(
             f"{dataset.path}: {len(ids)} examples have no label ({ids[0]} for one). "
             "Such files can be predicted, and nothing else."

@@ -1,8 +1,9 @@
 """Averages the scores of GLUE's tasks as its leaderboard does."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,22 @@ TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
 _MNLI_SPLITS = ("dev", "dev_mismatched")
 
 Scores = Mapping[str, Mapping[str, float]]
+
+
+class Row(NamedTuple):
+    """The runs of a task: what they started from, and of each {"SPLIT METRIC": score}."""
+
+    start: str | None
+    runs: Sequence[Mapping[str, float]]
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """The median of each metric over the runs."""
+        return {name: statistics.median(run[name] for run in self.runs) for name in self.runs[0]}
+
+    def describe(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {"start": self.start, "medians": self.medians, "runs": list(self.runs)}
 
 
 def read(paths: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -64,6 +81,16 @@ def describe(scores: Scores) -> list[str]:
         numbers = (f"{name} {score:.4g}" for name, score in metrics.items())
         lines.append(f"{task}: {', '.join(numbers)}")
     return [*lines, f"average of {len(scores)} tasks{without}: {mean:.1f}"]
+
+
+def tabulate(rows: Mapping[str, Row]) -> list[str]:
+    """Returns a table of the medians, and the line of the average of `describe`."""
+    lines = ["| task | starts from | runs | median |", "|---|---|---|---|"]
+    for task, row in rows.items():
+        numbers = ", ".join(f"{name} {score:.4g}" for name, score in row.medians.items())
+        start = row.start or "random weights"
+        lines.append(f"| {task} | {start} | {len(row.runs)} | {numbers} |")
+    return [*lines, "", describe({task: row.medians for task, row in rows.items()})[-1]]
 
 
 def _is_metrics(content: Any) -> bool:

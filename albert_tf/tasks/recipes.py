@@ -45,6 +45,8 @@ _V2 = {
     "race": _V1["race"]._replace(dropout=0.0, learning_rate=1e-5),
 }
 RECIPES = {"v1": _V1, "v2": _V2, "none": None}
+# Tasks that the paper starts from a model of MNLI (section 4.1), where there is one.
+FROM_MNLI = ("mrpc", "rte", "sts-b")
 _HEAD_DROPOUT = 0.1
 # A small model: docs/results.md, "Fine-tuning". A large one: the paper's.
 _SMALL_HIDDEN_SIZE, _SMALL_RATE, _LARGE_RATE = 256, 1e-4, 2e-5

@@ -9,7 +9,7 @@ import pytest
 import tiny_checkpoints
 import tiny_program
 import tiny_run
-from tiny_program import OWN, TEXTS, read, write, write_own
+from tiny_program import OWN, read, write, write_mnli, write_own
 
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
@@ -105,25 +105,6 @@ def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path,
     assert "new weights" in capsys.readouterr().err
 
 
-def write_mnli(folder):
-    header = ["index", "sentence1", "sentence2", "gold_label"]
-    rows = [
-        [str(k), text, "a day", label]
-        for k, (text, label) in enumerate(
-            zip(TEXTS, ["neutral", "entailment", "contradiction"] * 2, strict=True)
-        )
-    ]
-    for name in ("train", "dev_matched", "dev_mismatched"):
-        write(folder / f"MNLI/{name}.tsv", header, *rows)
-    for name in ("test_matched", "test_mismatched"):
-        write(folder / f"MNLI/{name}.tsv", header[:3], *(row[:3] for row in rows))
-    write(folder / "diagnostic/diagnostic.tsv", header[:3], *(row[:3] for row in rows[:2]))
-    header = ["index", "sentence1", "sentence2", "label"]
-    two = [[*row[:3], "entailment" if k % 2 else "not_entailment"] for k, row in enumerate(rows)]
-    for name in ("train", "dev"):
-        write(folder / f"RTE/{name}.tsv", header, *two)
-
-
 def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path):
     write_mnli(tmp_path / "glue")
     made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", model="classifier")
@@ -192,7 +173,7 @@ def test_squad(task, more, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_race(run, tmp_path):
+def test_race(run, tmp_path, capsys):
     value = {
         "article": "a good day was followed by a bad one",
         "questions": ["it was _", "was it ?"],
@@ -200,15 +181,20 @@ def test_race(run, tmp_path):
         "answers": ["A", "B"],
         "id": "high1.txt",
     }
-    for split in ("train", "dev"):
+    for split in ("train", "dev", "test"):
         for level in ("middle", "high"):
             folder = tmp_path / "RACE" / split / level
             folder.mkdir(parents=True)
             named = {**value, "id": f"{level}1.txt"}
             (folder / "1.txt").write_text(json.dumps(named))
-    assert not run("--task=race", f"--data_dir={tmp_path}/RACE")
-    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
-    assert set(scores) == {"accuracy", "middle_accuracy", "high_accuracy"}
+    modes = "--mode=train,eval,predict"
+    assert not run("--task=race", f"--data_dir={tmp_path}/RACE", modes)
+    dev = read(tmp_path / "run/metrics-dev.json")["metrics"]
+    assert set(dev) == {"accuracy", "middle_accuracy", "high_accuracy"}
+    # Its test set has labels, too.
+    test = read(tmp_path / "run/metrics-test.json")
+    assert (test["split"], test["num_examples"], test["metrics"]) == ("test", 4, dev)
+    assert "race test | accuracy " in capsys.readouterr().out
 
 
 @pytest.mark.slow

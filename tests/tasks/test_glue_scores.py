@@ -63,3 +63,24 @@ def test_each_task_and_the_average_have_a_line():
         "average of 2 tasks without cola, sst-2, mrpc, sts-b, qqp, qnli, wnli, "
         "dev_mismatched of mnli: 62.6",
     ]
+
+
+def test_a_table_has_the_medians_of_several_runs():
+    runs = [{"dev accuracy": x, "dev f1": x / 2} for x in (0.9, 0.5, 0.6)]
+    rows = {
+        "mrpc": glue_scores.Row("runs/mnli", runs),
+        "rte": glue_scores.Row(None, [{"dev accuracy": 0.25}]),
+    }
+    assert rows["mrpc"].medians == {"dev accuracy": 0.6, "dev f1": 0.3}
+    assert rows["rte"].describe() == {
+        "start": None,
+        "medians": {"dev accuracy": 0.25},
+        "runs": [{"dev accuracy": 0.25}],
+    }
+    *table, blank, last = glue_scores.tabulate(rows)
+    assert table[2:] == [
+        "| mrpc | runs/mnli | 3 | dev accuracy 0.6, dev f1 0.3 |",
+        "| rte | random weights | 1 | dev accuracy 0.25 |",
+    ]
+    assert (blank, last) == ("", "average of 2 tasks without cola, sst-2, sts-b, qqp, mnli, qnli, "
+                             "wnli: 35.0")  # fmt: skip

@@ -1,0 +1,185 @@
+"""Writes README.md, the card of a model in a folder of transformers: data, scores, commands.
+
+Its head is YAML, as the Hugging Face Hub reads it, in the part of YAML that is JSON.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf import files
+from albert_tf.checkpoints import hugging_face
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.records.task_table import OWN
+
+NAME = "README.md"
+# What the Hub calls the use of a class, and how to use it from Python; FOLDER is the folder.
+_PIPELINE = """\
+from transformers import pipeline
+
+model = pipeline("{use}", "FOLDER")
+print(model({example}))"""
+_AUTO = """\
+from transformers import AutoTokenizer, {auto}
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = {auto}.from_pretrained("FOLDER")
+print(model(**tokenizer({example}, return_tensors="pt")))"""
+_USES = {
+    "AlbertForPreTraining": "fill-mask",
+    "AlbertForMaskedLM": "fill-mask",
+    "AlbertForSequenceClassification": "text-classification",
+    "AlbertForTokenClassification": "token-classification",
+    "AlbertForQuestionAnswering": "question-answering",
+    "AlbertForMultipleChoice": "multiple-choice",
+    "AlbertModel": "feature-extraction",
+}
+_EXAMPLES = {"fill-mask": '"The [MASK] of France is Paris."'}
+_PAIR = '{"text": "A text.", "text_pair": "Another."}'
+# Without a pipeline in the newest transformers.
+_AUTO_MODELS = {
+    "question-answering": ("AutoModelForQuestionAnswering", '"A question?", "A text."'),
+    "multiple-choice": (
+        "AutoModelForMultipleChoice",
+        '["A text."] * 2, ["One end.", "Another."], padding=True',
+    ),
+}
+# The Hub's names of our metrics.
+_METRICS = {
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "exact": "exact_match",
+}
+_CARD = """\
+---
+{head}
+---
+
+# {title}
+
+An ALBERT of {config.num_hidden_layers} layers of {config.hidden_size}, with {parameters:,} \
+parameters and a vocabulary of {config.vocab_size:,} pieces, as `{class_name}`.
+{labels}
+## Use
+
+```python
+{use}
+```
+
+## Data
+
+{data}
+## Scores
+
+{scores}
+## Commands
+
+```
+{commands}
+```
+{settings}"""
+
+
+def write(checkpoint: ModelCheckpoint, folder: str) -> None:
+    """Writes the card into `folder`."""
+    class_name, names = hugging_face.choose_class(checkpoint)
+    task = checkpoint.run.get("task", {})
+    labels = checkpoint.labels
+    text = _CARD.format(
+        head="\n".join(f"{key}: {json.dumps(x)}" for key, x in _make_head(checkpoint).items()),
+        title=f"ALBERT, fine-tuned on {_name_task(task)}" if task else "ALBERT",
+        config=checkpoint.config,
+        parameters=sum(checkpoint.weights[name].size for name in names),
+        class_name=class_name,
+        labels=f"Its labels, in the order of their ids: {', '.join(labels)}.\n" if labels else "",
+        use=_describe_use(_USES[class_name], has_pairs=bool(task.get("has_pairs"))),
+        data=_describe_data(checkpoint.run),
+        scores=_describe_scores(checkpoint.run.get("metrics", ())),
+        commands="\n".join(_list_commands(checkpoint)),
+        settings=_describe_settings(checkpoint.run),
+    )
+    files.write_bytes(os.path.join(folder, NAME), text.encode())
+
+
+def _name_task(task: Mapping[str, Any]) -> str:
+    name = task.get("task")
+    return f"a task of {task.get('kind')}" if name == OWN else str(name)
+
+
+def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
+    """What the Hub reads: {key: JSON value}."""
+    class_name, _ = hugging_face.choose_class(checkpoint)
+    use = _USES[class_name]
+    head: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": use,
+        "tags": ["albert", "tensorflow"],
+    }
+    results: list[dict[str, Any]] = [
+        {
+            "task": {"type": use},
+            "dataset": {"name": x["task"], "type": x["task"], "split": x["split"]},
+            "metrics": [
+                {"type": _METRICS.get(name, name), "value": value, "name": name}
+                for name, value in x["metrics"].items()
+            ],
+        }
+        for x in checkpoint.run.get("metrics", ())
+    ]
+    if results:
+        name = f"albert-{results[0]['dataset']['name']}"
+        head["model-index"] = [{"name": name, "results": results}]
+    return head
+
+
+def _describe_use(use: str, *, has_pairs: bool) -> str:
+    if use in _AUTO_MODELS:
+        auto, example = _AUTO_MODELS[use]
+        return _AUTO.format(auto=auto, example=example)
+    example = _PAIR if has_pairs else _EXAMPLES.get(use, '"A text."')
+    return _PIPELINE.format(use=use, example=example)
+
+
+def _describe_data(run: Mapping[str, Any]) -> str:
+    if data := run.get("training_data"):
+        task = _name_task(run.get("task", {}))
+        return f"{data['num_records']:,} training examples of {task} (`{data['folder']}`).\n"
+    records = run.get("records")
+    if isinstance(records, dict):
+        total = sum(x for x in records.values() if isinstance(x, int))
+        return f"{total:,} records of pre-training in {len(records)} files.\n"
+    return "The checkpoint does not say what it was trained on.\n"
+
+
+def _describe_scores(metrics: Sequence[Mapping[str, Any]]) -> str:
+    if not metrics:
+        return "None were found beside the checkpoint.\n"
+    rows = [
+        f"| {x['task']} | {x['split']} | {x['num_examples']:,} | {name} | {value:.4g} |"
+        for x in metrics
+        for name, value in x["metrics"].items()
+    ]
+    header = ["| task | split | examples | metric | score |", "|---|---|---|---|---|"]
+    return "\n".join([*header, *rows, ""])
+
+
+def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
+    """The commands that made the model, with the settings below as `config.json`."""
+    run, convert = checkpoint.run, f"bin/convert_checkpoint --from={checkpoint.source}"
+    commands = [f"{convert} --to=FOLDER --to_format=hugging_face"]
+    if task := run.get("task"):
+        start = "--recipe=none --config=config.json --data_dir=DATA --init_checkpoint=START"
+        commands.insert(0, f"bin/run_finetuning --task={task['task']} {start} --workdir=RUN")
+    elif "config" in run:
+        commands.insert(
+            0, "bin/run_pretraining --config=config.json --train_files=RECORDS --workdir=RUN"
+        )
+    return commands
+
+
+def _describe_settings(run: Mapping[str, Any]) -> str:
+    if "config" not in run:
+        return ""
+    return f"\n`config.json`:\n\n```json\n{json.dumps(run['config'], indent=2)}\n```\n"

@@ -1,0 +1,99 @@
+"""Tests of the card of a model in a folder of transformers."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny_checkpoints
+import tiny_run
+import tiny_runs
+
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
+
+
+def read_head(card):
+    """The values of the part between the first two lines of dashes."""
+    _, head, _ = card.split("---\n", 2)
+    pairs = [line.split(": ", 1) for line in head.splitlines()]
+    return {key: json.loads(value) for key, value in pairs}
+
+
+def convert(folder, made, vocabulary, task=None):
+    tiny_runs.write(folder / "run", made, vocabulary, task)
+    formats.convert(str(folder / "run"), str(folder / "out"), to_format="hugging_face")
+    return (folder / "out" / "README.md").read_text()
+
+
+def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
+    task = task_table.make_own("classification", ["no", "yes", "a", "b", "c"], has_pairs=True)
+    made = tiny_checkpoints.make(vocabulary, model="classifier")
+    card = convert(tmp_path, made, vocabulary, task)
+    head = read_head(card)
+    assert head["pipeline_tag"] == "text-classification"
+    [result] = head["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.75, "name": "accuracy"}]
+    # Scores of another checkpoint of the run are not of this one.
+    assert result["dataset"] == {"name": "own", "type": "own", "split": "dev"}
+    assert "| own | dev | 8 | accuracy | 0.75 |" in card
+    assert "| test |" not in card
+    assert "1,234 training examples of a task of classification (`records`)" in card
+    assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
+    assert '"text_pair": "Another."' in card
+    assert "bin/run_finetuning --task=own --recipe=none --config=config.json" in card
+    assert f"bin/convert_checkpoint --from={tmp_path}/run --to=FOLDER" in card
+    settings = json.loads(card.split("```json\n")[1].split("```")[0])
+    assert settings["learning_rate"] == 0.01
+    values = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert values["id2label"] == {"0": "no", "1": "yes", "2": "a", "3": "b", "4": "c"}
+    assert values["label2id"]["c"] == 4
+
+
+def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):
+    card = convert(tmp_path, tiny_checkpoints.make(vocabulary), vocabulary)
+    assert read_head(card) == {
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["albert", "tensorflow"],
+    }
+    assert "The checkpoint does not say what it was trained on." in card
+    assert "None were found beside the checkpoint." in card
+    assert "The [MASK] of France" in card
+    assert "as `AlbertForPreTraining`" in card
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "use"),
+    [
+        ("squad1", "squad1", "AutoModelForQuestionAnswering"),
+        ("race", None, "AutoModelForMultipleChoice"),
+        ("sts-b", None, 'pipeline("text-classification"'),
+    ],
+)
+def test_each_head_shows_its_use(tmp_path, vocabulary, task, model, use):
+    one = tiny_checkpoints.make_one_output(vocabulary)
+    made = tiny_checkpoints.make(vocabulary, model=model) if model else one
+    card = convert(tmp_path, made, vocabulary, task_table.get(task))
+    assert use in card
+    assert f"fine-tuned on {task}" in card
+
+
+def test_the_head_of_squad_2_is_refused_in_one_line(tmp_path, vocabulary):
+    made = tiny_checkpoints.make(vocabulary, model="squad2")
+    with pytest.raises(UserError, match=r"no counterpart in transformers; .*null_score") as caught:
+        convert(tmp_path, made, vocabulary, task_table.get("squad2"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_that_do_not_fit_the_head_are_not_written(tmp_path, vocabulary):
+    made = tiny_checkpoints.make(vocabulary, model="classifier")
+    made = dataclasses.replace(made, run={"task": {"task": "rte", "labels": ["no", "yes"]}})
+    formats.get_writer("hugging_face")(made, str(tmp_path))
+    assert json.loads((tmp_path / "config.json").read_text())["id2label"]["4"] == "LABEL_4"
