@@ -227,6 +227,9 @@ class FinetuneConfig(TrainConfig, Lengths):
     # questions that may have no answer: `answer_class` is the published head; `null_score`
     # compares the answer with [CLS] as BERT does
     null_answer: str = "answer_class"
+    # vectors of sentences: the `mean` over the tokens of a text, or the pooled `first` one
+    pooling: str = "mean"
+    temperature: float = 0.05  # vectors of sentences: divides the cosines of the loss
     start_n_top: int = 5  # published head: number of starts
     end_n_top: int = 5  # published head: number of ends of each start
     n_best_size: int = 20  # answers kept
@@ -251,7 +254,9 @@ class FinetuneConfig(TrainConfig, Lengths):
 
     def __post_init__(self) -> None:
         require_choice("null_answer", self.null_answer, NULL_ANSWERS)
+        require_choice("pooling", self.pooling, POOLINGS)
         super().__post_init__()
+        require(self.temperature > 0, "temperature must be more than 0.")
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         require(

@@ -52,7 +52,7 @@ def main(_):
         config,
         tf.distribute.get_strategy(),
         lambda: task_model.make_task_model(config, dataset.task),
-        task_losses.OBJECTIVES[task_model.choose_head(config, dataset.task)],
+        task_losses.choose_objective(task_model.choose_head(config, dataset.task), config),
         spec,
     )
     if PREDICT.value:

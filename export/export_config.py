@@ -28,7 +28,8 @@ class SourceConfig:
         checkpoint: run, folder, prefix or archive
         kind: default: the task of the run
         labels: in the order of their ids; default: those of the run
-        pooling: of sentence_embedding: which tokens; default: mean
+        pooling: of sentence_embedding: which tokens; default: as trained, else mean
+        normalize: of sentence_embedding: vectors of length 1
         top_k: of fill_mask: guesses for each [MASK]; default: 5
         overrides: key=value of the run's config, max_seq_length or doc_stride, say; repeatable
     """
@@ -37,6 +38,7 @@ class SourceConfig:
     kind: str | None = dataclasses.field(default=None, metadata={"choices": KIND_NAMES})
     labels: tuple[str, ...] = ()
     pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
+    normalize: bool = False
     top_k: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
     overrides: tuple[str, ...] = dataclasses.field(
         default=(), metadata={"flag": "set", "repeatable": True}

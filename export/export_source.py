@@ -25,6 +25,7 @@ _NUM_OUTPUTS = {"classification": 0, "regression": 1, "multiple_choice": 1}
 _APPLIES_TO = {
     "labels": ("classification", "multiple_choice"),
     "pooling": ("sentence_embedding",),
+    "normalize": ("sentence_embedding",),
     "top_k": ("fill_mask",),
 }
 # Written by bin/run_finetuning about the dev set.
@@ -73,7 +74,8 @@ def choose(
         labels=config.source.labels or (task.labels if task else ()),
         has_pairs=task.has_pairs if task else None,
         dtype=config.dtype,
-        pooling=config.source.pooling or Options.pooling,
+        pooling=config.source.pooling or run_config.pooling,
+        normalize=config.source.normalize,
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
@@ -159,7 +161,7 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
     """Raises `UserError` if a choice would change nothing in a model of that kind."""
     for name, kinds in _APPLIES_TO.items():
-        if getattr(config.source, name) not in (None, ()) and kind not in kinds:
+        if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
             raise UserError(f"--{name} is for {' and '.join(kinds)}, not for {kind}: leave it out.")
     if config.null_threshold is None:
         return

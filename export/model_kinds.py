@@ -28,6 +28,7 @@ class Options:
         has_pairs: whether the classified texts are pairs; None if unknown.
         dtype: of the matrices and their products. LayerNorm, softmax and outputs stay float32.
         pooling: the embedding of a text is the `mean` over its tokens, or the pooled `first` one.
+        normalize: whether embeddings have length 1.
         top_k: guesses for each [MASK].
         may_be_none: whether a question may have no answer in the text.
         null_threshold: null odds above it mean that there is no answer.
@@ -41,6 +42,7 @@ class Options:
     has_pairs: bool | None = None
     dtype: str = "float32"
     pooling: str = "mean"
+    normalize: bool = False
     top_k: int = 5
     may_be_none: bool = False
     null_threshold: float = 0.0
@@ -132,13 +134,11 @@ def _compute_embedding(network, ids, options) -> Tensors:
     if options.pooling == "first":
         positions = albert_model.no_positions(ids)
         outputs = network(ids, positions=positions, skips_padding=True)
-        return {"embedding": _to_float32(outputs["pooled_output"])}
-    outputs = network(ids, skips_padding=True)
-    vectors = _to_float32(outputs["sequence_output"])  # [B, S, D]
-    weights = _to_float32(ids[features.INPUT_MASK])
-    # A row of padding alone, with which a server fills up a batch, gives 0 and not NaN.
-    weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, 1, keepdims=True))
-    return {"embedding": tf.matmul(weights[:, tf.newaxis], vectors)[:, 0]}
+        vectors = _to_float32(outputs["pooled_output"])
+    else:
+        outputs = network(ids, skips_padding=True)
+        vectors = task_heads.average_tokens(outputs["sequence_output"], ids[features.INPUT_MASK])
+    return {"embedding": tf.math.l2_normalize(vectors, -1) if options.normalize else vectors}
 
 
 def _guess_masked(network, ids, options) -> Tensors:

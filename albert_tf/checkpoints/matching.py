@@ -141,7 +141,7 @@ def assign_task_weights(
             continue
         if left_out := [weights.pop(name) for name in names if name in weights]:
             logging.log(log_level, f"left out: the head {part}, {len(left_out)} weights")
-    if not with_head:
+    if head and not with_head:
         logging.log(log_level, f"new: the head of the task, {', '.join(sorted(head))}")
     pooler = {weight.path for weight in network.albert.pooler.trainable_weights}
     if network.head.reads != "pooled_output" and not pooler & weights.keys():

@@ -21,13 +21,15 @@ SENTENCE_NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
 class Objective(NamedTuple):
     """What is trained: for each of `names` a count `x` and sums `x_loss`, `x_correct`, float32.
 
-    Without `has_accuracy` there are no `x_correct`.
+    Without `has_accuracy` there are no `x_correct`. With `compares_rows` the loss of a row depends
+    on the other rows that are computed with it: those of its replica and micro-batch.
     """
 
     names: tuple[str, ...]
     counts: Callable[[Tensors], dict[str, tf.Tensor]]
     sums: Callable[[Tensors, Tensors], dict[str, tf.Tensor]]
     has_accuracy: bool = True
+    compares_rows: bool = False
 
     @property
     def total_names(self) -> list[str]:

@@ -162,13 +162,47 @@ class SpanOrNone(layers.AlbertLayer):
         }
 
 
+class MeanEmbedding(layers.AlbertLayer):
+    """The vector of a text: the mean over its tokens. It has no weights."""
+
+    reads = "sequence_output"
+    reads_padding = False
+
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
+        super().__init__(config, rng, **kwargs)
+
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, D]
+        return {"embedding": average_tokens(x, batch[features.INPUT_MASK])}
+
+
+class FirstEmbedding(MeanEmbedding):
+    """The vector of a text: that of its first token, pooled."""
+
+    reads = "pooled_output"
+
+    def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, D]
+        return {"embedding": tf.cast(pooled, tf.float32)}
+
+
 HEADS: Mapping[str, type[keras.layers.Layer]] = {
     "classification": Classifier,
     "regression": Regression,
     "multiple_choice": MultipleChoice,
     "span": Span,
     "span_or_none": SpanOrNone,
+    "sentence_embedding": MeanEmbedding,
+    "first_embedding": FirstEmbedding,
 }
+# The heads that in training take `HeadSizes.classes` texts for each example, and else one.
+EMBEDDINGS = ("sentence_embedding", "first_embedding")
+
+
+def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B, S] -> [B, D]
+    """The mean of the vectors where the mask is 1, float32."""
+    weights = tf.cast(mask, tf.float32)
+    # A row of padding alone, with which a server fills up a batch, gives 0 and not NaN.
+    weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, 1, keepdims=True))
+    return tf.matmul(weights[:, tf.newaxis], tf.cast(x, tf.float32))[:, 0]
 
 
 def _dropout(x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None) -> tf.Tensor:

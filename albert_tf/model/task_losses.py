@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.model import losses, ops
+from albert_tf.model import losses, ops, task_heads
 from albert_tf.model.losses import Objective, Tensors
 from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
 
 ANSWER_CLASS = "answer_class"
 _SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features.END_POSITIONS}
@@ -57,10 +58,49 @@ def _span_or_none_sums(name, outputs, batch, weights):
     }
 
 
-# The objective of each of `task_heads.HEADS`, a mean over examples. Classes and choices are trained
-# by cross entropy, values by squared error. An answer's start and end have half the weight each;
-# `span_correct` counts the windows where both are correct. SQuAD 2.0's `answer_class` has half the
-# weight of the span, which is [CLS] where there is no answer.
+def contrastive_objective(temperature: float) -> Objective:
+    """Texts that belong together, against all others of the batch (InfoNCE).
+
+    An example is a text, its counterpart and perhaps texts that are none, its hard negatives. The
+    cosine of a text and its counterpart, divided by the temperature, competes in a softmax with the
+    cosines of the text and every other counterpart and hard negative. These are of the same replica
+    and micro-batch: no vector travels between devices, and more micro-batches mean fewer negatives.
+    A text that equals the first one, or its counterpart, is none of them.
+    """
+
+    def sums(name, outputs, batch, weights):
+        numbers = batch[features.LABEL_IDS]  # [B, C]
+        rows, texts = tf.shape(numbers)[0], numbers.shape[1]
+        vectors = tf.math.l2_normalize(tf.cast(outputs["embedding"], tf.float32), -1)
+        vectors = tf.reshape(vectors, [rows, texts, vectors.shape[-1]])
+        # All counterparts, then all first hard negatives and so on: [B * (C - 1), ...].
+        others = tf.reshape(tf.transpose(vectors[:, 1:], [1, 0, 2]), [-1, vectors.shape[-1]])
+        other_numbers = tf.reshape(tf.transpose(numbers[:, 1:]), [1, -1])
+        logits = tf.matmul(vectors[:, 0], others, transpose_b=True) / temperature
+        is_equal = (other_numbers == numbers[:, :1]) | (other_numbers == numbers[:, 1:2])
+        is_own = tf.eye(rows, tf.shape(others)[0], dtype=tf.bool)
+        logits = tf.where(is_equal & ~is_own, -1e30, logits)
+        entropy = ops.cross_entropy(logits, tf.range(rows))
+        correct = losses.is_correct(logits, tf.range(rows))
+        return {
+            f"{name}_loss": tf.reduce_sum(entropy * weights),
+            f"{name}_correct": tf.reduce_sum(correct * weights),
+        }
+
+    return _objective(sums, "contrastive")._replace(compares_rows=True)
+
+
+def choose_objective(head: str, config: FinetuneConfig) -> Objective:
+    """Returns the objective of one of `task_heads.HEADS`."""
+    if head in task_heads.EMBEDDINGS:
+        return contrastive_objective(config.temperature)
+    return OBJECTIVES[head]
+
+
+# The objective of each of `task_heads.HEADS` that has no setting, a mean over examples. Classes and
+# choices are trained by cross entropy, values by squared error. An answer's start and end have half
+# the weight each; `span_correct` counts the windows where both are correct. SQuAD 2.0's
+# `answer_class` has half the weight of the span, which is [CLS] where there is no answer.
 OBJECTIVES = {
     "classification": _objective(_class_sums, "classification"),
     "regression": _objective(_regression_sums, "regression", has_accuracy=False),

@@ -23,7 +23,8 @@ class AlbertForTask(ConfiguredModel):
     """A batch of `features.finetuning` -> the outputs of the head, float32 (see `task_heads`).
 
     `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
-    {"start_logits", "end_logits": [B, S]}; `span_or_none` those of `task_heads.SpanOrNone`.
+    {"start_logits", "end_logits": [B, S]}; `span_or_none` those of `task_heads.SpanOrNone`;
+    embeddings {"embedding": [B, D]}, in training [B * C, D] of the C texts of each example.
 
     `head` is one of `task_heads.HEADS`; `seed` and `kwargs` are those of `Albert`.
     """
@@ -45,10 +46,12 @@ class AlbertForTask(ConfiguredModel):
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         self.head = task_heads.HEADS[head](config, random.Random(seed + 1), sizes, dtype=dtype)
         self.choices = sizes.classes if head == "multiple_choice" else 1
+        self.texts = sizes.classes if head in task_heads.EMBEDDINGS else 1
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
-        tokens = {name: self._split_choices(batch[name]) for name in _TOKENS if name in batch}
+        number = self.texts if training and self.texts > 1 else self.choices
+        tokens = {name: _split(batch[name], number) for name in _TOKENS if name in batch}
         return self.apply(tokens, batch, training=training, seed=seed)
 
     def apply(
@@ -65,7 +68,7 @@ class AlbertForTask(ConfiguredModel):
         choices = {"positions": positions, "pooled": pooled}
         choices["skips_padding"] = not self.reads_padding
         outputs = self.albert(tokens, **choices, **options)
-        return self.head(outputs[self.head.reads], batch, **options)
+        return self.head(outputs[self.head.reads], {**batch, **tokens}, **options)
 
     @property
     def reads_pooled_output(self) -> bool:
@@ -77,12 +80,6 @@ class AlbertForTask(ConfiguredModel):
         """Whether the loss depends on vectors at padding, as that of SQuAD 1.1 published does."""
         return self.head.reads_padding
 
-    def _split_choices(self, x):  # [B, C * S] -> [B * C, S]
-        if self.choices == 1:
-            return x
-        width = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
-        return tf.reshape(x, [-1, width // self.choices])
-
     def trained_weights(self) -> list[keras.Variable]:
         """The weights that a gradient reaches: a head of tokens leaves the pooler as it is."""
         unreached = self.albert.pooler.trainable_weights
@@ -90,10 +87,19 @@ class AlbertForTask(ConfiguredModel):
         return [weight for weight in self.trainable_weights if id(weight) not in left_out]
 
 
+def _split(x: tf.Tensor, number: int) -> tf.Tensor:  # [B, C * S] -> [B * C, S]
+    if number == 1:
+        return x
+    width = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+    return tf.reshape(x, [-1, width // number])
+
+
 def choose_head(config: FinetuneConfig, task: Task) -> str:
     """Returns the head of a task's model, a key of `task_heads.HEADS`."""
     if task.kind == task_table.SPAN_OR_NONE and config.null_answer == "null_score":
         return task_table.SPAN
+    if task.kind == task_table.SENTENCE_EMBEDDING and config.pooling == "first":
+        return "first_embedding"
     return task.kind
 
 
@@ -101,7 +107,8 @@ def make_task_model(
     config: FinetuneConfig, task: Task
 ) -> tuple[AlbertForTask, list[keras.Variable]]:
     """Returns a model with the head of a task, and the weights that are trained."""
-    sizes = task_heads.HeadSizes(len(task.labels), config.start_n_top, config.end_n_top)
+    classes = task.num_texts if task.kind == task_table.SENTENCE_EMBEDDING else len(task.labels)
+    sizes = task_heads.HeadSizes(classes, config.start_n_top, config.end_n_top)
     model = AlbertForTask(
         config.albert,
         choose_head(config, task),

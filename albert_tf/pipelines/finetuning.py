@@ -21,7 +21,7 @@ from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import FinetuneConfig
 
 # What a manifest says of the task.
-_HEADER = ("task", "kind", "labels", "has_pairs")
+_HEADER = ("task", "kind", "labels", "has_pairs", "num_texts")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def run(
                 [train.records],
                 _initial_weights(inputs, state),
                 evaluate=_make_evaluate(config, state, dev) if dev else None,
-                best_by=train.task.best_by,
+                best_by=task_dataset.choose_best_by(dev or train),
                 patience=config.patience,
                 group_by_length=config.group_by_length,
             )
@@ -99,7 +99,7 @@ def make_train_state(
         config,
         strategy,
         lambda: task_model.make_task_model(config, task),
-        task_losses.OBJECTIVES[task_model.choose_head(config, task)],
+        task_losses.choose_objective(task_model.choose_head(config, task), config),
         task_dataset.task_features(task, config.max_seq_length),
     )
 

@@ -10,7 +10,7 @@ from albert_tf import run_files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.pipelines import finetuning, task_evaluation
 from albert_tf.pipelines.finetuning import Inputs
 from albert_tf.pipelines.finetuning_arguments import Arguments
@@ -66,6 +66,7 @@ def make_job(arguments: Arguments, initial: ModelCheckpoint | None = None) -> Jo
     if arguments.init_checkpoint and initial is None:
         initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
     config = finetuned_model.resolve_config(task, initial, arguments.config)
+    _check_dropout(arguments, config)
     return Job(arguments=arguments, task=task, initial=initial, config=config)
 
 
@@ -92,6 +93,16 @@ def _find_task(arguments: Arguments) -> Task | None:
     if data.task == task_table.OWN and "train" not in arguments.mode and not has_labels:
         return None
     return task_cache.make_task(data, arguments.train_file)
+
+
+def _check_dropout(arguments: Arguments, config: FinetuneConfig) -> None:
+    albert = config.albert
+    rates = (albert.hidden_dropout_prob, albert.attention_probs_dropout_prob)
+    require(
+        not arguments.data.source.columns.simcse or any(rates),
+        "--simcse: the model has no dropout, so that both vectors of a text would be the same. "
+        "Take --set albert.hidden_dropout_prob=0.1 --set albert.attention_probs_dropout_prob=0.1.",
+    )
 
 
 def _prepare(
@@ -153,6 +164,7 @@ def _evaluate(
         raise UserError(f"--labels: the model has {known}. Name these, or leave --labels out.")
     tokenizer = finetuned_model.read_tokenizer(model.checkpoint, arguments.vocabulary)
     dev_scores: dict[str, float] = {}
+    best_by = task.best_by
     for mode in ("eval", "predict"):
         for split in arguments.splits(task, mode) if mode in arguments.mode else ():
             dataset = _prepare(arguments, task, split, model.config, tokenizer)
@@ -162,7 +174,7 @@ def _evaluate(
                 model, strategy, dataset, workdir, scored=scored
             )
             if split == "dev":
-                dev_scores = scores
+                dev_scores, best_by = scores, task_dataset.choose_best_by(dataset)
             if devices.is_chief(strategy):
                 numbers = [reports.number(name, value) for name, value in scores.items()]
                 parts = [f"{dataset.task.name} {split}", *numbers, model.checkpoint.source, path]
@@ -171,6 +183,6 @@ def _evaluate(
         seed=model.config.seed,
         checkpoint=model.checkpoint.source,
         predictions=os.path.join(workdir, run_files.predictions_file("dev")),
-        score=dev_scores.get(task.best_by, math.nan),
+        score=dev_scores.get(best_by, math.nan),
         metrics=dev_scores,
     )

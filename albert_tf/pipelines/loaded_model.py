@@ -78,19 +78,27 @@ class LoadedModel:
         """The encoder inside `model`."""
         return getattr(self.model, "albert", self.model)
 
-    def embed(self, texts: Sequence[str], *, pooling: str = "mean") -> np.ndarray:
+    def embed(
+        self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool = False
+    ) -> np.ndarray:
         """Returns a vector for each text: [N, D] float32.
 
-        `pooling` is `mean`, over the tokens of a text, or `first`, the pooled first token. A text
-        that is too long loses its end. Raises `UserError` for a text that is no string, an unknown
-        pooling, or a checkpoint without vocabulary or without the weights that pooling needs.
+        `pooling` is `mean`, over the tokens of a text, or `first`, the pooled first token; by
+        default that which the model was trained with, else `mean`. With `normalize` vectors have
+        length 1. A text that is too long loses its end. Raises `UserError` for a text that is no
+        string, an unknown pooling, or a checkpoint without vocabulary or without the weights that
+        pooling needs.
         """
+        pooling = self.run_config.pooling if pooling is None else pooling
         require_choice("pooling", pooling, POOLINGS)
         pooler = weight_names.parts(self.config)[weight_names.POOLER]
         if pooling == "first" and not pooler.keys() <= self.checkpoint.weights.keys():
             raise UserError(f"{self.checkpoint.source} has no pooler: take pooling='mean'.")
         options = model_kinds.Options(
-            kind="sentence_embedding", run_config=self.run_config, pooling=pooling
+            kind="sentence_embedding",
+            run_config=self.run_config,
+            pooling=pooling,
+            normalize=normalize,
         )
         compute = model_kinds.KINDS[options.kind].compute_outputs
         rows = _as_tuples(texts, 1)
@@ -138,6 +146,8 @@ class LoadedModel:
                 f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
                 "bin/run_finetuning or with_head, or use embed or fill_mask."
             )
+        if self.task.kind == task_table.SENTENCE_EMBEDDING:
+            raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
         if not inputs:
             return []
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
@@ -216,6 +226,7 @@ class LoadedModel:
         kind: str | None = None,
         dtype: str = "float32",
         pooling: str | None = None,
+        normalize: bool = False,
         top_k: int | None = None,
         text: bool = True,
     ) -> str:
@@ -227,7 +238,11 @@ class LoadedModel:
 
         require_choice("dtype", dtype, DTYPES)
         source = SourceConfig(
-            checkpoint=self.checkpoint.source, kind=kind, pooling=pooling, top_k=top_k
+            checkpoint=self.checkpoint.source,
+            kind=kind,
+            pooling=pooling,
+            normalize=normalize,
+            top_k=top_k,
         )
         config = ExportConfig(source=source, dtype=dtype, text=text)
         variables = weight_names.weights_by_name(self.model)
@@ -361,6 +376,8 @@ def _count_texts(task: Task | None, inputs: Sequence[str | Sequence[str]]) -> in
     """Returns how many texts an input of the task has; the first one tells, if nothing else."""
     if task and task.kind == task_table.MULTIPLE_CHOICE:
         return 1 + len(task.labels)
+    if task and task.kind == task_table.SENTENCE_EMBEDDING:
+        return 1
     if task is None or task.has_pairs is None:
         return 1 if isinstance(inputs[0], str) else 2
     return 1 + task.has_pairs

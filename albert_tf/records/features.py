@@ -83,8 +83,9 @@ def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features
     """Returns {name: feature} of an example of a task.
 
     `kind` is that of a `Task`. The C sequences of a multiple choice are stored one after the other,
-    [C * S]; other kinds have C = 1. `p_mask` is 1 where no answer may be; start and end are 0 where
-    a window has no answer.
+    [C * S], and so are the texts whose vectors are trained together; other kinds have C = 1.
+    `p_mask` is 1 where no answer may be; start and end are 0 where a window has no answer. The
+    `label_ids` of embeddings, [C], are numbers of texts: equal texts have equal numbers.
     """
     tokens = TokenFeature(max_seq_length, num_choices)
     one = tf.io.FixedLenFeature([1], tf.int64)
@@ -93,6 +94,7 @@ def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features
         "classification": {LABEL_IDS: one},
         "regression": {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)},
         "multiple_choice": {LABEL_IDS: one},
+        "sentence_embedding": {LABEL_IDS: tf.io.FixedLenFeature([num_choices], tf.int64)},
         "span": {P_MASK: tokens._replace(padding=1), **answer},
         "span_or_none": {P_MASK: tokens._replace(padding=1), **answer},
     }

@@ -71,8 +71,16 @@ def read_examples(path: str) -> list[dict[str, Any]]:
 
 def task_features(task: Task, max_seq_length: int) -> features.Features:
     """The features of the records of a task."""
-    num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else 1
+    num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else task.num_texts
     return features.finetuning(task.kind, max_seq_length, num_choices)
+
+
+def choose_best_by(dataset: TaskDataset) -> str:
+    """The metric of the dataset that selects a checkpoint: embeddings have two sorts of them."""
+    is_scored = dataset.examples[0].get("label") is not None
+    if dataset.task.kind == task_table.SENTENCE_EMBEDDING and is_scored:
+        return task_table.SIMILARITY_METRICS[0]
+    return dataset.task.best_by
 
 
 def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:

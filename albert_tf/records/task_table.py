@@ -14,6 +14,7 @@ REGRESSION = "regression"
 MULTIPLE_CHOICE = "multiple_choice"
 SPAN = "span"
 SPAN_OR_NONE = "span_or_none"
+SENTENCE_EMBEDDING = "sentence_embedding"
 
 OWN = "own"
 
@@ -25,12 +26,15 @@ class Task:
     Attributes:
         name: key of `TASKS`, or `own`.
         kind: `classification`, `regression`, `multiple_choice`, `span` (an answer is a part of the
-            text) or `span_or_none` (or there is none).
-        labels: in the order of their ids; none for regression and spans.
+            text), `span_or_none` (or there is none) or `sentence_embedding` (texts that belong
+            together have vectors that are alike).
+        labels: in the order of their ids; none for regression, spans and embeddings.
         metrics: those reported.
         best_by: the one of them that selects a checkpoint, by default the first; higher is better.
         has_pairs: of classification and regression: whether an example is two texts; None if
             unknown. Tasks are compared without it.
+        num_texts: of embeddings: the texts of a record, several to train on and one otherwise.
+            Tasks are compared without it.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Task:
     metrics: tuple[str, ...] = ("accuracy",)
     best_by: str = ""
     has_pairs: bool | None = field(default=None, compare=False)
+    num_texts: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "best_by", self.best_by or self.metrics[0])
@@ -49,6 +54,8 @@ _ENTAILMENT = ("entailment", "not_entailment")
 # As published, so that a published classifier of MNLI keeps its meaning.
 _MNLI = ("contradiction", "entailment", "neutral")
 _CORRELATIONS = ("pearson", "spearman")
+# Of texts that are compared with a number; others are searched for.
+SIMILARITY_METRICS = ("spearman", "pearson")
 # Whether there is an answer is a threshold, which the official script tunes: best_*.
 _SQUAD2 = ("exact", "f1", "best_exact", "best_f1")
 
@@ -76,6 +83,7 @@ _OWN_METRICS = {
     CLASSIFICATION: ("accuracy",),
     REGRESSION: _CORRELATIONS,
     MULTIPLE_CHOICE: ("accuracy",),
+    SENTENCE_EMBEDDING: ("mrr", "recall@1", "recall@5", "recall@10"),
 }
 
 
@@ -96,11 +104,18 @@ def from_header(content: Mapping[str, Any]) -> Task:
     if not is_sound or not isinstance(kind, str):
         raise UserError(f"the header of the file has kind {kind!r}, labels {labels!r}: damaged.")
     # Predictions, and older files, do not have `has_pairs`.
-    return make_own(kind, labels or (), has_pairs=content.get("has_pairs"))
+    return make_own(
+        kind,
+        labels or (),
+        has_pairs=content.get("has_pairs"),
+        num_texts=content.get("num_texts", 1),
+    )
 
 
-def make_own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None) -> Task:
-    """Makes the user's own task of classification, regression or multiple choice.
+def make_own(
+    kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None, num_texts: int = 1
+) -> Task:
+    """Makes the user's own task of classification, regression, multiple choice or embedding.
 
     `labels` are in the order of their ids; of multiple choice, in the order of the choices. Raises
     `UserError` if there is no such kind, or the labels do not fit it.
@@ -111,10 +126,13 @@ def make_own(kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = 
         raise UserError(f"a label is there twice: {', '.join(labels)}.")
     if kind == REGRESSION:
         require(not labels, "regression predicts numbers: leave the labels out.")
+    elif kind == SENTENCE_EMBEDDING:
+        require(not labels, "sentence_embedding has no labels: leave them out.")
     else:
         message = f"{kind} needs at least two labels, not {len(labels)}: {list(labels)}."
         require(len(labels) >= 2, message)
-    return Task(OWN, kind, tuple(labels), _OWN_METRICS[kind], has_pairs=has_pairs)
+    metrics = _OWN_METRICS[kind]
+    return Task(OWN, kind, tuple(labels), metrics, has_pairs=has_pairs, num_texts=num_texts)
 
 
 # {task: {split: its parts}}: MNLI's matched and mismatched.

@@ -30,6 +30,8 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                     "average predictions of one task and split."
                 )
         predictions.check_ids(first["predictions"], content["predictions"], path)
+    if first["kind"] not in _AVERAGES:
+        raise UserError(f"{first_path}: predictions of {first['kind']} have no average.")
     average_one = _AVERAGES[first["kind"]]
     members = [content["predictions"] for content in contents.values()]
     return {

@@ -15,6 +15,8 @@ from albert_tf.tasks.predictions import Prediction
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import FinetuneConfig
 
+_QUERIES = 1024  # texts whose counterparts are searched for at once
+
 Outputs = Mapping[str, np.ndarray]
 Predictions = dict[str, Prediction]
 
@@ -81,6 +83,30 @@ def _decode_values(config: FinetuneConfig, dataset: TaskDataset, outputs: Output
     return {example["id"]: {"prediction": value} for example, value in pairs}
 
 
+def _decode_vectors(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
+    """The cosine of the two texts of an example, and the rank of the second among all of them.
+
+    A text that equals the first one is left out; of equal cosines, and of such that are not finite,
+    the own one is the last: vectors that are all alike find nothing.
+    """
+    vectors = outputs["embedding"].astype(np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    examples = dataset.examples
+    candidates = np.unique([k for example in examples for k in example["texts"][1:]])
+    predictions: Predictions = {}
+    for begin in range(0, len(examples), _QUERIES):
+        block = examples[begin : begin + _QUERIES]
+        first, second = np.array([example["texts"][:2] for example in block]).T
+        cosines = vectors[first] @ vectors[candidates].T  # [Q, M]
+        places = np.searchsorted(candidates, second)
+        own = cosines[np.arange(len(block)), places]
+        is_other = (candidates != first[:, np.newaxis]) | (candidates == second[:, np.newaxis])
+        ranks = (~(cosines < own[:, np.newaxis]) & is_other).sum(1)
+        for example, cosine, rank in zip(block, own.tolist(), ranks.tolist(), strict=True):
+            predictions[example["id"]] = {"prediction": cosine, "rank": rank}
+    return predictions
+
+
 def _decode_spans(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     return span_decoding.predict(
         {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
@@ -103,6 +129,7 @@ _DECODERS = {
     task_table.CLASSIFICATION: _decode_classes,
     task_table.REGRESSION: _decode_values,
     task_table.MULTIPLE_CHOICE: _decode_classes,
+    task_table.SENTENCE_EMBEDDING: _decode_vectors,
     task_table.SPAN: _decode_spans,
     task_table.SPAN_OR_NONE: _decode_spans,
 }

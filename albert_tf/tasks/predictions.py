@@ -8,12 +8,15 @@ By kind, a prediction is
 
     classification, multiple_choice   {"prediction": label, "probabilities": [C numbers]}
     regression                        {"prediction": number}
+    sentence_embedding                {"prediction": cosine of the two texts, "rank": of the second
+                                       among the second texts of the file, by their cosines; from 1}
     span, span_or_none                {"prediction": text, "nbest": [{"text", "probability", ...}],
                                        "null_odds": number, where there may be no answer}
 
 The checkpoint of an ensemble is the list of the checkpoints of its members.
 """
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +34,7 @@ from albert_tf.tasks import metrics, squad_metrics
 Prediction = dict[str, Any]
 
 _CONSTANT_RANGE = 0.01
+_CONSTANT_COSINES = 1e-4
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
 _FIELDS: dict[str, Any] = {
     "task": str,
@@ -117,7 +121,8 @@ def score(
     of examples (not of tuned thresholds).
 
     Returns the task's metrics, for RACE also those of the two levels, for SQuAD all scores of the
-    official script.
+    official script; for embeddings correlations of the cosines with the labels, or without labels
+    the mean reciprocal rank and the share of ranks up to 1, 5 and 10.
 
     Raises `UserError` if there is nothing to score, an id is unknown, or a label or prediction is
     missing. Only a question may lack its prediction: it scores 0, as in the official script.
@@ -150,7 +155,10 @@ def warn_if_constant(
         return
     labels = [example["label"] for example in gold]
     values = [prediction["prediction"] for prediction in predictions.values()]
-    if task.kind == task_table.REGRESSION:
+    if task.kind == task_table.SENTENCE_EMBEDDING:
+        is_constant = len(values) > 1 and np.ptp(values) < _CONSTANT_COSINES
+        shown = f"about {np.mean(values):.4g}"
+    elif task.kind == task_table.REGRESSION:
         is_constant = np.ptp(values) < _CONSTANT_RANGE * np.ptp(labels)
         shown = f"about {np.mean(values):.4g}"
     else:
@@ -228,7 +236,28 @@ def _score_answers(
     return squad_metrics.evaluate(gold, texts, odds, threshold=threshold), statistics
 
 
+def _score_vectors(
+    task: Task, gold: _Gold, predictions: Mapping[str, Prediction], threshold: float
+) -> _Scores:
+    if gold[0]["label"] is not None:
+        similarity = dataclasses.replace(task, metrics=task_table.SIMILARITY_METRICS, best_by="")
+        return _score_labels(similarity, gold, predictions, threshold)
+    ids = [example["id"] for example in gold]
+    check_ids(dict.fromkeys(ids), predictions, "the predictions")
+    if missing := [id_ for id_ in ids if "rank" not in predictions[id_]]:
+        raise UserError(f"the prediction of {missing[0]!r} has no rank: predict the split again.")
+    ranks = np.array([predictions[id_]["rank"] for id_ in ids])
+    values = {"mrr": 1 / ranks, **{f"recall@{k}": (ranks <= k) * 1.0 for k in (1, 5, 10)}}
+
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
+        return lambda rows: float(values[name][rows].mean())
+
+    statistics = {name: (make_statistic(name), np.arange(len(gold))) for name in task.metrics}
+    return {name: statistic(rows) for name, (statistic, rows) in statistics.items()}, statistics
+
+
 _SCORERS = {
+    task_table.SENTENCE_EMBEDDING: _score_vectors,
     task_table.CLASSIFICATION: _score_labels,
     task_table.REGRESSION: _score_labels,
     task_table.MULTIPLE_CHOICE: _score_labels,
@@ -282,6 +311,10 @@ _CHECKS: dict[str, Callable[[Prediction, Sequence[str]], bool]] = {
     task_table.CLASSIFICATION: _is_choice,
     task_table.REGRESSION: lambda prediction, _: _is_number(prediction.get("prediction")),
     task_table.MULTIPLE_CHOICE: _is_choice,
+    task_table.SENTENCE_EMBEDDING: lambda prediction, _: (
+        _is_number(prediction.get("prediction"))
+        and (type(rank := prediction.get("rank", 1)) is int and rank > 0)
+    ),
     task_table.SPAN: lambda prediction, _: _is_answer(prediction),
     task_table.SPAN_OR_NONE: (
         lambda prediction, _: _is_answer(prediction) and _is_number(prediction.get("null_odds"))

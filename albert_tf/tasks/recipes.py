@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
+from albert_tf.records import task_table
 
 
 class _Row(NamedTuple):
@@ -44,10 +45,39 @@ _V2 = {
     **{task: row._replace(dropout=0.0) for task, row in _V1.items()},
     "race": _V1["race"]._replace(dropout=0.0, learning_rate=1e-5),
 }
-RECIPES = {"v1": _V1, "v2": _V2, "none": None}
 # Tasks that the paper starts from a model of MNLI (section 4.1), where there is one.
 FROM_MNLI = ("mrpc", "rte", "sts-b")
 _HEAD_DROPOUT = 0.1
+# Sentence vectors from single texts (Gao et al. 2021, unsupervised, of a base model).
+_SIMCSE = {
+    "learning_rate": 3e-5,
+    "train_batch_size": 64,
+    "num_train_epochs": 1.0,
+    "warmup_proportion": 0.0,
+    "max_seq_length": 32,
+    "eval_steps": 125,
+    "save_checkpoints_steps": 125,
+    "pooling": "first",
+    "temperature": 0.05,
+    "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+}
+
+
+def _make_values(row: _Row) -> dict[str, Any]:
+    values = row._asdict()
+    dropout = values.pop("dropout")
+    albert = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    albert["classifier_dropout_prob"] = _HEAD_DROPOUT
+    return {**values, "save_checkpoints_steps": values["eval_steps"], "albert": albert}
+
+
+# {recipe: {task: fields of a `FinetuneConfig`, nested}}
+RECIPES: dict[str, Mapping[str, dict[str, Any]] | None] = {
+    "v1": {task: _make_values(row) for task, row in _V1.items()},
+    "v2": {task: _make_values(row) for task, row in _V2.items()},
+    "simcse": {task_table.OWN: _SIMCSE},
+    "none": None,
+}
 # A small model: docs/results.md, "Fine-tuning". A large one: the paper's.
 _SMALL_HIDDEN_SIZE, _SMALL_RATE, _LARGE_RATE = 256, 1e-4, 2e-5
 
@@ -74,11 +104,7 @@ def read_recipe(name: str, task: str) -> dict[str, Any]:
         return {}
     if task not in rows:
         raise UserError(f"recipe {name} has no task {task!r}. Take --recipe=none, and --set.")
-    values = rows[task]._asdict()
-    dropout = values.pop("dropout")
-    albert = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
-    albert["classifier_dropout_prob"] = _HEAD_DROPOUT
-    return {**values, "save_checkpoints_steps": values["eval_steps"], "albert": albert}
+    return dict(rows[task])
 
 
 def drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

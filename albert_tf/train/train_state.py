@@ -32,7 +32,7 @@ class TrainState:
 
     @property
     def num_branches(self) -> int:
-        return devices.choose_num_branches(self.config, self.strategy)
+        return _choose_num_branches(self.config, self.strategy, self.objective)
 
     @property
     def buckets(self) -> list[int]:
@@ -59,7 +59,7 @@ def make_train_state(
 
     Raises `UserError` for an unknown optimizer, or `jit_compile` on several replicas.
     """
-    devices.share_cores(devices.choose_num_branches(config, strategy))
+    devices.share_cores(_choose_num_branches(config, strategy, objective))
     with strategy.scope():
         model, weights = make_model()
         optimizer = optimizers.make_optimizer(config)
@@ -67,3 +67,10 @@ def make_train_state(
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
     return TrainState(config, strategy, model, weights, optimizer, position, objective, spec)
+
+
+def _choose_num_branches(
+    config: TrainConfig, strategy: tf.distribute.Strategy, objective: losses.Objective
+) -> int:
+    """One if rows are compared: what is learnt must not depend on the number of cores."""
+    return 1 if objective.compares_rows else devices.choose_num_branches(config, strategy)

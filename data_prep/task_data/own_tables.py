@@ -60,6 +60,11 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
         if not path:
             raise UserError("give --labels, as there is no train file to take them from.")
         labels = _read_labels(path, columns)
+    if kind == task_table.SENTENCE_EMBEDDING:
+        return task_table.make_own(kind, labels, num_texts=2 + len(columns.negatives))
+    for name in ("negatives", "simcse"):
+        flag = "negative_columns" if name == "negatives" else name
+        require(not getattr(columns, name), f"--{flag} is for --kind=sentence_embedding.")
     labels = labels or tuple(string.ascii_uppercase[: len(choices)])
     if choices and len(labels) != len(choices):
         raise UserError(f"{len(labels)} labels for {len(choices)} choices: one for each is needed.")
@@ -76,6 +81,8 @@ def read(split: TaskSplit, path: str) -> list[Example]:
             number of choices than the task has, or one text where the task has pairs.
     """
     task, columns = split.task, split.source.columns
+    if task.kind == task_table.SENTENCE_EMBEDDING:
+        return list(_read_embedding_rows(split, path, table_files.read_table(path)))
     num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else 0
     if len(columns.choices) != num_choices:
         raise UserError(
@@ -109,6 +116,39 @@ def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterato
             label = task_source.parse_label(text, split.task, place) if has_label else None
             yield Example(name, _select_texts(row, columns, place), label)
         except KeyError as error:  # objects of JSON lines may have different keys
+            raise table_files.missing_column(error.args[0], list(row), place) from None
+
+
+def _read_embedding_rows(
+    split: TaskSplit, path: str, table: table_files.Table
+) -> Iterator[Example]:
+    """Reads texts that belong together; to evaluate with, perhaps with a number how alike they are.
+
+    Hard negatives are needed for training alone.
+    """
+    columns, trains = split.source.columns, split.name == "train"
+    if trains and columns.simcse:
+        require(not columns.negatives, "--simcse has no hard negatives: leave one of them out.")
+        names = [columns.text, columns.text]
+    else:
+        require(
+            columns.second_text is not None,
+            f"{path}: sentence_embedding needs pairs of texts: name --second_text_column"
+            + (", or take --simcse." if trains else "."),
+        )
+        assert columns.second_text is not None
+        names = [columns.text, columns.second_text]
+        names += [x for x in columns.negatives if trains or x in table.columns]
+    label = None if trains or columns.label not in table.columns else columns.label
+    table_files.find_columns(table.columns, [*names, *([columns.id] if columns.id else [])], path)
+    for number, (line, row) in enumerate(table.rows):
+        place = f"{path}, line {line}"
+        try:
+            texts = tuple(_to_text(row[name], name, place) for name in names)
+            value = _to_label(row[label], label, place) if label else ""
+            score = task_source.parse_label(value, split.task, place) if label else None
+            yield Example(str(row[columns.id]) if columns.id else str(number), texts, score)
+        except KeyError as error:
             raise table_files.missing_column(error.args[0], list(row), place) from None
 
 

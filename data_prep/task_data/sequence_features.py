@@ -6,7 +6,8 @@ N examples, C choices, S tokens of a sequence.
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,26 +37,47 @@ def write(
     Raises:
         UserError: the lengths leave no room for a passage.
     """
-    token_lengths.check(lengths, task.kind)
+    lines = [{"id": example.id, "label": example.label} for example in examples]
+    counts = write_records(
+        examples, _label_ids(examples, task), tokenizer, folder, kind=task.kind, lengths=lengths
+    )
+    write_lines(lines, folder)
+    return len(examples), counts
+
+
+def write_lines(lines: Iterable[Mapping[str, Any]], folder: str) -> None:
+    """Writes `examples.jsonl`."""
+    with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
+        for line in lines:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def write_records(
+    examples: Sequence[Example],
+    label_ids: np.ndarray,
+    tokenizer: Tokenizer,
+    folder: str,
+    *,
+    kind: str,
+    lengths: Lengths,
+) -> dict[str, int]:
+    """Writes `records.tfrecord`, with labels [N, ...]; returns the sums of `encode`'s counts."""
+    token_lengths.check(lengths, kind)
     counts: Counter[str] = Counter()
 
     def serialize() -> Iterator[bytes]:
         with documents.progress_bar(len(examples), unit=" examples", description="tokens") as bar:
             for i in range(0, len(examples), _BATCH):
                 batch = examples[i : i + _BATCH]
-                inputs, batch_counts = encode(batch, tokenizer, task.kind, lengths)
+                inputs, batch_counts = encode(batch, tokenizer, kind, lengths)
                 counts.update(batch_counts)
-                labels = {features.LABEL_IDS: _label_ids(batch, task)}
+                labels = {features.LABEL_IDS: label_ids[i : i + _BATCH]}
                 is_token = _find_tokens(inputs[features.INPUT_MASK], lengths.max_seq_length)
                 yield from record_writer.serialize({**inputs, **labels}, is_token)
                 bar.update(len(batch))
 
     record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
-    with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
-        for example in examples:
-            line = {"id": example.id, "label": example.label}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return len(examples), dict(counts)
+    return dict(counts)
 
 
 def encode(
@@ -64,8 +86,9 @@ def encode(
     """Encodes examples of a kind of task.
 
     Returns:
-        The features that a model reads, [N, S] each, or [N, C * S] of multiple choice, and the
-        number of truncated examples, of multiple choice also of those with a truncated ending.
+        The features that a model reads, [N, S] each, or [N, C * S] of multiple choice and of C
+        texts of embeddings, and the number of truncated examples, of multiple choice also of those
+        with a truncated ending.
     """
     # Many questions share a passage.
     texts = list(dict.fromkeys(text for example in examples for text in example.texts))
@@ -100,6 +123,16 @@ def _truncate_texts(
     return sequences, {"truncated": num_truncated}
 
 
+def _truncate_apart(
+    rows: Sequence[Sequence[Tokens]], lengths: Lengths
+) -> tuple[list[_Texts], dict[str, int]]:
+    """Each text a sequence of its own, which loses its end."""
+    room = lengths.max_seq_length - 2
+    sequences: list[_Texts] = [(text[:room],) for row in rows for text in row]
+    num_truncated = sum(any(len(text) > room for text in row) for row in rows)
+    return sequences, {"truncated": num_truncated}
+
+
 def _truncate_choices(
     rows: Sequence[Sequence[Tokens]], lengths: Lengths
 ) -> tuple[list[_Texts], dict[str, int]]:
@@ -119,6 +152,7 @@ _TRUNCATE = {
     task_table.CLASSIFICATION: _truncate_texts,
     task_table.REGRESSION: _truncate_texts,
     task_table.MULTIPLE_CHOICE: _truncate_choices,
+    task_table.SENTENCE_EMBEDDING: _truncate_apart,
 }
 
 

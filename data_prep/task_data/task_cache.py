@@ -21,8 +21,15 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.data_prep.task_data import glue, own_tables, race, sequence_features, squad
-from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments, TaskSplit
+from albert_tf.data_prep.task_data import (
+    embedding_features,
+    glue,
+    own_tables,
+    race,
+    sequence_features,
+    squad,
+)
+from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
@@ -96,6 +103,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         header: dict[str, Any] = {"task": task.name, "kind": task.kind, "labels": list(task.labels)}
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
+        if task.kind == task_table.SENTENCE_EMBEDDING:
+            header["num_texts"] = embedding_features.count_texts(split)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
             "settings": {**header, "split": split.name, **used_lengths},
@@ -142,7 +151,7 @@ def _describe_records(
         "format": _FORMAT,
         "task": [task.name, task.kind, *task.labels],
         "split": split.name,
-        "columns": dataclasses.asdict(split.source.columns),
+        "columns": _describe_columns(split.source.columns),
         "vocabulary": tokenizer.sha256,
         "lengths": token_lengths.select(lengths, task.kind),
         "files": [
@@ -155,6 +164,13 @@ def _describe_records(
             for path in paths
         ],
     }
+
+
+def _describe_columns(columns: Columns) -> dict[str, Any]:
+    """Columns that are not used are left out if earlier versions did not know them."""
+    newer = ("negatives", "simcse")
+    values = dataclasses.asdict(columns)
+    return {name: x for name, x in values.items() if x or name not in newer}
 
 
 def _sha256(content: bytes) -> str:
@@ -211,5 +227,13 @@ FAMILIES = {
     task_table.OWN: _GLUE._replace(
         find_files=lambda split, data_dir: [own_tables.find_file(split.name, data_dir)],
         read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
+        write=lambda split, examples, tokenizer, folder, lengths: _find_write(split)(
+            split, examples, tokenizer, folder, lengths
+        ),
     ),
 }
+
+
+def _find_write(split: TaskSplit) -> Callable:
+    is_embedding = split.task.kind == task_table.SENTENCE_EMBEDDING
+    return embedding_features.write if is_embedding else _GLUE.write

@@ -24,6 +24,9 @@ class Columns:
         label: own: the label
         id: own: name of an example; default: number of its row
         choices: own: one for each choice
+        negatives: sentence_embedding: texts that do not belong to the first, beside those of the
+            other rows of a batch
+        simcse: sentence_embedding: train each text with itself, under two dropouts
     """
 
     text: str = field(default="text", metadata={"flag": "text_column"})
@@ -31,6 +34,8 @@ class Columns:
     label: str = field(default="label", metadata={"flag": "label_column"})
     id: str | None = field(default=None, metadata={"flag": "id_column"})
     choices: tuple[str, ...] = field(default=(), metadata={"flag": "choice_columns"})
+    negatives: tuple[str, ...] = field(default=(), metadata={"flag": "negative_columns"})
+    simcse: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ class DataArguments:
 
     Attributes:
         source: of the files.
-        kind: own: or regression, multiple_choice
+        kind: own: or regression, multiple_choice, sentence_embedding
         labels: own: in the order of their ids; default: as in train
     """
 
@@ -95,8 +100,8 @@ class Example(NamedTuple):
     Attributes:
         id: unique in its file; the key of its prediction.
         texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
-            each choice.
-        label: one of the task's, or a number for regression; None if it is unknown.
+            each choice; of embeddings a text, its counterpart, and any texts that are none.
+        label: one of the task's, or a number where it has none; None if it is unknown.
     """
 
     id: str
@@ -115,7 +120,7 @@ def parse_label(text: str, task: Task, place: str) -> Label:
     Raises:
         UserError: it is not a label of the task, or not a number.
     """
-    if task.kind != task_table.REGRESSION:
+    if task.labels:
         if text not in task.labels:
             labels = list_labels(task.labels)
             raise UserError(f"{place}: {text!r} is not a label of {task.name}, which has {labels}.")
@@ -123,5 +128,5 @@ def parse_label(text: str, task: Task, place: str) -> Label:
     # Not all that float() takes, such as 1_000, and not more than a float32 holds.
     value = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
     if not abs(value) < 3.4e38:
-        raise UserError(f"{place}: the label {text!r} is not a number, and regression needs one.")
+        raise UserError(f"{place}: the label {text!r} is not a number, and {task.kind} needs one.")
     return value

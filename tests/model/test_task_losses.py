@@ -8,7 +8,7 @@ import tiny_tasks
 
 from albert_tf.model import losses, task_losses
 
-every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
+every_head = pytest.mark.parametrize("head", tiny_tasks.OBJECTIVES)
 NAMES = {
     "classification": ("classification",),
     "regression": ("regression",),

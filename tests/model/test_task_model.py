@@ -7,8 +7,9 @@ import tiny
 import tiny_tasks
 from tiny import assert_close
 
-from albert_tf.model import task_losses, weight_names
+from albert_tf.model import task_heads, task_losses, weight_names
 from albert_tf.model.losses import mean_loss
+from albert_tf.train_config import FinetuneConfig
 
 SEED = tf.constant([3, 4])
 SHAPES = {
@@ -23,13 +24,15 @@ SHAPES = {
         "end_top_index": (3, 6),
         "cls_logits": (3,),
     },
+    "sentence_embedding": {"embedding": (3, 8)},
+    "first_embedding": {"embedding": (3, 8)},
 }
 PARTS = {
-    "classification": weight_names.CLASSIFIER,
-    "regression": weight_names.CLASSIFIER,
-    "multiple_choice": weight_names.CLASSIFIER,
-    "span": weight_names.SQUAD1,
-    "span_or_none": weight_names.SQUAD2,
+    "classification": [weight_names.CLASSIFIER],
+    "regression": [weight_names.CLASSIFIER],
+    "multiple_choice": [weight_names.CLASSIFIER],
+    "span": [weight_names.SQUAD1],
+    "span_or_none": [weight_names.SQUAD2],
 }
 every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
 
@@ -51,7 +54,7 @@ def test_weights_bear_their_published_names(head):
     classes = 4 if head == "classification" else 1
     expected = {
         name: tuple(classes if size == weight_names.ANY else size for size in shape)
-        for part in (weight_names.ENCODER, weight_names.POOLER, PARTS[head])
+        for part in (weight_names.ENCODER, weight_names.POOLER, *PARTS.get(head, ()))
         for name, shape in parts[part].items()
     }
     made = weight_names.weights_by_name(tiny_tasks.make(head))
@@ -61,7 +64,9 @@ def test_weights_bear_their_published_names(head):
 @every_head
 def test_a_gradient_reaches_every_trained_weight(head):
     made, batch = tiny_tasks.make(head), tiny_tasks.batch(head)
-    objective = task_losses.OBJECTIVES[head]
+    if head in task_heads.EMBEDDINGS:
+        batch = tiny_tasks.texts_batch(tiny_tasks.CLASSES)
+    objective = task_losses.choose_objective(head, FinetuneConfig())
     weights = made.trained_weights()
     with tf.GradientTape() as tape:
         outputs = made(batch, training=True, seed=SEED)
@@ -71,7 +76,7 @@ def test_a_gradient_reaches_every_trained_weight(head):
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     pooled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     left_out = set(weight_names.weights_by_name(made)) - {weight.path for weight in weights}
-    assert left_out == (pooled if head.startswith("span") else set())
+    assert left_out == (set() if made.reads_pooled_output else pooled)
 
 
 @every_head
@@ -81,7 +86,8 @@ def test_a_graph_reads_the_pooler_only_for_a_head_that_reads_pooled_vectors(head
     read = {id(variable) for variable in function.variables}
     pooler = {id(weight.value) for weight in made.albert.pooler.trainable_weights}
     assert pooler & read == (pooler if made.reads_pooled_output else set())
-    assert made.reads_pooled_output == (not head.startswith("span"))
+    reads_tokens = head.startswith("span") or head == "sentence_embedding"
+    assert made.reads_pooled_output == (not reads_tokens)
 
 
 @every_head

@@ -66,7 +66,7 @@ def test_each_value_can_be_overridden(tmp_path):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(UserError, match=r"no recipe 'v3'\. Take one of v1, v2, none\."):
+    with pytest.raises(UserError, match=r"no recipe 'v3'\. Take one of v1, v2, simcse, none\."):
         recipes.read_recipe("v3", "rte")
     with pytest.raises(UserError, match=r"recipe v1 has no task 'own'\. Take --recipe=none"):
         recipes.read_recipe("v1", "own")

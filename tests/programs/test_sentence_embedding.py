@@ -1,0 +1,178 @@
+"""Sentence vectors: bin/run_finetuning trains them, and their export and `embed` give the same."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_program
+import tiny_run
+from tiny_program import read
+
+import albert_tf
+from albert_tf.data_prep.task_data import own_tables, task_cache
+from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
+from albert_tf.errors import UserError
+from albert_tf.records import features, task_dataset, task_table
+from albert_tf.tasks import inference, predictions
+from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import FinetuneConfig, Lengths
+
+checkpoint, run = tiny_program.checkpoint, tiny_program.run
+VECTORS = ("--task=own", "--kind=sentence_embedding", "--second_text_column=second")
+TASK = task_table.make_own("sentence_embedding", num_texts=3)
+WORDS = ["abcd", "efgh", "ijkl", "mnop", "qrst", "uvwx"]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def make_rows(number, **more):
+    rows = []
+    for k in range(number):
+        first, second = WORDS[k % 6], WORDS[(k + 1 + k // 6) % 6]
+        rows.append({"text": f"{first} {second}", "second": f"{second} {first} {second}"})
+        rows[-1] |= {name: values[k % len(values)] for name, values in more.items()}
+    return rows
+
+
+def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, monkeypatch):
+    train = write(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
+    dev = write(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))
+    test = write(tmp_path / "test.jsonl", make_rows(5))
+    pairs = [
+        *(*VECTORS, "--negative_columns=no", "--label_column=score"),
+        *(f"--train_file={train}", f"--dev_file={dev}", "--set=pooling=first"),
+    ]
+    assert not run(*pairs)
+    output = "".join(capsys.readouterr())
+    assert "new: the head" not in output
+    assert "own dev | spearman " in output
+    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
+    assert list(scores) == ["spearman", "pearson"]
+    best = read(tmp_path / "run/best/metrics.json")
+    assert scores["spearman"] == pytest.approx(best["spearman"])
+    records = tiny_run.metrics(tmp_path / "run")
+    assert {"contrastive_loss", "contrastive_accuracy"} <= records[0].keys() | records[1].keys()
+    # The same command has nothing to do; without labels, counterparts are searched for.
+    assert not run(*pairs)
+    assert not run(
+        *VECTORS, "--label_column=score", f"--dev_file={test}", "--mode=eval", start=None
+    )
+    scores = read(tmp_path / "run/metrics-dev.json")["metrics"]
+    assert list(scores) == ["mrr", "recall@1", "recall@5", "recall@10"]
+    assert scores["recall@10"] == 1 >= scores["mrr"] > 0
+
+    model = albert_tf.load(str(tmp_path / "run"))
+    assert (model.task.kind, model.run_config.pooling) == ("sentence_embedding", "first")
+    texts = [row["text"] for row in make_rows(5)] + ["한국어 é"]
+    first = model.embed(texts, pooling="first")
+    np.testing.assert_array_equal(model.embed(texts), first)
+    assert np.abs(model.embed(texts, pooling="mean") - first).max() > 1e-3
+    unit = model.embed(texts, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-5)
+    content = predictions.read(f"{tmp_path}/run/predictions-dev.json")["predictions"]
+    seconds = model.embed([row["second"] for row in make_rows(5)], normalize=True)
+    cosines = [content[str(k)]["prediction"] for k in range(5)]
+    np.testing.assert_allclose((unit[:5] * seconds).sum(1), cosines, atol=1e-5)
+    with pytest.raises(UserError, match="gives vectors, no predictions: use embed"):
+        model.predict(texts)
+    assert model.encode(texts)["input_ids"].shape == (6, 16)
+
+    folder = model.export(str(tmp_path / "served"), normalize=True)
+    answer = tf.saved_model.load(folder).signatures["serving_default"](text=tf.constant(texts))
+    np.testing.assert_allclose(answer["embedding"], unit, atol=1e-5)
+
+
+def test_simcse_trains_each_text_with_itself(run, tmp_path):
+    train = write(tmp_path / "train.jsonl", [{"text": row["text"]} for row in make_rows(9)])
+    dev = write(tmp_path / "dev.jsonl", make_rows(6))
+    command = (*VECTORS, "--simcse", f"--train_file={train}", f"--dev_file={dev}")
+    assert "--simcse: the model has no dropout" in run(*command)
+    assert not (tmp_path / "run").exists()
+    assert not run(*command, "--set=albert.hidden_dropout_prob=0.1")
+    assert "mrr" in read(tmp_path / "run/best/metrics.json")
+    losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
+    assert len(losses) > 0
+    assert min(losses) > 0
+    message = run(*command, "--negative_columns=text", "--set=albert.hidden_dropout_prob=0.1")
+    assert "--simcse has no hard negatives" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task=own", "--kind=sentence_embedding"], "needs pairs of texts: name --second_text_c"),
+        ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels: leave them out"),
+        ([*VECTORS, "--negative_columns=nothing"], "there is no column 'nothing'. It has text"),
+        ([*VECTORS, "--set=temperature=0"], "temperature must be more than 0"),
+        ([*VECTORS, "--set=pooling=max"], "pooling: 'max' is not one of mean, first"),
+        (["--task=own", "--simcse", "--labels=a,b"], "--simcse is for --kind=sentence_embedding"),
+        (["--task=own", "--negative_columns=x", "--labels=a,b"], "--negative_columns is for"),
+    ],
+)
+def test_mistakes_are_one_line(run, tmp_path, arguments, message):
+    train = write(tmp_path / "train.jsonl", make_rows(4))
+    error = run(*arguments, f"--train_file={train}", "--mode=train")
+    assert message in error
+    assert "\n" not in error
+
+
+def read_rows(path, split="dev", **columns):
+    source = DataSource(columns=Columns(second_text="second", **columns))
+    return own_tables.read(TaskSplit(task=TASK, name=split, source=source), path)
+
+
+def test_rows_with_a_mistake_are_named(tmp_path):
+    rows = make_rows(3, label=[1, "x", None])
+    path = write(tmp_path / "a.jsonl", rows)
+    with pytest.raises(UserError, match=r"line 2: the label 'x' is not a number, and sentence_emb"):
+        read_rows(path)
+    path = write(tmp_path / "b.jsonl", [*rows[:1], {**rows[1], "second": " "}])
+    with pytest.raises(UserError, match=r"b.jsonl, line 2: the column 'second' is ' ', not text"):
+        read_rows(path)
+    path = write(tmp_path / "c.jsonl", [rows[0], {"text": "a", "second": "b"}])
+    with pytest.raises(UserError, match=r"c.jsonl, line 2: there is no column 'label'"):
+        read_rows(path)
+    # To train on, the label is not read.
+    assert [example.label for example in read_rows(path, "train")] == [None, None]
+
+
+def test_records_hold_each_text_once_to_evaluate(checkpoint, tmp_path):
+    rows = [
+        {"text": "abcd", "second": "efgh ijkl", "no": "q"},
+        {"text": "mnop", "second": "efgh ijkl", "no": "abcd"},
+    ]
+    path = write(tmp_path / "rows.jsonl", rows)
+    tokenizer = tokenization.load(f"{checkpoint}/vocabulary")
+    source = DataSource(columns=Columns(second_text="second", negatives=("no",)))
+    datasets = {}
+    for split in ("train", "dev"):
+        task_split = TaskSplit(task=TASK, name=split, input_file=path, source=source)
+        lengths = Lengths(max_seq_length=8)
+        datasets[split] = task_dataset.read(
+            task_cache.prepare(task_split, tokenizer, str(tmp_path / "cache"), lengths)
+        )
+    train, dev = datasets["train"], datasets["dev"]
+    assert (train.num_records, train.task.num_texts) == (2, 3)
+    assert (dev.num_records, dev.task.num_texts) == (4, 1)
+    assert [row["texts"] for row in dev.examples] == [[0, 1, 2], [3, 1, 0]]
+    batch = next(iter(tf.data.TFRecordDataset(train.records).batch(2)))
+    parsed = features.parse(batch, task_dataset.task_features(train.task, 8))
+    assert parsed["label_ids"].numpy().tolist() == [[0, 1, 2], [3, 1, 0]]
+    ids = parsed["input_ids"].numpy().reshape(2, 3, 8)
+    np.testing.assert_array_equal(ids[0, 1], ids[1, 1])
+    assert task_dataset.choose_best_by(dev) == "mrr"
+    # Ranks: text 3 is nearest to its own; text 0 is nearer to text 2.
+    vectors = np.array([[1, 0], [1, 1], [2, 0.1], [1, 1.1]])
+    decoded = inference.decode_outputs(FinetuneConfig(), dev, {"embedding": vectors})
+    assert [decoded[id_]["rank"] for id_ in "01"] == [2, 1]
+    assert decoded["0"]["prediction"] == pytest.approx(2**-0.5)
+    scores = predictions.score(dev.task, dev.examples, decoded)
+    assert scores == {"mrr": 0.75, "recall@1": 0.5, "recall@5": 1.0, "recall@10": 1.0}
+    # A collapsed network finds nothing, and neither does one that has diverged.
+    for broken in (np.ones((4, 2)), np.full((4, 2), np.nan)):
+        decoded = inference.decode_outputs(FinetuneConfig(), dev, {"embedding": broken})
+        assert [decoded[id_]["rank"] for id_ in "01"] == [2, 3]
