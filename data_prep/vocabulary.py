@@ -85,7 +85,7 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
         return
     sample: list[str] = []
     lines = _read_normalized_lines(paths, config)
-    model = _train_model(draw_sample(lines, sample), config)
+    model = train_model(draw_sample(lines, sample), config)
     tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
     _save(output_dir, model, tokenizer, {**origin, "report": report})
@@ -93,8 +93,8 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
 
-def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
-    """Returns the serialized model of normalized lines."""
+def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: bool = False) -> bytes:
+    """Returns the serialized model of normalized lines; with `is_limit` it may be smaller."""
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -113,6 +113,7 @@ def _train_model(lines: Iterator[str], config: VocabularyConfig) -> bytes:
             user_defined_symbols=list(USER_SYMBOLS),
             # The text is normalized already; the model only turns spaces into ▁.
             normalization_rule_name="identity",
+            hard_vocab_limit=not is_limit,
             minloglevel=2,  # errors only
         )
     except RuntimeError as error:

@@ -82,6 +82,11 @@ class WordPieceTokenizer(NamedTuple):
         return [is_special(piece) for piece in self.pieces]
 
 
+def split_words(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
+    """Splits normalized text into the words, and the punctuation, that pieces are made of."""
+    return [word for word, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
 def is_special(piece: str) -> bool:
     """Whether no text becomes this piece."""
     return piece in SPECIAL_PIECES or _UNUSED.fullmatch(piece) is not None

@@ -1,0 +1,324 @@
+"""Adds pieces to a vocabulary: from a list, or those that shorten the text of a domain most.
+
+Ids of the old pieces stay. A new piece of SentencePiece gets a score, a logarithm of a probability,
+that makes it the best segmentation of its own characters; WordPiece takes the longest piece anyway.
+"""
+
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sentencepiece
+from absl import logging
+
+from albert_tf import files
+from albert_tf.data_prep import vocabulary
+from albert_tf.data_prep.vocabulary import VocabularyConfig
+from albert_tf.errors import UserError, require
+from albert_tf.tokenizers import sentencepiece_proto, tokenization, wordpiece_tokenizer
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION
+
+# SentencePiece's: an unknown character is that much worse than the rarest piece.
+_UNKNOWN_PENALTY = 10.0
+_MARGIN = 0.1  # by which a new piece is better than its parts
+_MOST_WORDS = 2_000_000
+_LEAST_SIZE = 8000  # of the vocabulary of the text
+_LONGEST = 200  # characters of a piece
+# No text holds this character: what follows it does not begin a word.
+_STAND_IN = "\ufdd0"
+
+
+class NewPiece(NamedTuple):
+    """A piece, as the vocabulary writes it, and its share of a text's pieces; 0 if unknown."""
+
+    piece: str
+    share: float = 0.0
+
+
+class Extension(NamedTuple):
+    """A vocabulary with new pieces.
+
+    Attributes:
+        files: {file name: content} of the vocabulary.
+        pieces: the new ones, in the order of their ids.
+        parts: of each the ids of the old pieces that its characters were.
+    """
+
+    files: dict[str, bytes]
+    pieces: list[str]
+    parts: list[list[int]]
+
+
+class _Segments(NamedTuple):
+    """The scores of pieces, {piece: score}; `unknown` is that of a character without piece."""
+
+    scores: dict[str, float]
+    unknown: float
+
+    def split(self, text: str) -> tuple[list[str | None], float]:
+        """The best segmentation of a text and its score; None stands for unknown characters."""
+        best: list[tuple[float, int]] = [(0.0, 0)]
+        for end in range(1, len(text) + 1):
+            options = [
+                (best[begin][0] + self.scores[text[begin:end]], begin)
+                for begin in range(end)
+                if text[begin:end] in self.scores
+            ]
+            options.append((best[end - 1][0] + self.unknown, end - 1))
+            best.append(max(options))
+        pieces: list[str | None] = []
+        end = len(text)
+        while end:
+            begin = best[end][1]
+            piece = text[begin:end]
+            pieces.append(piece if piece in self.scores else None)
+            end = begin
+        return pieces[::-1], best[-1][0]
+
+
+def read_list(path: str, tokenizer: Tokenizer) -> list[NewPiece]:
+    """Reads a file with a piece in each line, as the vocabulary writes it.
+
+    Raises:
+        UserError: names the line of a piece that is there already, or twice, or that no text
+            becomes; or the file is empty.
+    """
+    try:
+        lines = files.read_bytes(path, "--pieces").decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"--pieces: {path} is not UTF-8. Convert it (iconv -t UTF-8).") from None
+    rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
+    require(bool(rows), f"--pieces: {path} is empty. Write a piece in each line.")
+    known = dict(tokenizer.ids_by_piece)
+    for number, piece in rows.items():
+        place = f"{path}, line {number}: {piece[:40]!r}"
+        if piece in known:
+            where = "twice" if known[piece] < 0 else f"in the vocabulary already: {known[piece]}"
+            raise UserError(f"{place} is there {where}. Remove it.")
+        if problem := _find_problem(piece, tokenizer):
+            raise UserError(f"{place} {problem}")
+        known[piece] = -1
+    if not any(_starts_word(piece, tokenizer) for piece in rows.values()):
+        logging.warning(
+            f"none of the pieces begins a word. Write {WORD_START} before those that do."
+        )
+    return [NewPiece(piece) for piece in rows.values()]
+
+
+def learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> list[NewPiece]:
+    """Learns the pieces that save most pieces of a text, the best first; perhaps fewer.
+
+    A SentencePiece vocabulary is trained on the text. Of its pieces that are new, those count that
+    occur often, and were cut into many, in words that it cuts into fewer pieces.
+
+    Raises:
+        UserError: the text has too little for new pieces.
+    """
+    # A limit: a small text gives fewer. It must have room for all characters.
+    config = VocabularyConfig(vocab_size=max(tokenizer.size, _LEAST_SIZE) + number)
+    lines = functools.partial(_read_lines, tokenizer, paths, config)
+    model = vocabulary.train_model(lines(), config, is_limit=True)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    words = _count_words(lines())
+    segments = _read_segments(tokenizer)
+    total = 0
+    counts: Counter[str] = Counter()
+    gains: Counter[str] = Counter()
+    before = tokenizer.encode_batch(list(words))
+    after = processor.encode(list(words), out_type=str)
+    for count, ids, pieces in zip(words.values(), before, after, strict=True):
+        total += count * len(pieces)
+        # A word that becomes known is worth a piece, too.
+        if len(pieces) >= len(ids) + ids.count(tokenizer.unk_id):
+            continue
+        for piece in {_to_own_form(piece, tokenizer) for piece in pieces}:
+            if piece not in tokenizer.ids_by_piece and not _find_problem(piece, tokenizer):
+                parts, _ = _split(segments, piece, tokenizer)
+                counts[piece] += count
+                gains[piece] += count * (len(parts) - 1 + parts.count(None))
+    best = sorted((piece for piece in gains if gains[piece]), key=lambda x: (-gains[x], x))
+    require(bool(best), "the text gives no new piece: the vocabulary has its words already.")
+    return [NewPiece(piece, counts[piece] / total) for piece in best[:number]]
+
+
+def _count_words(lines: Iterator[str]) -> Counter[str]:
+    """The words of a text and how often they occur; of a large one not the rarest."""
+    words: Counter[str] = Counter()
+    least = 1
+    for line in lines:
+        words.update(line.split())
+        while len(words) > _MOST_WORDS:
+            least += 1
+            words = Counter({word: count for word, count in words.items() if count >= least})
+    return words
+
+
+def extend(
+    tokenizer: Tokenizer, content: Mapping[str, bytes], new: Sequence[NewPiece]
+) -> Extension:
+    """Returns the vocabulary with new pieces after the old ones; `content` are its files.
+
+    Raises:
+        UserError: the model of SentencePiece is not a unigram one, or a piece would not be used.
+    """
+    segments = _read_segments(tokenizer)
+    parts = [_split(segments, one.piece, tokenizer)[0] for one in new]
+    ids = [[tokenizer.ids_by_piece.get(x or "", tokenizer.unk_id) for x in row] for row in parts]
+    pieces = [one.piece for one in new]
+    if tokenization.WORDPIECE in content:
+        text = content[tokenization.WORDPIECE].decode().removesuffix("\n")
+        vocabulary_file = "".join(f"{line}\n" for line in [*text.split("\n"), *pieces])
+        return Extension({**content, tokenization.WORDPIECE: vocabulary_file.encode()}, pieces, ids)
+    return Extension(_extend_model(content, new, segments), pieces, ids)
+
+
+def check(extension: Extension, tokenizer: Tokenizer, first_id: int) -> None:
+    """Raises `UserError` for a new piece that the new tokenizer does not make of its own text."""
+    for index, piece in enumerate(extension.pieces, first_id):
+        if _encode_piece(piece, tokenizer) != [index]:
+            raise UserError(
+                f"the vocabulary never makes {piece!r} of a text that has it: its rules split it. "
+                "Leave it out."
+            )
+
+
+def measure(tokenizer: Tokenizer, paths: Sequence[str]) -> tuple[int, int]:
+    """Returns the number of words of a text, and that of its pieces."""
+    words = pieces = 0
+    for line in _read_lines(tokenizer, paths, VocabularyConfig()):
+        words += len(line.split())
+        pieces += len(tokenizer.encode(line))
+    return words, pieces
+
+
+def _read_lines(
+    tokenizer: Tokenizer, paths: Sequence[str], config: VocabularyConfig
+) -> Iterator[str]:
+    for line in vocabulary.sample_lines(paths, config):
+        words = tokenizer.normalize(line)
+        if isinstance(tokenizer.backend, wordpiece_tokenizer.WordPieceTokenizer):
+            words = " ".join(wordpiece_tokenizer.split_words(tokenizer.backend, words))
+        if words:
+            yield words
+
+
+def _starts_word(piece: str, tokenizer: Tokenizer) -> bool:
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        return piece.startswith(WORD_START)
+    return not piece.startswith(CONTINUATION)
+
+
+def _to_own_form(piece: str, tokenizer: Tokenizer) -> str:
+    """A piece of SentencePiece as the vocabulary writes it."""
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        return piece
+    is_start = piece.startswith(WORD_START)
+    return piece.removeprefix(WORD_START) if is_start else f"{CONTINUATION}{piece}"
+
+
+def _to_text(piece: str) -> str:
+    return piece.removeprefix(WORD_START).removeprefix(CONTINUATION)
+
+
+def _find_problem(piece: str, tokenizer: Tokenizer) -> str | None:
+    """Why no text becomes a piece, if so."""
+    text = _to_text(piece)
+    if not text or len(text) > _LONGEST:
+        return f"has {len(text)} characters: a piece has from 1 to {_LONGEST}."
+    if len(text.split()) > 1 or WORD_START in text:
+        return "has a space within: a piece is a word, or a part of one."
+    if (normalized := tokenizer.normalize(text)) != text:
+        return f"is never read: the vocabulary makes {normalized[:40]!r} of it. Write it so."
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        if len(text) > 1 and text[-1] == "," and text[-2].isdigit():
+            return "ends with digits and a comma, which are always split. Remove it."
+    elif [text] != wordpiece_tokenizer.split_words(tokenizer.backend, text):
+        return "is several words to the vocabulary: it splits at punctuation. Remove it."
+    return None
+
+
+def _read_segments(tokenizer: Tokenizer) -> _Segments:
+    """The scores of a vocabulary; those of WordPiece make the fewest pieces the best."""
+    backend = tokenizer.backend
+    if not isinstance(backend, SentencePieceTokenizer):
+        return _Segments(dict.fromkeys(backend.pieces, -1.0), -1e3)
+    model = sentencepiece_proto.ModelProto.FromString(backend.processor.serialized_model_proto())
+    require(
+        model.trainer_spec.model_type == sentencepiece_proto.UNIGRAM,
+        "the vocabulary is no unigram model of SentencePiece: only such, and WordPiece, can grow.",
+    )
+    kinds = (sentencepiece_proto.NORMAL, sentencepiece_proto.USER_DEFINED)
+    scores = {x.piece: x.score for x in model.pieces if x.type in kinds}
+    return _Segments(scores, _find_rarest(model) - _UNKNOWN_PENALTY)
+
+
+def _find_rarest(model: Any) -> float:
+    return min(x.score for x in model.pieces if x.type == sentencepiece_proto.NORMAL)
+
+
+def _split(segments: _Segments, piece: str, tokenizer: Tokenizer) -> tuple[list[str | None], float]:
+    """The old pieces that a new one is cut into, and their score."""
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        return segments.split(piece)
+    return _split_greedily(segments.scores, piece), 0.0
+
+
+def _split_greedily(known: Mapping[str, float], piece: str) -> list[str | None]:
+    """WordPiece: the longest piece first; a word that has no pieces is unknown as a whole."""
+    text = _to_text(piece)
+    pieces: list[str | None] = []
+    begin, prefix = 0, CONTINUATION if piece.startswith(CONTINUATION) else ""
+    while begin < len(text):
+        ends = range(len(text), begin, -1)
+        end = next((end for end in ends if prefix + text[begin:end] in known), None)
+        if end is None:
+            return [None]
+        pieces.append(prefix + text[begin:end])
+        begin, prefix = end, CONTINUATION
+    return pieces
+
+
+def _extend_model(
+    content: Mapping[str, bytes], new: Sequence[NewPiece], segments: _Segments
+) -> dict[str, bytes]:
+    model = sentencepiece_proto.ModelProto.FromString(content[tokenization.MODEL])
+    rarest, scores = _find_rarest(model), {}
+    grown = segments._replace(scores=dict(segments.scores))
+    # The short ones first, for a long one must be better than a split into them, too.
+    for one in sorted(new, key=lambda one: len(one.piece)):
+        _, split_score = grown.split(one.piece)
+        own = math.log(one.share) if one.share else rarest
+        scores[one.piece] = grown.scores[one.piece] = max(own, split_score + _MARGIN)
+    for one in new:
+        model.pieces.add(piece=one.piece, score=scores[one.piece], type=sentencepiece_proto.NORMAL)
+    rows = "".join(f"{x.piece}\t{x.score:g}\n" for x in model.pieces)
+    changed = {tokenization.MODEL: model.SerializeToString(), tokenization.VOCAB: rows.encode()}
+    return {**content, **changed}
+
+
+def _encode_piece(piece: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a piece in a text, without those of what is around it."""
+    backend, text = tokenizer.backend, _to_text(piece)
+    if not isinstance(backend, SentencePieceTokenizer):
+        # What continues a word is the longest piece, whatever stands before it.
+        is_part = piece.startswith(CONTINUATION)
+        return [tokenizer.ids_by_piece[piece]] if is_part else tokenizer.encode(text)
+    if piece.startswith(WORD_START):
+        return tokenizer.encode(text)
+    pieces = backend.processor.encode(_STAND_IN + text, out_type=str)
+    [place] = [k for k, x in enumerate(pieces) if _STAND_IN in x]
+    return [backend.processor.piece_to_id(x) for x in pieces[place + 1 :]]
+
+
+def describe(extension: Extension, tokenizer: Tokenizer) -> str:
+    """One line: the first new pieces and what they were."""
+    shown = [
+        f"{piece} ({' '.join(map(tokenizer.id_to_piece, parts))})"
+        for piece, parts in zip(extension.pieces[:5], extension.parts, strict=False)
+    ]
+    return json.dumps(", ".join(shown), ensure_ascii=False)[1:-1]

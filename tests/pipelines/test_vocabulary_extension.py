@@ -1,0 +1,224 @@
+"""bin/extend_vocabulary: new pieces in a vocabulary and in its checkpoint."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_checkpoints
+import tiny_run
+
+import albert_tf
+from albert_tf.checkpoints import formats, model_checkpoint
+from albert_tf.data_prep import new_pieces
+from albert_tf.errors import UserError
+from albert_tf.pipelines import vocabulary_extension
+from albert_tf.tokenizers import sentencepiece_proto, tokenization
+
+PROGRAM = Path(__file__).parents[2] / "bin" / "extend_vocabulary"
+WORDS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+WORDPIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "heart", "##s", "a", "##o", "##rta", "the"),
+    *("of", "##f", "o", "##rt", "##a", "-", "is", "."),
+]
+DOMAIN = ["the aorta of hearts", "aortas , the aorta", "cardio is of the aorta", "off ω"] * 30
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """{kind of vocabulary: folder of a checkpoint}"""
+    root = tmp_path_factory.mktemp("checkpoints")
+    tiny_run.write_vocabulary(str(root / "sentencepiece-vocabulary"))
+    (root / "wordpiece-vocabulary").mkdir()
+    text = "".join(f"{piece}\n" for piece in WORDPIECES)
+    (root / "wordpiece-vocabulary" / "vocab.txt").write_text(text)
+    paths = {}
+    for kind in ("sentencepiece", "wordpiece"):
+        vocabulary = root / f"{kind}-vocabulary"
+        size = tokenization.load(str(vocabulary)).size
+        checkpoint = tiny_checkpoints.make(vocabulary, vocab_size=size)
+        paths[kind] = str(root / kind)
+        (root / kind).mkdir()
+        formats.get_writer("albert_tf")(checkpoint, paths[kind])
+    return paths
+
+
+@pytest.fixture
+def extend(checkpoints, tmp_path):
+    def extend(kind, pieces=None, text=None, name="out", **options):
+        if pieces is not None:
+            (tmp_path / "pieces.txt").write_text(pieces)
+            options["pieces"] = str(tmp_path / "pieces.txt")
+        if text is not None:
+            (tmp_path / "text.txt").write_text(text)
+            options["input_files"] = [str(tmp_path / "text.txt")]
+        vocabulary_extension.extend(checkpoints[kind], str(tmp_path / name), **options)
+        return formats.read(str(tmp_path / name))
+
+    return extend
+
+
+def load(checkpoint):
+    return model_checkpoint.load_tokenizer(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces", "texts"),
+    [
+        ("sentencepiece", ["▁cardio", "▁cardiologist", "ology", "ω"], ["cardio", "cardiologist"]),
+        ("wordpiece", ["aorta", "hearts", "##off", "ω"], ["aorta", "hearts"]),
+    ],
+)
+def test_new_pieces_are_used_and_old_ones_stay(extend, checkpoints, kind, pieces, texts):
+    before = formats.read(checkpoints[kind])
+    after = extend(kind, "\n".join(pieces) + "\n\n")
+    old, new = load(before), load(after)
+    size = old.size
+    assert new.size == size + len(pieces) == after.config.vocab_size
+    names = [new.id_to_piece(k) for k in range(new.size)]
+    assert names == [*(old.id_to_piece(k) for k in range(size)), *pieces]
+    for number, text in enumerate(texts):
+        assert new.encode(text) == [size + number]
+        parts = old.encode(text)
+        assert len(parts) > 1
+        for name in (WORDS, BIAS):
+            expected = before.weights[name][parts].mean(0)
+            np.testing.assert_allclose(after.weights[name][size + number], expected, atol=1e-6)
+    # A character without a piece was unknown.
+    np.testing.assert_allclose(after.weights[WORDS][-1], before.weights[WORDS][old.unk_id])
+    assert new.encode("ω")[-1] == new.size - 1
+    for name, array in before.weights.items():
+        np.testing.assert_array_equal(after.weights[name][: len(array)], array, err_msg=name)
+    # What has no new piece is read as before.
+    assert new.encode("the o is of") == old.encode("the o is of")
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_pieces_are_learnt_from_text(extend, checkpoints, kind, capsys):
+    after = extend(kind, text="\n".join(DOMAIN), num_pieces=4)
+    old, new = load(formats.read(checkpoints[kind])), load(after)
+    assert old.size < new.size <= old.size + 4
+    names = [new.id_to_piece(k).removeprefix("▁") for k in range(old.size, new.size)]
+    assert "aorta" in names
+    before, now = (sum(map(len, x.encode_batch(DOMAIN))) for x in (old, new))
+    assert now < before
+    output = capsys.readouterr()
+    words = sum(len(line.split()) for line in DOMAIN)
+    shown = f"{words:,} words: {before / words:.4f} pieces a word before, {now / words:.4f} after"
+    assert shown in output.out
+    assert f"{old.size:,} + {len(names):,} = {new.size:,} pieces" in output.out
+
+
+def test_a_new_piece_is_the_best_split_of_itself(extend):
+    """A long word whose parts are new pieces, too, and likelier together."""
+    pieces = ["▁cardio", "▁cardiology", "log", "y", "logy"]
+    new = load(extend("sentencepiece", "\n".join(p for p in pieces if p != "y")))
+    assert [new.id_to_piece(k) for k in new.encode("cardiology")] == ["▁cardiology"]
+    content = new.backend.processor.serialized_model_proto()
+    model = sentencepiece_proto.ModelProto.FromString(content)
+    assert model.pieces[-1].type == sentencepiece_proto.NORMAL
+
+
+def test_the_folder_begins_pretraining_and_fine_tuning(extend, tmp_path):
+    extend("sentencepiece", "▁cardio\n▁aorta\n")
+    model = albert_tf.load(str(tmp_path / "out"))
+    assert model.embed(["cardio aorta"]).shape == (1, 8)
+    [[guesses]] = model.fill_mask(["cardio [MASK]"], top_k=63)
+    assert {"▁cardio", "▁aorta"} <= {guess.piece for guess in guesses}
+    vocabulary = str(tmp_path / "out" / "vocabulary")
+    hashes = json.loads(Path(vocabulary, "sha256.json").read_text())
+    assert {"spiece.model", "spiece.vocab"} <= hashes.keys() | {"spiece.vocab"}
+    sha256 = tokenization.load(vocabulary).sha256
+    data = tmp_path / "data"
+    tiny_run.write_records(str(data), {"train-0.tfrecord": 9}, vocabulary_sha256=sha256)
+    tokenization.copy_vocabulary(vocabulary, str(data / "vocabulary"))
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["vocabulary"]["size"] = 63
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    config = tiny_run.settings(
+        albert=tiny_run.albert(vocab_size=63), num_train_steps=2, save_checkpoints_steps=2
+    )
+    tiny_run.run(data, tmp_path / "run", config, init_checkpoint=str(tmp_path / "out"))
+    assert tiny_run.metrics(tmp_path / "run")[-1]["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces", "message"),
+    [
+        ("sentencepiece", "", "pieces.txt is empty. Write a piece in each line."),
+        ("sentencepiece", " \n\n", "pieces.txt is empty"),
+        ("sentencepiece", "▁a b\n", "line 1: '▁a b' has a space within"),
+        ("sentencepiece", "▁x▁y\n", "line 1: '▁x▁y' has a space within"),
+        ("sentencepiece", "▁new\n▁Herz\n", "line 2: '▁Herz' is never read: .* makes 'herz' of it"),
+        ("sentencepiece", "▁new\n\n▁new\n", "line 3: '▁new' is there twice"),
+        ("sentencepiece", "(\n", r"line 1: '\(' is there in the vocabulary already: "),
+        ("sentencepiece", "▁2011,\n", "line 1: '▁2011,' ends with digits and a comma"),
+        ("sentencepiece", "▁\u0301\n", "line 1: .* is never read"),
+        ("sentencepiece", "x" * 1_000_000, "line 1: 'x{40}' has 1000000 characters: a piece has"),
+        ("wordpiece", "heart\n", "line 1: 'heart' is there in the vocabulary already: 5"),
+        ("wordpiece", "covid-19\n", "line 1: 'covid-19' is several words to the vocabulary"),
+        ("wordpiece", "##\n", "line 1: '##' "),
+    ],
+)
+def test_a_bad_list_is_one_line_and_nothing_is_written(extend, tmp_path, kind, pieces, message):
+    with pytest.raises(UserError, match=message) as error:
+        extend(kind, pieces)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_mistakes_are_one_line(extend, checkpoints, tmp_path):
+    with pytest.raises(UserError, match=r"text.txt has no text"):
+        extend("sentencepiece", text="")
+    with pytest.raises(UserError, match="one of them"):
+        extend("sentencepiece")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UserError, match="there exists"):
+        extend("sentencepiece", "▁new\n", name="there")
+    (tmp_path / "pieces.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="is not UTF-8"):
+        vocabulary_extension.extend(
+            checkpoints["sentencepiece"],
+            str(tmp_path / "out"),
+            pieces=str(tmp_path / "pieces.txt"),
+        )
+    known = "the of is"
+    with pytest.raises(UserError, match="gives no new piece"):
+        extend("wordpiece", text=f"{known}\n" * 200, name="none")
+
+
+def test_a_vocabulary_of_another_checkpoint_is_refused(checkpoints, tmp_path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    checkpoint = tiny_checkpoints.make(vocab_size=50)
+    formats.get_writer("albert_tf")(checkpoint, str(folder))
+    tokenization.copy_vocabulary(
+        f"{checkpoints['sentencepiece']}/vocabulary", str(folder / "vocabulary")
+    )
+    with pytest.raises(UserError, match="the vocabulary has 61 pieces, the model 50"):
+        vocabulary_extension.extend(str(folder), str(tmp_path / "out"), pieces="pieces.txt")
+
+
+def test_a_piece_that_the_vocabulary_would_not_use_is_refused():
+    extension = new_pieces.Extension({}, ["off"], [[1]])
+    text = "".join(f"{piece}\n" for piece in [*WORDPIECES, "offs"])
+    tokenizer = tokenization.make_tokenizer(text.encode(), tokenization.WordPieceConfig())
+    with pytest.raises(UserError, match="never makes 'off' of a text that has it"):
+        new_pieces.check(extension, tokenizer, len(WORDPIECES))
+
+
+@pytest.mark.slow
+def test_the_program(checkpoints, tmp_path):
+    (tmp_path / "pieces.txt").write_text("\ufeff▁größe\n", encoding="utf-8")
+    command = [sys.executable, str(PROGRAM), f"--checkpoint={checkpoints['sentencepiece']}"]
+    command += [f"--to={tmp_path}/out", f"--pieces={tmp_path}/pieces.txt"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    message = f"{tmp_path}/pieces.txt, line 1: '▁größe' is never read"
+    assert done.stderr.splitlines()[-1].startswith(f"extend_vocabulary: {message}")
+    (tmp_path / "pieces.txt").write_text("▁große\n", encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/out: 61 + 1 = 62 pieces\n"
