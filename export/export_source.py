@@ -7,7 +7,6 @@ from typing import Any
 from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.export import model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
@@ -48,7 +47,7 @@ def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, Fin
     prefix = finetuned_model.find_best_checkpoint(source.checkpoint)
     checkpoint = formats.read(prefix)
     run = finetuned_model.read_finetuning_run(prefix)
-    values, task = run or (make_default_values(prefix, checkpoint.config), None)
+    values, task = run or (make_default_values(prefix, checkpoint), None)
     task = task or finetuned_model.infer_task(checkpoint)
     return checkpoint, task, config_io.load(FinetuneConfig, None, source.overrides, values)
 
@@ -75,7 +74,7 @@ def choose(
         has_pairs=task.has_pairs if task else None,
         dtype=config.dtype,
         pooling=config.source.pooling or run_config.pooling,
-        normalize=config.source.normalize,
+        normalize=config.source.normalize or bool(checkpoint.vectors.normalize),
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
@@ -137,14 +136,18 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     )
 
 
-def make_default_values(prefix: str, config: AlbertConfig) -> dict[str, Any]:
+def make_default_values(prefix: str, checkpoint: ModelCheckpoint) -> dict[str, Any]:
     """Returns the config of a checkpoint without a fine-tuning run: of its length in pre-training.
 
-    Without a run of pre-training it may have learnt all its positions.
+    Without a run of pre-training it may have learnt all its positions. One of another project may
+    say how it makes vectors.
     """
+    config, vectors = checkpoint.config, checkpoint.vectors
     run = finetuned_model.read_pretraining_config(prefix) or {}
     longest = run.get("max_seq_length", config.max_position_embeddings)
-    return {"albert": config_io.to_dict(config), "max_seq_length": longest}
+    length = vectors.max_seq_length or longest
+    values = {"albert": config_io.to_dict(config), "max_seq_length": length}
+    return values | ({"pooling": vectors.pooling} if vectors.pooling else {})
 
 
 def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneConfig) -> str:

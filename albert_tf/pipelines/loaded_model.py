@@ -79,17 +79,19 @@ class LoadedModel:
         return getattr(self.model, "albert", self.model)
 
     def embed(
-        self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool = False
+        self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None
     ) -> np.ndarray:
         """Returns a vector for each text: [N, D] float32.
 
         `pooling` is `mean`, over the tokens of a text, or `first`, the pooled first token; by
         default that which the model was trained with, else `mean`. With `normalize` vectors have
-        length 1. A text that is too long loses its end. Raises `UserError` for a text that is no
-        string, an unknown pooling, or a checkpoint without vocabulary or without the weights that
-        pooling needs.
+        length 1, by default if a folder of sentence-transformers says so. A text that is too long
+        loses its end. Raises `UserError` for a text that is no string, an unknown pooling, or a
+        checkpoint without vocabulary or without the weights that pooling needs.
         """
         pooling = self.run_config.pooling if pooling is None else pooling
+        if normalize is None:
+            normalize = bool(self.checkpoint.vectors.normalize)
         require_choice("pooling", pooling, POOLINGS)
         pooler = weight_names.parts(self.config)[weight_names.POOLER]
         if pooling == "first" and not pooler.keys() <= self.checkpoint.weights.keys():
@@ -303,9 +305,7 @@ def load(
     if vocabulary is not None:
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
     run = finetuned_model.read_finetuning_run(prefix)
-    defaults = export_source.make_default_values(prefix, checkpoint.config)
-    if length := checkpoint.vectors.max_seq_length:
-        defaults["max_seq_length"] = length
+    defaults = export_source.make_default_values(prefix, checkpoint)
     values, own_task = run or ({"dtype": "float32", **defaults}, None)
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
     config = config_io.load(FinetuneConfig, None, changes, values)

@@ -47,7 +47,11 @@ def test_a_written_folder_is_read_with_its_vectors(written, vectors):
     checkpoint = formats.read(str(folder))
     tiny_checkpoints.assert_same(checkpoint, made)
     assert checkpoint.vectors == vectors
-    assert albert_tf.load(folder).run_config.max_seq_length == vectors.max_seq_length
+    model = albert_tf.load(folder)
+    assert model.run_config.max_seq_length == vectors.max_seq_length
+    assert model.run_config.pooling == vectors.pooling
+    chosen = model.embed(["abcd"], pooling=vectors.pooling, normalize=vectors.normalize)
+    np.testing.assert_array_equal(model.embed(["abcd"]), chosen)
 
 
 def test_the_modules_of_the_pooled_first_token(written):
