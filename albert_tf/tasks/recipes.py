@@ -3,6 +3,7 @@
 Source: the paper, appendix A.4, and the scripts published with the code.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ def read_recipe(name: str, task: str) -> dict[str, Any]:
         return {}
     if task not in rows:
         raise UserError(f"recipe {name} has no task {task!r}. Take --recipe=none, and --set.")
-    return dict(rows[task])
+    return copy.deepcopy(rows[task])  # the reader of configs adds to it
 
 
 def drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
