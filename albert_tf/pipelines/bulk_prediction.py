@@ -1,10 +1,12 @@
 """Predicts for files of any size with an exported model: a row for each row, in their order.
 
 Each input file is a part (see `data_prep.corpus.parts`). Its rows are taken in blocks; a block is
-ordered by length, and becomes a file of predictions, complete or not there.
+ordered by length, and becomes a file of predictions, complete or not there. Where there are more
+processes than files, several share a file: each reads all of it, and predicts every n-th block.
 """
 
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -17,10 +19,14 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError, reason, require
 
 _BLOCK_ROWS = 1024
 _FIELDS = ("id", "text", "text_pair", "question", "context", "passage", "options")
+
+# Forms of vectors other than numbers in the rows, and the suffix of their files.
+VECTORS = ("npy", "parquet")
+_EMBEDDING = "embedding"
 
 Row = tuple[int, dict[str, Any]]
 
@@ -33,6 +39,7 @@ def predict(
     batch_size: int,
     driver: Driver,
     options: Sequence[str] = (),
+    vectors: str | None = None,
 ) -> None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
@@ -44,23 +51,49 @@ def predict(
         batch_size: rows that the model takes at once.
         driver: what runs the parts.
         options: of Beam.
+        vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
 
     Raises:
-        UserError: bad input; a folder of other input, or of another model.
+        UserError: bad input; a folder of other input, or of another model or form.
     """
+    if vectors == "parquet":
+        _import_pyarrow()
     version = find_version(model)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
-    parts.claim_folder(output_dir, {"model": _digest(version), "inputs": inputs})
-    arguments = (version, paths, output_dir, batch_size)
-    parts.run(make_predictor, arguments, [size for _, size, _ in inputs], driver, options)
-    marks = [_finished_path(output_dir, number) for number in range(len(paths))]
+    identity = {"model": _digest(version), "inputs": inputs}
+    parts.claim_folder(output_dir, {**identity, **({"vectors": vectors} if vectors else {})})
+    if not vectors and "vectors" in files.read_json(os.path.join(output_dir, parts.PLAN), "plan"):
+        raise UserError(f"{output_dir} has its vectors in files: name the same --vectors.")
+    shares = _count_shares(driver, len(paths))
+    arguments = (version, paths, output_dir, batch_size, shares, vectors)
+    sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]
+    parts.run(make_predictor, arguments, sizes, driver, options)
+    marks = _mark_finished(output_dir, len(paths), shares)
     missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
     if missing:
         print(f"{output_dir}: {missing} of {len(paths)} files are not done.")
     else:
         rows = sum(files.read_json(mark, "finished")["rows"] for mark in marks)
         print(f"{output_dir}/predictions-*.jsonl: {rows:,} rows")
+
+
+def _count_shares(driver: Driver, num_files: int) -> int:
+    """Returns how many processes of this machine share a file; machines share whole files."""
+    is_alone = driver.num_tasks == 1 and driver.runner is None
+    return -(-driver.num_processes // num_files) if is_alone else 1
+
+
+def _mark_finished(output_dir: str, num_files: int, shares: int) -> list[str]:
+    """Returns the marks of all files; marks those whose shares are all done."""
+    marks = [_finished_path(output_dir, number) for number in range(num_files)]
+    for number, mark in enumerate(marks):
+        paths = [_finished_path(output_dir, number, share, shares) for share in range(shares)]
+        if tf.io.gfile.exists(mark) or not all(map(tf.io.gfile.exists, paths)):
+            continue
+        rows = sum(files.read_json(path, "finished")["rows"] for path in paths)
+        files.write_json(mark, {"rows": rows})
+    return marks
 
 
 def find_version(model: str) -> str:
@@ -86,18 +119,34 @@ def _digest(version: str) -> str:
 
 
 def make_predictor(
-    version: str, paths: Sequence[str], output_dir: str, batch_size: int
+    version: str,
+    paths: Sequence[str],
+    output_dir: str,
+    batch_size: int,
+    shares: int = 1,
+    vectors: str | None = None,
 ) -> Callable[[int], Iterator[Mapping[str, int]]]:
-    """Returns `predict_file(number)`, which writes the predictions of a file (see `parts`).
+    """Returns `predict_share(part)`, which writes the predictions of a file (see `parts`).
 
-    The model is loaded once.
+    Of `shares` of a file, share k predicts the blocks k, k + shares and so on. The model is loaded
+    once.
     """
     run, names = load_text_function(version)
+    if vectors:
+        outputs = run.structured_outputs  # type: ignore[attr-defined]
+        require(
+            _EMBEDDING in outputs,
+            f"--vectors is for exports of sentence_embedding, which give one vector for a text; "
+            f"{version} gives {', '.join(sorted(outputs))}. Leave it out.",
+        )
 
-    def predict_file(number: int) -> Iterator[Mapping[str, int]]:
-        mark, path = _finished_path(output_dir, number), paths[number]
-        if tf.io.gfile.exists(mark):
-            yield {"bytes": tf.io.gfile.stat(path).length}
+    def predict_share(part: int) -> Iterator[Mapping[str, int]]:
+        number, share = divmod(part, shares)
+        path = paths[number]
+        mark = _finished_path(output_dir, number, share, shares)
+        done = (mark, _finished_path(output_dir, number))
+        if any(map(tf.io.gfile.exists, done)):
+            yield {"bytes": tf.io.gfile.stat(path).length // shares}
             return
         progress: list[int] = []
         rows = corpus_files.read_objects(path, _FIELDS, progress.append)
@@ -106,22 +155,62 @@ def make_predictor(
             chosen = list(itertools.islice(rows, _BLOCK_ROWS))
             if not chosen:
                 break
-            target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
-            if not tf.io.gfile.exists(target):
-                answers = _predict_block(run, names, path, chosen, batch_size)
-                lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
-                files.write_bytes(target, lines.encode(errors="replace"))
-            total += len(chosen)
-            yield {"rows": len(chosen), "bytes": sum(progress)}
+            if block % shares == share:
+                target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
+                if not tf.io.gfile.exists(target):
+                    answers = _predict_block(run, names, path, chosen, batch_size)
+                    _write_block(target, answers, vectors)
+                total += len(chosen)
+                yield {"rows": len(chosen), "bytes": sum(progress)}
             progress.clear()
         files.write_json(mark, {"rows": total})
-        yield {"bytes": sum(progress)}
+        yield {"bytes": sum(progress) // shares}
 
-    return predict_file
+    return predict_share
 
 
-def _finished_path(output_dir: str, number: int) -> str:
-    return os.path.join(output_dir, f"finished-{number:05d}.json")
+def _finished_path(output_dir: str, number: int, share: int = 0, shares: int = 1) -> str:
+    part = f"-{share}-of-{shares}" if shares > 1 else ""
+    return os.path.join(output_dir, f"finished-{number:05d}{part}.json")
+
+
+def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: str | None) -> None:
+    """Writes the rows of a block, after their vectors: where the rows are, it is complete."""
+    if vectors:
+        rows = np.array([answer.pop(_EMBEDDING) for answer in answers], np.float32)
+        content = io.BytesIO()
+        if vectors == "npy":
+            np.save(content, rows)
+        else:
+            _write_parquet(content, answers, rows)
+        files.write_bytes(target.removesuffix("jsonl") + vectors, content.getvalue())
+    lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
+    files.write_bytes(target, lines.encode(errors="replace"))
+
+
+def _write_parquet(
+    file: io.BytesIO, answers: Sequence[Mapping[str, Any]], rows: np.ndarray
+) -> None:
+    """A table of the vectors, with the `id` or the `row` of each."""
+    pyarrow, parquet = _import_pyarrow()
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(rows.ravel()), rows.shape[1])
+    columns = {_EMBEDDING: lists}
+    for name in ("id", "row"):
+        if all(name in answer for answer in answers):
+            values = [answer[name] for answer in answers]
+            columns[name] = pyarrow.array(values if name == "row" else [*map(str, values)])
+    parquet.write_table(pyarrow.table(columns), file)
+
+
+def _import_pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(
+            "--vectors=parquet needs pyarrow: pip install pyarrow (see requirements-corpus.txt)"
+        ) from None
+    return pyarrow, parquet
 
 
 def load_text_function(version: str) -> tuple[Callable[..., Mapping[str, tf.Tensor]], list[str]]:

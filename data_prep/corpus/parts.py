@@ -14,7 +14,7 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
 
 Work = Callable[[int], Iterable[Mapping[str, int]]]
 
@@ -53,9 +53,9 @@ def claim_folder(folder: str, identity: Mapping[str, Any]) -> None:
     Raises:
         UserError: it is made of something else already.
     """
-    path = os.path.join(folder, _PLAN)
+    path = os.path.join(folder, PLAN)
     if tf.io.gfile.exists(path):
-        earlier = files.read_json(path, _PLAN)
+        earlier = files.read_json(path, PLAN)
         for key, value in identity.items():
             if not isinstance(earlier, dict) or earlier.get(key) != value:
                 raise UserError(

@@ -27,6 +27,8 @@ ROWS = {
     "span_or_none": [
         {"question": "who came?", "context": "ann came late " * count} for count in (1, 30, 2)
     ],
+    "regression": [{"text": text} for text in TEXTS[:5]],
+    "span": [{"question": "who?", "context": "ann came late " * count} for count in (1, 9)],
     "multiple_choice": [
         {
             "passage": "a day " * count,
@@ -55,7 +57,7 @@ def export(tmp_path_factory):
 def predict(tmp_path, monkeypatch):
     monkeypatch.setattr(bulk_prediction, "_BLOCK_ROWS", 4)
 
-    def predict(model, inputs, name="out", driver=ALONE, batch_size=3):
+    def predict(model, inputs, name="out", driver=ALONE, batch_size=3, vectors=None):
         """Returns the predictions of all files; inputs are files' names and contents."""
         for path, content in inputs.items():
             (tmp_path / path).write_bytes(content)
@@ -66,6 +68,7 @@ def predict(tmp_path, monkeypatch):
             output_dir=str(tmp_path / name),
             batch_size=batch_size,
             driver=driver,
+            vectors=vectors,
         )
         return read(tmp_path / name)
 
@@ -88,6 +91,8 @@ def to_lines(rows):
         pytest.param("sentence_embedding", marks=pytest.mark.slow),
         pytest.param("encoder", marks=pytest.mark.slow),
         pytest.param("fill_mask", marks=pytest.mark.slow),
+        pytest.param("regression", marks=pytest.mark.slow),
+        pytest.param("span", marks=pytest.mark.slow),
         pytest.param("span_or_none", marks=pytest.mark.slow),
         pytest.param("multiple_choice", marks=pytest.mark.slow),
     ],
@@ -145,6 +150,55 @@ def test_tasks_a_kill_and_another_run(export, predict, tmp_path, monkeypatch, ca
     assert predict(model, inputs, "tasks") == alone
     with pytest.raises(UserError, match="holds what was made from other inputs"):
         predict(model, {"a.txt": b"other"}, "tasks")
+
+
+@pytest.mark.slow
+def test_vectors_are_files_of_their_own(export, predict, tmp_path):
+    model, inputs = export("sentence_embedding"), {"a.jsonl": to_lines(ROWS["sentence_embedding"])}
+    alone = predict(model, inputs)
+    expected = np.array([row.pop("embedding") for row in alone])
+    assert predict(model, inputs, "npy", vectors="npy") == alone
+    blocks = sorted((tmp_path / "npy").glob("*.npy"))
+    assert [path.stem for path in blocks] == ["predictions-00000-00000", "predictions-00000-00001"]
+    arrays = np.concatenate([np.load(path) for path in blocks])
+    assert arrays.dtype == np.float32
+    np.testing.assert_allclose(arrays, expected, atol=1e-6)
+    with pytest.raises(UserError, match="has its vectors in files: name the same --vectors"):
+        predict(model, inputs, "npy")
+    with pytest.raises(UserError, match="made from other vectors"):
+        predict(model, inputs, "out", vectors="npy")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    predict(model, inputs, "parquet", vectors="parquet")
+    blocks = sorted((tmp_path / "parquet").glob("*.parquet"))
+    rows = [row for path in blocks for row in parquet.read_table(path).to_pylist()]
+    assert [row["row"] for row in rows] == [row["row"] for row in alone]
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
+
+
+def test_vectors_are_of_embeddings_alone(export, predict):
+    with pytest.raises(UserError, match="--vectors is for exports of sentence_embedding"):
+        predict(export("classification"), {"a.txt": b"good"}, vectors="npy")
+
+
+def test_processes_share_a_file(export, predict, tmp_path, monkeypatch, capsys):
+    """Here one after the other, in one process."""
+    model, inputs = export("classification"), {"a.txt": b"good day\n" * 11}
+    alone = predict(model, inputs)
+    monkeypatch.setattr(
+        bulk_prediction.parts,
+        "run",
+        lambda make, arguments, sizes, driver, options: [
+            [*make(*arguments)(part)] for part in range(len(sizes))
+        ],
+    )
+    assert predict(model, inputs, "shared", Driver(num_processes=2)) == alone
+    assert (tmp_path / "shared" / "finished-00000-1-of-2.json").exists()
+    assert files.read_json(str(tmp_path / "shared" / "finished-00000.json"), "") == {"rows": 11}
+    assert "shared/predictions-*.jsonl: 11 rows" in capsys.readouterr().out
+    # Another number of processes resumes it.
+    (tmp_path / "shared" / "finished-00000.json").unlink()
+    (tmp_path / "shared" / "predictions-00000-00001.jsonl").unlink()
+    assert predict(model, inputs, "shared", Driver(num_processes=3)) == alone
 
 
 @pytest.mark.parametrize(
