@@ -2,7 +2,7 @@
 
     python -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.23.0
     peer/bin/python bench/peer_torch.py             # an update, as bench/pretraining_update.py
-    peer/bin/python bench/peer_torch.py --forward   # vectors, as bench/serve.py
+    peer/bin/python bench/peer_torch.py --forward   # vectors, as bench/time_requests.py
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--eager] [--forward]
 
 ALBERT-base at length 128 in bfloat16 autocast. An update has 20 predictions, both heads, clipping

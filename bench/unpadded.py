@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import serve
 import tensorflow as tf
+import time_requests
 from absl import app, flags
 
 from albert_tf import config_io
@@ -83,9 +83,9 @@ def make_requests(source: model_kinds.ExportedModel) -> dict[str, dict]:
     """By name; each has the inputs of one signature."""
     with open(str(TEXTS.value), encoding="utf-8") as file:
         texts = [line.split("\t")[0] for line in file][1:]
-    usual = random.Random(0).sample(texts, serve.SEQUENCES.value)
+    usual = random.Random(0).sample(texts, time_requests.SEQUENCES.value)
     requests = {"usual": usual, "one long": [*usual[1:], " ".join(texts[:100])]}
-    full = {"token_ids": serve.requests(source)["token_ids"]}
+    full = {"token_ids": time_requests.requests(source)["token_ids"]}
     return {"full": full} | {
         name: {"text": {"text": np.array([x.encode() for x in request], object)}}
         for name, request in requests.items()
@@ -93,9 +93,9 @@ def make_requests(source: model_kinds.ExportedModel) -> dict[str, dict]:
 
 
 def compare_requests() -> None:
-    serve.LENGTH = 512
-    source = serve.make_source()
-    serve.LENGTH = 128
+    time_requests.LENGTH = 512
+    source = time_requests.make_source()
+    time_requests.LENGTH = 128
     requests = make_requests(source)
     with tempfile.TemporaryDirectory() as folder:
         asks: dict[str, dict[str, Callable]] = collections.defaultdict(dict)
@@ -103,7 +103,7 @@ def compare_requests() -> None:
             with xla.trace_options(**options):
                 saved = model_versions.write(source, os.path.join(folder, path))
             for name, request in requests.items():
-                [asks[name][path]] = serve.make_asks(saved, request).values()
+                [asks[name][path]] = time_requests.make_asks(saved, request).values()
         for name, calls in asks.items():
             compare(name, calls)
 

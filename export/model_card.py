@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +11,18 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import files
+from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
-from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
+from albert_tf.export.serving_api import (
+    BATCH_MICROSECONDS,
+    BATCH_ROWS,
+    DEFAULT,
+    MAX_WAITING,
+    PREDICT,
+    TOKEN_IDS,
+    Signature,
+)
 from albert_tf.records import features, task_table
 
 NAME = "MODEL.md"
@@ -69,17 +77,17 @@ _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
 # For a server. serving/batching.config is the same, with reasons.
-BATCHING = """\
-max_batch_size { value: 32 }
+BATCHING = f"""\
+max_batch_size {{ value: {BATCH_ROWS} }}
 allowed_batch_sizes: 1
 allowed_batch_sizes: 2
 allowed_batch_sizes: 4
 allowed_batch_sizes: 8
 allowed_batch_sizes: 16
 allowed_batch_sizes: 32
-batch_timeout_micros { value: 2000 }
-max_enqueued_batches { value: 100 }
-num_batch_threads { value: 2 }
+batch_timeout_micros {{ value: {BATCH_MICROSECONDS} }}
+max_enqueued_batches {{ value: {MAX_WAITING} }}
+num_batch_threads {{ value: 2 }}
 pad_variable_length_inputs: false
 """
 _NO_PADDING = """\
@@ -155,8 +163,7 @@ def write(
     `functions` are the signatures, traced.
     """
     versions = os.path.dirname(target if "://" in target else os.path.abspath(target))
-    # The name of the model, fit for a URL and the server's shell.
-    title = re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(versions)) or "albert"
+    title = serving_api.make_model_name(versions)
     name = next(iter(signatures))
     config, options = model.config, model.options
     longest = options.run_config.max_seq_length if options.text else config.max_position_embeddings

@@ -58,8 +58,32 @@ def choose_folder(folder: str, version: int | None = None) -> str:
 
 def choose_version(folder: str) -> int:
     """Returns the number after the highest version in a folder, which need not exist."""
-    numbers = [int(name) for name in _list_names(folder) if name.isdigit()]
-    return 1 + max(numbers, default=0)
+    return 1 + max(list_versions(folder), default=0)
+
+
+def list_versions(folder: str) -> list[int]:
+    """Returns the versions in a folder, the lowest first; a half-written one counts."""
+    return sorted(int(name) for name in _list_names(folder) if name.isdigit())
+
+
+def find_newest(folder: str) -> int:
+    """Returns the highest version in a folder.
+
+    Raises:
+        UserError: there is none, or it is not whole.
+    """
+    if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
+        parent = os.path.dirname(folder.rstrip("/")) or "."
+        raise UserError(f"{folder} is one version of a model: give the folder of all, {parent}.")
+    if not (versions := list_versions(folder)):
+        raise UserError(
+            f"{folder} has no version of a model. Make one with bin/export_saved_model."
+        )
+    version = os.path.join(folder, str(versions[-1]))
+    for name in saved_model.FILES:
+        if not tf.io.gfile.exists(os.path.join(version, name)):
+            raise UserError(f"{version} lacks {name}: remove that folder, and export again.")
+    return versions[-1]
 
 
 def _list_names(folder: str) -> list[str]:

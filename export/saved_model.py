@@ -21,6 +21,9 @@ from albert_tf.export.serving_api import PREDICT, Signature
 from albert_tf.model import weight_names, xla
 
 LABELS = "labels.txt"
+GRAPH = "saved_model.pb"
+# What every version has.
+FILES = (GRAPH, "variables/variables.index", "variables/variables.data-00000-of-00001")
 
 
 def save(

@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     # A client that needs nothing of this project.
     "serving": set(),
     "serving/demo": {"albert_tf", "albert_tf/pipelines", "export"},
+    "serving/triton": {"albert_tf", "environments", "export"},
     "experiments": {
         *("albert_tf", "albert_tf/records", "albert_tf/train", "data_prep/corpus"),
         *("data_prep/pretraining_data", "data_prep/task_data", "plan/formula"),

@@ -217,6 +217,8 @@ def _serve(run_program, capsys):
     patterns = dict(ANSWERS)
     for program, *arguments in commands("serve", "hub_modules"):
         if program == "curl":
+            if "/v2/" in arguments[-1]:
+                continue  # tests/serving has it
             _run_curl([program, *arguments])
         elif program == "python":
             program, *arguments = arguments
@@ -224,7 +226,7 @@ def _serve(run_program, capsys):
             assert not run_program(ROOT / program, *arguments)
             name = re.fullmatch(r"--model=models/(\w+)/1", arguments[0])[1]
             assert re.search(f"^   {patterns.pop(name)}", capsys.readouterr().out, re.MULTILINE)
-        elif program != "docker":
+        elif program not in ("docker", "bin/serve"):  # tests/serving has that
             assert not run_program(ROOT / program, *arguments)
     assert not patterns
     variables = {}

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = (
     *("albert_tf", "bin", "data_prep", "environments", "experiments", "export", "plan", "serving"),
 )
-FILES = ("LICENSE", "README.md", "pyproject.toml", "requirements-plan.txt")
+FILES = (
+    *("LICENSE", "README.md", "pyproject.toml"),
+    *("requirements-plan.txt", "requirements-triton.txt"),
+)
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
@@ -59,6 +62,8 @@ def test_the_wheel_installs_one_package_and_one_command(site):
     assert (site / "albert_tf/py.typed").exists()
     assert (site / "albert_tf/plan/jax_side/run_step.py").exists()
     assert (site / "albert_tf/requirements-plan.txt").exists()
+    assert (site / "albert_tf/requirements-triton.txt").exists()
+    assert (site / "albert_tf/serving/triton/triton_backend.py").exists()
     for name in ("page.html", "page.css", "page.js"):
         assert (site / "albert_tf/serving/demo" / name).exists()
 

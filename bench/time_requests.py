@@ -1,6 +1,7 @@
 """Times requests to an exported model, base size with random weights.
 
-    python bench/serve.py [--sequences=32] [--dtype=bfloat16] [--steps=6] [--vocabulary=FOLDER]
+    python bench/time_requests.py [--sequences=32] [--dtype=bfloat16] [--steps=6] \\
+        [--vocabulary=FOLDER]
 
 Exports it, loads it as a server does (a session of TensorFlow 1), and asks for the vectors of
 SEQUENCES x 128 tokens. With --vocabulary it also asks for the same by raw text. Prints one line of

@@ -1,0 +1,187 @@
+"""Starts and ends the process of Triton's server, which a wheel of NVIDIA's brings."""
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+import platform
+import secrets
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from albert_tf import files
+from albert_tf.environments import virtual_environments
+from albert_tf.environments.virtual_environments import Environment
+from albert_tf.errors import UserError, require
+from albert_tf.serving.triton.server_config import ServerConfig
+
+TRITON = Environment(
+    name="triton",
+    python_names=("python3.11", "python3.12", "python3", "python3.10"),
+    # Triton runs Python by its library, which many a Python lacks. NumPy 1 has no wheel for 3.13.
+    check="""
+import os, sys, sysconfig
+folder, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME")
+has_library = ".so" in name and os.path.exists(os.path.join(folder, name))
+sys.exit(not (has_library and (3, 10) <= sys.version_info[:2] <= (3, 12)))
+""",
+    needs="Python 3.10 to 3.12 with venv and its library, libpython3.*.so, which Triton needs",
+    remedy="Install one (Debian: apt install python3-venv libpython3.11), or take TensorFlow "
+    "Serving (serving/README.md)",
+)
+_SHARED_MEMORY = "/dev/shm"
+# Seconds in which requests are answered, when the server is to end; and until it is killed.
+_EXIT_SECONDS, _KILL_SECONDS = 10, 20
+# Ends with this process, however that ends, and gets none of its signals.
+_LAUNCHER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+_DESCRIBE = """
+import json, sys, sysconfig
+version = "%d.%d" % sys.version_info[:2]
+names = {"packages": sysconfig.get_path("purelib"), "library": sysconfig.get_config_var("LIBDIR")}
+print(json.dumps({**names, "version": version}))
+"""
+
+
+def choose_ports(config: ServerConfig) -> ServerConfig:
+    """Returns the config with free ports in place of 0.
+
+    Raises:
+        UserError: a port is taken, or is given twice.
+    """
+    with contextlib.ExitStack() as stack:
+        chosen = {}
+        for name, port in config.ports.items():
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((config.host, port))
+                sock.listen()  # else the same port could be had again
+            except OverflowError:
+                raise UserError(f"--{name}: {port} is no port: give one below 65536.") from None
+            except socket.gaierror:
+                raise UserError(
+                    f"--host: {config.host} is no address: give an IP address."
+                ) from None
+            except OSError as error:
+                raise UserError(
+                    f"--{name}: {config.host}:{port} cannot be had ({error.strerror}): stop what "
+                    "uses it, or give another, or 0 for any free one."
+                ) from None
+            chosen[name] = sock.getsockname()[1]
+        return dataclasses.replace(config, **chosen)
+
+
+@contextlib.contextmanager
+def running(
+    python: str, folder: Path, config: ServerConfig, log: Path
+) -> Iterator[subprocess.Popen]:
+    """Within, a server looks into its model repository each second; at the end it is gone.
+
+    Args:
+        python: of `make_python`.
+        folder: with the model repository, `models`; there comes the backend, too.
+        config: of the server.
+        log: file for its messages.
+
+    Raises:
+        UserError: the environment is not whole.
+    """
+    described = subprocess.run([python, "-c", _DESCRIBE], capture_output=True, check=True)
+    about = json.loads(described.stdout)
+    packages = Path(about["packages"])
+    triton = packages / "pytriton" / "tritonserver"
+    program = triton / "bin" / "tritonserver"
+    require(program.exists(), f"{TRITON.folder} is not whole: remove it, and start again.")
+    _link_backend(triton, about["version"], folder / "backends")
+    prefix = f"albert_{os.getpid()}_"
+    variables = virtual_environments.make_variables() | {
+        "LD_LIBRARY_PATH": f"{packages / 'nvidia_pytriton.libs'}:{about['library']}",
+        "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
+    }
+    launcher = [python, "-c", _LAUNCHER, str(os.getpid())]
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [*launcher, str(program), *_make_flags(folder, config, prefix)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=variables,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        # A second Ctrl-C must not leave processes.
+        with files.handling_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            _stop(process)
+            for path in glob.glob(f"{_SHARED_MEMORY}/{prefix}*"):
+                os.remove(path)
+
+
+def make_python() -> str:
+    """Returns the path of a Python beside Triton's server.
+
+    Raises:
+        UserError: this machine cannot have one.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise UserError(
+            "Triton's server is for Linux on an x86 processor. Take TensorFlow Serving "
+            "(serving/README.md)."
+        )
+    return virtual_environments.make(TRITON)
+
+
+def _link_backend(triton: Path, version: str, folder: Path) -> None:
+    """Makes a folder with the Python backend and what runs this version of Python for it."""
+    (folder / "python").mkdir(parents=True)
+    stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
+    for path in [*(triton / "backends" / "python").iterdir(), stub]:
+        (folder / "python" / path.name).symlink_to(path)
+
+
+def _make_flags(folder: Path, config: ServerConfig, prefix: str) -> list[str]:
+    # Clients may ask for answers and nothing else: these would let them write and read memory and
+    # files of this machine. Nobody knows the key.
+    closed = f"shared-memory,trace,logging:nobody={secrets.token_hex(16)}"
+    flags = {
+        "model-repository": folder / "models",
+        "backend-directory": folder / "backends",
+        "backend-config": f"python,shm-region-prefix-name={prefix}",
+        # In this mode clients cannot load models, which are programs.
+        "model-control-mode": "poll",
+        "repository-poll-secs": 1,
+        "exit-on-error": "false",
+        "exit-timeout-secs": _EXIT_SECONDS,
+        "http-address": config.host,
+        "http-port": config.http_port,
+        "grpc-address": config.host,
+        "grpc-port": config.grpc_port,
+        "metrics-address": config.host,
+        "metrics-port": config.metrics_port,
+        "allow-gpu-metrics": "false",
+        "http-restricted-api": closed,
+        "grpc-restricted-protocol": closed,
+    }
+    return [f"--{name}={value}" for name, value in flags.items()] + [
+        "--disable-auto-complete-config"
+    ]
+
+
+def _stop(process: subprocess.Popen) -> None:
+    """Ends the server: answers what it has begun, then kills whatever is left of it."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_KILL_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

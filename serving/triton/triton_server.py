@@ -1,0 +1,178 @@
+"""Serves exported models with Triton, and follows their folders: what bin/serve does."""
+
+import contextlib
+import http.client
+import json
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import logging
+
+from albert_tf.errors import UserError, require
+from albert_tf.export import serving_api
+from albert_tf.serving.triton import triton_process, triton_repository
+from albert_tf.serving.triton.server_config import ServerConfig
+from albert_tf.serving.triton.triton_repository import ServedModel
+
+_LOADING_SECONDS = 600
+_TOKENS_SHOWN = 8
+
+
+class Server(NamedTuple):
+    """A server that runs.
+
+    Attributes:
+        process: of the server.
+        config: with the ports that it has.
+        folder: with its model repository, `models`.
+        log: file with its messages.
+    """
+
+    process: subprocess.Popen
+    config: ServerConfig
+    folder: Path
+    log: Path
+
+
+def serve(folders: Sequence[str], config: ServerConfig) -> None:
+    """Serves the newest version of each model until the time is over.
+
+    Args:
+        folders: of the versions of each model.
+        config: of the server.
+
+    Raises:
+        UserError: a model, a port or this machine is not fit; or the server ended by itself.
+    """
+    models = [triton_repository.find_model(folder) for folder in folders]
+    names = [model.name for model in models]
+    for name in names:
+        require(names.count(name) == 1, f"--model: two models have the name {name}: rename one.")
+    with (
+        tempfile.TemporaryDirectory(prefix="albert-serve-") as name,
+        contextlib.ExitStack() as stack,
+    ):
+        folder = Path(name)
+        (folder / "models").mkdir()
+        for model in models:
+            _publish(model, folder, config)
+        config = triton_process.choose_ports(config)
+        python = triton_process.make_python()
+        log = Path(config.log_file or folder / "log")
+        running = triton_process.running(python, folder, config, log)
+        server = Server(stack.enter_context(running), config, folder, log)
+        for model in models:
+            _wait_until_served(server, model)
+        logging.info("ready; Ctrl-C stops the server")
+        print("\n".join(make_commands(models[0], config)), flush=True)
+        _follow(models, server)
+    logging.info("stopped: the time is over")
+
+
+def make_commands(model: ServedModel, config: ServerConfig) -> list[str]:
+    """Returns commands of curl: an answer, the inputs and outputs of the model, the metrics."""
+    host = "127.0.0.1" if config.host == "0.0.0.0" else config.host
+    url = f"http://{host}:{config.http_port}/v2/models/{model.name}"
+    commands = [f"curl {url}", f"curl http://{host}:{config.metrics_port}/metrics"]
+    request = serving_api.read_warmup(model.path).get(serving_api.DEFAULT)
+    if request is None:
+        return commands
+    inputs = {k: x if x.ndim == 1 else x[..., :_TOKENS_SHOWN] for k, x in request.items()}
+    body = json.dumps(serving_api.make_kserve_request(inputs), ensure_ascii=False)
+    return [f"curl -d {shlex.quote(body)} {url}/infer", *commands]
+
+
+def _follow(models: Sequence[ServedModel], server: Server) -> None:
+    """Serves what is exported meanwhile, until the time is over."""
+    current, reported = {model.name: model for model in models}, ""
+    begin, seconds = time.monotonic(), server.config.timeout_s
+    while seconds is None or time.monotonic() - begin < seconds:
+        time.sleep(min(1.0, seconds or 1.0))
+        _check(server)
+        for model in current.values():
+            try:
+                newest = triton_repository.find_model(model.folder)
+                if newest == model:
+                    continue
+                current[model.name] = newest
+                _replace(newest, server)
+                logging.info("%s is served", newest.path)
+            except UserError as error:
+                _check(server)
+                if str(error) != reported:
+                    logging.warning("%s goes on as it is: %s", model.name, error)
+                reported = str(error)
+
+
+def _replace(model: ServedModel, server: Server) -> None:
+    """Serves another version of a model, or the same as before if that cannot be loaded.
+
+    The server loads it while it answers with the other one.
+    """
+    link = server.folder / "models" / model.name
+    before = link.resolve()
+    _publish(model, server.folder, server.config)
+    try:
+        _wait_until_served(server, model)
+    except UserError:
+        _point(link, before)  # else the server tries it again each second
+        raise
+
+
+def _publish(model: ServedModel, folder: Path, config: ServerConfig) -> None:
+    """Writes a model for the server, which never sees half of it: it follows a link."""
+    written = Path(tempfile.mkdtemp(dir=folder))
+    triton_repository.write_model(model, written, joins_requests=config.join_requests)
+    _point(folder / "models" / model.name, written)
+
+
+def _point(link: Path, target: Path) -> None:
+    temporary = target.with_name("link")
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def _check(server: Server) -> None:
+    """Raises `UserError` if the server has ended by itself."""
+    if (status := server.process.poll()) is not None:
+        lines = server.log.read_text(errors="replace").strip().splitlines()
+        raise UserError(
+            f"the server ended by itself (exit status {status}): "
+            f"{lines[-1] if lines else 'no message'}. --log_file keeps its messages."
+        )
+
+
+def _wait_until_served(server: Server, model: ServedModel) -> None:
+    """Waits until the version of a model is ready.
+
+    Raises:
+        UserError: it cannot be loaded, or the server has ended.
+    """
+    end = time.monotonic() + _LOADING_SECONDS
+    while time.monotonic() < end:
+        _check(server)
+        state, reason = _read_state(server.config, model)
+        if state == "READY":
+            return
+        if state == "UNAVAILABLE" and reason not in ("", "unloaded"):
+            first_line = reason.partition("\n")[0]
+            raise UserError(f"{model.path} cannot be loaded: {first_line}")
+        time.sleep(0.2)
+    raise UserError(f"{model.path} was not ready within {_LOADING_SECONDS} s.")
+
+
+def _read_state(config: ServerConfig, model: ServedModel) -> tuple[str, str]:
+    """Returns the state of a version and its reason; both are empty if it has none."""
+    host = "127.0.0.1" if config.host == "0.0.0.0" else config.host
+    connection = http.client.HTTPConnection(host, config.http_port, timeout=10)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("POST", "/v2/repository/index", "{}")
+        for entry in json.loads(connection.getresponse().read()):
+            if (entry["name"], entry.get("version")) == (model.name, str(model.version)):
+                return entry.get("state", ""), entry.get("reason", "")
+    return "", ""
