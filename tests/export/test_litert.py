@@ -48,16 +48,17 @@ def test_every_kind_answers_as_the_network(kind):
         tiny_exports.assert_same(answer(**ids), wanted)
 
 
-def wide():
+def wide(kind="classification", **choices):
     """A model whose matrices are large enough to be quantised: 1,024 numbers."""
     checkpoint = tiny_exports.contents(
-        "classification", hidden_size=64, intermediate_size=128, embedding_size=48
+        kind, hidden_size=64, intermediate_size=128, embedding_size=48
     )
     options = model_kinds.Options(
-        kind="classification",
+        kind=kind,
         run_config=tiny_exports.settings(checkpoint.config),
-        labels=tiny_exports.LABELS["classification"],
+        labels=tiny_exports.LABELS.get(kind, ()),
         text=False,
+        **choices,
     )
     smaller = {name: x * 0.2 for name, x in checkpoint.weights.items()}
     return export_source.load(dataclasses.replace(checkpoint, weights=smaller), options)
@@ -74,6 +75,18 @@ def test_smaller_matrices_change_little(quantize):
         wanted = tiny_exports.expected(model, ids)["probabilities"]
         differences.append(np.abs(answer(**ids)["probabilities"] - wanted).max())
     assert 0 < max(differences) < 0.02
+
+
+@pytest.mark.parametrize("quantize", LEAST_SAVED)
+def test_vectors_keep_their_direction(quantize):
+    model = wide("sentence_embedding", normalize=True)
+    answer, cosines = runner(litert.convert(model, quantize)), []
+    for seed in range(5):
+        ids = request(model, seed)
+        vector = answer(**ids)["embedding"][0]
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-3)
+        cosines.append(vector @ tiny_exports.expected(model, ids)["embedding"][0].numpy())
+    assert 0.999 < min(cosines) < 1 + 1e-5
 
 
 def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
