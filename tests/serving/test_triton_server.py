@@ -18,6 +18,7 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 import triton
+from repository import ROOT
 
 from albert_tf.export import model_versions
 from albert_tf.serving.triton import triton_process
@@ -77,6 +78,14 @@ def test_the_printed_commands_work(served, models):
     assert {x["name"] for x in json.loads(outputs[0])["outputs"]} >= {"label", "probabilities"}
     assert json.loads(outputs[1])["versions"] == ["1"]
     assert "nv_inference_request_success" in outputs[2]
+
+
+def test_the_command_of_the_page_works(served):
+    page = (ROOT / "docs/serve.md").read_text().replace("\\\n", " ")
+    [command] = re.findall(r"^curl -d '.*?' +\S+/v2/\S+$", page, re.MULTILINE | re.DOTALL)
+    command = command.replace(":8000/", f":{served.ports[0]}/").replace("sentiment", KINDS[0])
+    done = subprocess.run([*shlex.split(command), "-sS"], capture_output=True, check=True)
+    assert {tuple(x["shape"]) for x in json.loads(done.stdout)["outputs"]} == {(2, 1), (2, 3)}
 
 
 def test_every_signature_answers_as_in_python(served, models, functions):
