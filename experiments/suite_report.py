@@ -20,7 +20,8 @@ body { font: 16px/1.5 sans-serif; margin: 0 auto; max-width: 60em; padding: 1em;
 div { overflow-x: auto } img { max-width: 100%; height: auto }
 table { border-collapse: collapse; font-size: 0.9em } th, td { padding: 0.3em 0.7em }
 td, th { border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left } tr.paper { color: #666; font-style: italic }
+td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff }
+td:first-child { white-space: normal; min-width: 7em } tr.paper { color: #666; font-style: italic }
 code { white-space: pre-wrap; overflow-wrap: anywhere }
 """
 
@@ -80,8 +81,14 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
         "A cell has the mean, half of its 95 % interval (Student's t), and the number of seeds. "
         "Differences are paired by seed; one whose interval holds 0 is not clear."
     ]
+    if suite.held_out:
+        names = ", ".join(suite.held_out)
+        notes.append(f"A column begins with the name of the held-out records: {names}.")
     for task in tables.list_at_chance(suite, numbers):
-        notes.append(f"{task}: no variant is clearly above chance. It is in no average.")
+        notes.append(
+            f"{task}: with these seeds no variant is clearly above {suite.tasks[task].chance}, the "
+            "score of one answer for all. It is in no average."
+        )
     known = [
         stage
         for variant, seed in suite.list_runs()
@@ -129,12 +136,16 @@ def _find_layers(name: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple
 
 
 def _draw_curves(pyplot: Any, title: str, unit: str, curves: Curves) -> bytes:
-    figure, axes = pyplot.subplots(figsize=(5.5, 4))
+    rows = (len(curves) + 1) // 2  # of the legend, which is below the curves and hides none
+    figure, axes = pyplot.subplots(figsize=(5.5, 3.8 + 0.2 * rows))
     for variant, points in curves.items():
         axes.plot(*zip(*points, strict=True), marker=".", label=variant)
     axes.set(xlabel=unit, title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    axes.legend(
+        fontsize="small", ncols=2, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15)
+    )
     content = io.BytesIO()
     figure.savefig(content, format="svg", metadata={"Date": None})
     pyplot.close(figure)
