@@ -22,6 +22,7 @@ import tiny_run
 
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
+from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.plan.aot import environment
 from albert_tf.tasks import submissions
@@ -164,8 +165,8 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
             compiled += [word for word in arguments if "=" not in word]
         else:
             assert not run_program(ROOT / program, *arguments)
-    assert compiled == ["--compile", "--search"]
-    assert len(planned) == 5
+    assert compiled == ["--compile", "--search", "--set", "--compile"]
+    assert len(planned) == 6
     output = capsys.readouterr().out
     assert all(slice_ in output for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
     assert json.loads(Path("plan.json").read_text())
@@ -174,7 +175,7 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     try:
-        environment.find_python()
+        virtual_environments.find_python(environment.PLAN)
     except UserError as error:
         pytest.skip(f"no step was exported: {error}")
     monkeypatch.chdir(tmp_path)
