@@ -10,6 +10,7 @@ import re
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, reason
@@ -32,7 +33,17 @@ def make_checkpoint(
 
 
 def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int | None):
-    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`; None keeps all."""
+    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`; None keeps all.
+
+    TensorFlow's file `checkpoint` lists those to be removed in time. It ignores a damaged one, and
+    so do we where it fails.
+    """
+    try:
+        tf.train.get_checkpoint_state(directory)
+    except ValueError:  # bytes that are no text, or an empty file
+        path = os.path.join(directory, "checkpoint")
+        logging.warning(f"{path} is damaged, and made anew: older checkpoints stay.")
+        tf.io.gfile.remove(path)
     return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import zipfile
 
 import numpy as np
 import pytest
@@ -89,3 +90,22 @@ def test_tensors_that_are_no_plain_arrays(tmp_path, make):
 def test_other_things_are_refused(tmp_path, value):
     with pytest.raises(UserError, match=r"something else than \{name: tensor\}"):
         torch_pickle.read(save(tmp_path / "x.bin", value))
+
+
+def test_a_tensor_that_repeats_its_values_is_refused(tmp_path):
+    """A terabyte of one number, in a file of a kilobyte."""
+    tensors = {"a": torch.as_strided(torch.zeros(1), (1 << 40,), (0,))}
+    torch.save(tensors, tmp_path / "x.bin")
+    with pytest.raises(UserError, match="a is no plain array"):
+        torch_pickle.read(str(tmp_path / "x.bin"))
+
+
+def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path):
+    torch.save({"a": torch.zeros(3)}, tmp_path / "x.bin")
+    with zipfile.ZipFile(tmp_path / "x.bin") as old:
+        contents = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(tmp_path / "x.bin", "w", zipfile.ZIP_DEFLATED) as new:
+        for name, content in contents.items():
+            new.writestr(name, content + bytes(1 << 20))
+    with pytest.raises(UserError, match=r"would unpack to .* more than it has"):
+        torch_pickle.read(str(tmp_path / "x.bin"))
