@@ -3,6 +3,18 @@
 import os
 from collections.abc import Sequence
 
+# {what an error of the disk says: the remedy}. TensorFlow's errors have no number to tell them by:
+# that of a full disk is that of a full GPU.
+_REMEDIES = {
+    "No space left on device": "Free some space and run it again.",
+    "Disk quota exceeded": "Free some space and run it again.",
+    "Input/output error": "Check the disk and run it again.",
+    "No such file or directory": "Make the folder first.",
+    "Permission denied": "Take a folder that you may read and write.",
+    "is not a directory": "Take another folder.",
+    "Read-only file system": "Take a folder that you may write.",
+}
+
 
 class UserError(ValueError):
     """A mistake of the user's: one sentence that names the thing and the remedy.
@@ -34,6 +46,12 @@ def require_range(name: str, value: float, lowest: float, highest: float) -> Non
     """Raises `UserError` unless the field `name` is in the range, which NaN never is."""
     require(value >= lowest, f"{name} must be at least {lowest}.")
     require(value <= highest, f"{name} must be at most {highest}.")
+
+
+def find_remedy(error: Exception) -> str | None:
+    """The remedy for an error of the disk; None for another error."""
+    message = str(error).partition("\n")[0]
+    return next((remedy for cause, remedy in _REMEDIES.items() if cause in message), None)
 
 
 def reason(error: Exception) -> str:

@@ -1,6 +1,11 @@
-"""Files, local or remote (gs://...). No half-written file ever bears its final name."""
+"""Files, local or remote (gs://...). No half-written file ever bears its final name.
+
+What a function here has written is on the disk when it returns: it survives a loss of power. A
+store of objects keeps what it has accepted.
+"""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -48,11 +53,60 @@ def replacing(path: str) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        rename_synced(temporary, path)
+        sync(os.path.dirname(path))
     except BaseException:
-        with contextlib.suppress(tf.errors.NotFoundError):
+        with contextlib.suppress(tf.errors.OpError):  # not there, or the disk fails here, too
             tf.io.gfile.remove(temporary)
         raise
+
+
+def remove_temporary(folder: str) -> None:
+    """Removes files that killed processes have left in a folder, which the caller has locked."""
+    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        if re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name):
+            tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def rename_synced(old: str, new: str) -> None:
+    """Renames a file whose content is on the disk by then; the new name may not be (`sync`)."""
+    sync(old)
+    tf.io.gfile.rename(old, new, overwrite=True)
+
+
+def sync(path: str) -> None:
+    """Returns when the content of a local file, or the names in a local folder, are on the disk."""
+    if "://" in path:
+        return
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that syncs no folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _sync_tree(folder: str) -> None:
+    """Syncs all that lies in a folder, and the folder."""
+    for parent, _, names in tf.io.gfile.walk(folder) if "://" not in folder else ():
+        for name in names:
+            sync(os.path.join(parent, name))
+        sync(parent)
+
+
+def make_folders(path: str) -> list[pathlib.Path]:
+    """Makes a folder and its missing parents; returns those that it made on a disk."""
+    if "://" in path:
+        tf.io.gfile.makedirs(path)
+        return []
+    folders = [pathlib.Path(path), *pathlib.Path(path).parents]
+    made = [folder for folder in folders if not folder.exists()]
+    tf.io.gfile.makedirs(path or ".")
+    for folder in made:
+        sync(str(folder.parent))
+    return made
 
 
 @contextlib.contextmanager
@@ -71,10 +125,13 @@ def replacing_folder(path: str) -> Iterator[str]:
     with _making_locked(temporary):
         try:
             yield temporary
-            tf.io.gfile.makedirs(parent or ".")
+            _sync_tree(temporary)
+            make_folders(parent)
             tf.io.gfile.rename(temporary, path)
+            sync(parent)
         except BaseException:
-            tf.io.gfile.rmtree(temporary)
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(temporary)
             raise
 
 
@@ -141,9 +198,7 @@ def locking_folder(path: str, lock: str = LOCK) -> Iterator[None]:
     if "://" in path:
         yield
         return
-    folders = [pathlib.Path(path), *pathlib.Path(path).parents]
-    made = [folder for folder in folders if not folder.exists()]
-    tf.io.gfile.makedirs(path)
+    made = make_folders(path)
     name = os.path.join(path, lock)
     file = _lock(name)
     try:
@@ -173,9 +228,10 @@ def _lock(path: str) -> IO[str]:
             return file
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}")
-                file.flush()
+                with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
+                    file.truncate(0)
+                    owner = f"process {os.getpid()} on {socket.gethostname()}"
+                    os.write(file.fileno(), owner.encode())
                 return file
         file.close()
 
@@ -199,6 +255,16 @@ def cleaning_up() -> contextlib.AbstractContextManager[None]:
 def write_bytes(path: str, content: bytes) -> None:
     with replacing(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(content)
+
+
+def append_line(path: str, line: str) -> None:
+    """Adds a line to a text file, which need not exist."""
+    is_new = not tf.io.gfile.exists(path)
+    with tf.io.gfile.GFile(path, "a") as file:
+        file.write(line + "\n")
+    sync(path)
+    if is_new:
+        sync(os.path.dirname(path))
 
 
 def write_json(path: str, value: Any) -> None:

@@ -17,20 +17,11 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError, find_remedy, reason
 
 T = TypeVar("T")
 # The flags are those of the program that calls `define_flags`: its --help shows them.
 flags.disclaim_key_flags()
-# TensorFlow's errors have no number to tell them by: that of a full disk is that of a full GPU.
-_REMEDIES = {
-    "No space left on device": "Free some space and run it again.",
-    "Disk quota exceeded": "Free some space and run it again.",
-    "No such file or directory": "Make the folder first.",
-    "Permission denied": "Take a folder that you may read and write.",
-    "is not a directory": "Take another folder.",
-    "Read-only file system": "Take a folder that you may write.",
-}
 # Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
 _UNUSED = ("PIL", "h5py", "matplotlib", "scipy", "sklearn")
 _LOST_MACHINE = (
@@ -187,10 +178,9 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (OSError, tf.errors.OpError) as error:
-        message = str(error).partition("\n")[0]
-        for cause, remedy in _REMEDIES.items():
-            if cause in message:
-                sys.exit(f"{name}: {message}. {remedy}")
+        if remedy := find_remedy(error):
+            message = str(error).partition("\n")[0]
+            sys.exit(f"{name}: {message}. {remedy}")
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
         if isinstance(error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)):
             kind = type(error).__name__

@@ -88,7 +88,9 @@ def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: s
     model = train_model(draw_sample(lines, sample), config)
     tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
-    _save(output_dir, model, tokenizer, {**origin, "report": report})
+    with files.locking_folder(output_dir):
+        files.remove_temporary(output_dir)
+        _save(output_dir, model, tokenizer, {**origin, "report": report})
     print(_format_report(report))
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
@@ -230,7 +232,6 @@ def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
 
 def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str, Any]) -> None:
     """Writes the files of a vocabulary; the model last: where it is, the folder is complete."""
-    tf.io.gfile.makedirs(output_dir)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = [
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(tokenizer.size)
@@ -239,8 +240,8 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
     config_path = os.path.join(output_dir, tokenization.NORMALIZATION)
     files.write_json(config_path, dataclasses.asdict(tokenizer.config))
     files.write_json(os.path.join(output_dir, REPORT), report)
+    tokenization.write_hashes(output_dir, **{tokenization.MODEL: model})
     files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
-    tokenization.write_hashes(output_dir)
 
 
 def _format_report(report: dict[str, Any]) -> str:

@@ -15,7 +15,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from albert_tf.errors import UserError, reason
+from albert_tf import files
+from albert_tf.errors import UserError, find_remedy, reason
 
 _EXACT = frozenset({"float16", "bfloat16", "float32"})
 
@@ -78,6 +79,8 @@ def _open(prefix: str) -> Iterator[Any]:
     except UserError:
         raise
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        if find_remedy(error):
+            raise
         message = f"{prefix}: a damaged checkpoint ({reason(error)}). Use another one."
         raise UserError(message) from None
 
@@ -87,11 +90,13 @@ def check_index(prefix: str) -> None:
 
     TensorFlow ends the process where an entry makes no sense, and takes as much memory as an entry
     announces. The index is a table of LevelDB: blocks of entries, a block that lists them, a footer
-    (tensorflow, `core/util/tensor_bundle` and `core/lib/io/format.h`).
+    (tensorflow, `core/util/tensor_bundle` and `core/lib/io/format.h`). An error of the disk is a
+    `tf.errors.OpError`.
     """
-    with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
-        content = file.read()
-    entries = _read_entries(content)
+    path = f"{prefix}.index"
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"{os.path.basename(path)} is missing")
+    entries = _read_entries(files.read_bytes(path, "checkpoint"))
     header = tensor_bundle_pb2.BundleHeaderProto()
     try:
         key, value = next(entries, (b"?", b""))

@@ -10,13 +10,15 @@ import re
 
 import keras
 import tensorflow as tf
-from absl import logging
 
+from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError, find_remedy, reason
 from albert_tf.model import weight_names
 
 NAME = "model.ckpt"
+# Of a checkpoint that is being written; the next one overwrites what a killed run has left of it.
+_UNFINISHED = "unfinished"
 _PREFIX = re.compile(rf".*/{re.escape(NAME)}-(\d+)")
 
 
@@ -32,29 +34,56 @@ def make_checkpoint(
     )
 
 
-def make_manager(checkpoint: tf.train.Checkpoint, directory: str, keep: int | None):
-    """Saves `model.ckpt-STEP` in `directory` and keeps the newest `keep`; None keeps all.
+def save(
+    checkpoint: tf.train.Checkpoint, directory: str, step: int, keep: int | None = None
+) -> str:
+    """Saves `model.ckpt-STEP`; of all, the newest `keep` stay. None keeps all.
 
-    TensorFlow's file `checkpoint` lists those to be removed in time. It ignores a damaged one, and
-    so do we where it fails.
+    Returns the prefix. The files are on the disk before they get their names, the index last, which
+    is what readers look for; older checkpoints are removed after that. TensorFlow's count of saves
+    becomes the step, so that an interrupted run ends with the same bytes as one that never stopped.
     """
-    try:
-        tf.train.get_checkpoint_state(directory)
-    except ValueError:  # bytes that are no text, or an empty file
-        path = os.path.join(directory, "checkpoint")
-        logging.warning(f"{path} is damaged, and made anew: older checkpoints stay.")
-        tf.io.gfile.remove(path)
-    return tf.train.CheckpointManager(checkpoint, directory, max_to_keep=keep, checkpoint_name=NAME)
+    checkpoint.save_counter.assign(step)
+    files.make_folders(directory)
+    prefix = os.path.join(directory, f"{NAME}-{step}")
+    if "://" in directory:  # an object appears whole, and TensorFlow writes the index last
+        checkpoint.write(prefix)
+    else:
+        _rename(checkpoint.write(os.path.join(directory, _UNFINISHED)), prefix)
+        files.sync(directory)
+    keep_newest(directory, step, keep)
+    return prefix
 
 
-def save(manager: tf.train.CheckpointManager, step: int) -> str:
-    """Saves the checkpoint of a step; returns its prefix.
+def keep_newest(directory: str, step: int, keep: int | None) -> None:
+    """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
 
-    TensorFlow's count of saves becomes the step, so that an interrupted run ends with the same
-    bytes as one that never stopped.
+    A run that is killed after it has saved may leave more of them, or their data without an index.
     """
-    manager.checkpoint.save_counter.assign(step - 1)  # saving adds one
-    return manager.save(checkpoint_number=step)
+    others = sorted(_list_steps(directory).keys() - {step})
+    others = others[max(0, len(others) + 1 - keep) :] if keep else others
+    kept = [f"{NAME}-{number}" for number in (*others, step)]
+    lines = [f'model_checkpoint_path: "{kept[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
+    files.write_bytes(os.path.join(directory, "checkpoint"), ("\n".join(lines) + "\n").encode())
+    pattern = re.compile(rf"({re.escape(NAME)}-\d+)\.(index|data-\d+-of-\d+)")
+    for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # an index first
+        if (match := pattern.fullmatch(name)) and match[1] not in kept:
+            tf.io.gfile.remove(os.path.join(directory, name))
+
+
+def _rename(old: str, new: str) -> None:
+    """Gives the files of a checkpoint another prefix, the index last."""
+    for path in reversed(_list_files(old)):
+        files.rename_synced(path, new + path.removeprefix(old))
+
+
+def _list_files(prefix: str) -> list[str]:
+    """The files of a checkpoint, the index first."""
+    folder, name = os.path.split(prefix)
+    names = tf.io.gfile.listdir(folder or ".")
+    data = (x for x in names if re.fullmatch(rf"{re.escape(name)}\.data-\d+-of-\d+", x))
+    return [os.path.join(folder, x) for x in (f"{name}.index", *sorted(data))]
 
 
 def find_newest(directory: str) -> str | None:
@@ -77,7 +106,7 @@ def list_prefixes(directory: str) -> list[str]:
     """The prefixes of all checkpoints in a folder, which need not exist."""
     # Not by a pattern: [ in the folder's name would belong to it.
     names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
-    indices = (name for name in names if name.endswith(".index"))
+    indices = (x for x in names if x.endswith(".index") and x != f"{_UNFINISHED}.index")
     return [os.path.join(directory, name.removesuffix(".index")) for name in indices]
 
 
@@ -103,10 +132,16 @@ def resume(checkpoint: tf.train.Checkpoint, directory: str) -> str | None:
 
 
 def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
-    """Restores a checkpoint whole; `UserError` if it is damaged, or of another model."""
+    """Restores a checkpoint whole; `UserError` if it is damaged, or of another model.
+
+    Raises `tf.errors.OpError` if the disk fails: the checkpoint may be sound.
+    """
     try:
+        tf_checkpoint.check_index(prefix)
         checkpoint.restore(prefix).assert_consumed()
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
+        if find_remedy(error):
+            raise
         raise UserError(
             f"{prefix}: cannot resume from it ({reason(error)}). Remove {prefix}.* to resume from "
             "the one before, or take another --workdir."

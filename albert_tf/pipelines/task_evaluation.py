@@ -57,7 +57,7 @@ def evaluate(
     name = f"{split}-{dataset.task.name}" if other else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if devices.is_chief(strategy):
-        tf.io.gfile.makedirs(output_dir)
+        files.make_folders(output_dir)
         predictions.write(path, dataset.task, predicted, split=split, checkpoint=checkpoint.source)
         if scores:
             predictions.warn_if_constant(

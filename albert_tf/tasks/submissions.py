@@ -76,7 +76,7 @@ def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) 
     for name in sorted(_NAMES - submission.keys()):
         if tf.io.gfile.exists(path := os.path.join(output_dir, name)):
             raise UserError(f"{path} is of another submission: remove it, or name another folder.")
-    tf.io.gfile.makedirs(output_dir)
+    files.make_folders(output_dir)
     for name, file_content in submission.items():
         files.write_bytes(os.path.join(output_dir, name), file_content)
     files.write_bytes(os.path.join(output_dir, SOURCES), "".join(f"{x}\n" for x in lines).encode())

@@ -101,14 +101,16 @@ class Tokenizer:
         return self.ids_by_piece.get(piece, self.unk_id)
 
 
-def write_hashes(directory: str) -> None:
-    """Writes `sha256.json`: {name: hash} of the vocabulary files of a folder."""
+def write_hashes(directory: str, **later: bytes) -> None:
+    """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of those to come."""
     paths = {name: os.path.join(directory, name) for name in (*_OUR_NAMES, NORMALIZATION)}
-    hashes = {
-        name: hashlib.sha256(files.read_bytes(path, "vocabulary")).hexdigest()
+    contents = {
+        name: files.read_bytes(path, "vocabulary")
         for name, path in paths.items()
-        if tf.io.gfile.exists(path)
+        if name not in later and tf.io.gfile.exists(path)
     }
+    ordered = sorted((contents | later).items(), key=lambda item: list(paths).index(item[0]))
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in ordered}
     files.write_json(os.path.join(directory, HASHES), hashes)
 
 
@@ -210,7 +212,7 @@ def copy_vocabulary(source: str, target: str) -> None:
     if source == target:
         return
     check_hashes(source)
-    tf.io.gfile.makedirs(target)
+    files.make_folders(target)
     name = find_vocabulary(source) or MODEL
     for old in (VOCAB, NORMALIZATION, name):
         path = os.path.join(source, old)

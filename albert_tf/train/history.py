@@ -84,13 +84,12 @@ def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) ->
     state.position.assign(record["position"])
     if devices.is_chief(state.strategy):
         workdir = identity.workdir
-        tf.io.gfile.makedirs(workdir)
+        files.make_folders(workdir)
         reports.copy(source, workdir, state.step)
         records = [*(r for r in read(source) if r["step"] <= state.step), record]
         lines = "".join(json.dumps(r) + "\n" for r in records)
         files.write_bytes(os.path.join(workdir, HISTORY), lines.encode())
-        manager = training_checkpoint.make_manager(checkpoint, workdir, None)
-        training_checkpoint.save(manager, state.step)
+        training_checkpoint.save(checkpoint, workdir, state.step)
 
 
 def _make_record(state: TrainState, identity: RunIdentity, source: str, prefix: str):

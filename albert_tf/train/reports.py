@@ -54,8 +54,7 @@ def has_evaluation(workdir: str, step: int) -> bool:
 
 def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
     """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
-    with tf.io.gfile.GFile(os.path.join(workdir, METRICS_LOG), "a") as file:
-        file.write(json.dumps(record) + "\n")
+    files.append_line(os.path.join(workdir, METRICS_LOG), json.dumps(record))
     with writer.as_default(step=int(record["step"])):
         for name, value in record.items():
             if name != "step":

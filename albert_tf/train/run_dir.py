@@ -15,7 +15,7 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
+from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
@@ -167,7 +167,9 @@ def check_vocabulary(checkpoint: ModelCheckpoint, tokenizer: Tokenizer, folder: 
 def write(identity: RunIdentity) -> None:
     """Makes the folder that of the run; the config last, for it is what claims the folder."""
     workdir = identity.workdir
-    tf.io.gfile.makedirs(workdir)
+    files.make_folders(workdir)
+    for folder in (workdir, vocabulary_path(workdir), os.path.join(workdir, BEST)):
+        files.remove_temporary(folder)
     tokenization.copy_vocabulary(identity.vocabulary, vocabulary_path(workdir))
     for name, content in identity.files.items():
         files.write_json(os.path.join(workdir, name), content)

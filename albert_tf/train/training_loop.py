@@ -77,11 +77,6 @@ class Run:
         return tf.summary.create_noop_writer()
 
     @functools.cached_property
-    def _manager(self) -> tf.train.CheckpointManager:
-        keep = self.state.config.keep_checkpoint_max
-        return training_checkpoint.make_manager(self.checkpoint, self.workdir, keep)
-
-    @functools.cached_property
     def _total(self) -> Callable[[int], int]:
         """A function that sums a number over the replicas of all workers."""
         strategy = self.state.strategy
@@ -123,6 +118,9 @@ class Run:
         if self._is_chief:
             # At step 0 nothing was saved: a run that was killed wrote all that stands there.
             reports.truncate(self.workdir, state.step or -1)
+            if training_checkpoint.find_step(self.workdir) == state.step:
+                keep = config.keep_checkpoint_max
+                training_checkpoint.keep_newest(self.workdir, state.step, keep)
         self._evaluate_what_is_missing()
         if state.step and self._is_out_of_patience(state.step):
             return True
@@ -184,10 +182,12 @@ class Run:
         is_saved = is_last or interrupted or is_over or step % config.save_checkpoints_steps == 0
         if config.keep_every and step % config.keep_every == 0 and self._is_chief:
             folder = os.path.join(self.workdir, KEPT)
-            manager = training_checkpoint.make_manager(self.checkpoint, folder, None)
-            logging.info(f"kept {training_checkpoint.save(manager, step)}")
+            logging.info(f"kept {training_checkpoint.save(self.checkpoint, folder, step)}")
         if is_saved and self._is_chief:
-            logging.info(f"saved {training_checkpoint.save(self._manager, step)}")
+            prefix = training_checkpoint.save(
+                self.checkpoint, self.workdir, step, config.keep_checkpoint_max
+            )
+            logging.info(f"saved {prefix}")
         return is_over
 
     def _is_out_of_patience(self, step: int) -> bool:
@@ -219,8 +219,7 @@ class Run:
         best, by = self._read_best(), self.best_by
         if best is None or best["step"] == step or not best[by] >= metrics[by]:
             folder = os.path.join(self.workdir, BEST)
-            manager = training_checkpoint.make_manager(self.checkpoint, folder, 1)
-            training_checkpoint.save(manager, step)
+            training_checkpoint.save(self.checkpoint, folder, step, 1)
             files.write_json(os.path.join(folder, BEST_METRICS), {"step": step, **metrics})
 
 

@@ -63,7 +63,7 @@ def claim_folder(folder: str, identity: Mapping[str, Any]) -> None:
                     "Take another --output_dir, or remove that one."
                 )
     else:
-        tf.io.gfile.makedirs(folder)
+        files.make_folders(folder)
         files.write_json(path, identity)
 
 

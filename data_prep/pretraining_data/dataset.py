@@ -251,11 +251,11 @@ def finish(plan: Plan, num_tasks: int) -> list[int]:
         if not is_complete:
             missing.append(index)
     if not missing:
-        _write_manifest(plan, dict(sorted(shards.items())))
+        _write_manifest(plan, dict(sorted(shards.items())), is_alone=num_tasks == 1)
     return missing
 
 
-def _write_manifest(plan: Plan, shards: Shards) -> None:
+def _write_manifest(plan: Plan, shards: Shards, *, is_alone: bool) -> None:
     """Writes the manifest and prints the statistics; removes the shards of other runs first."""
     directory, config = plan.output_dir, plan.config
     summary = {}
@@ -275,7 +275,7 @@ def _write_manifest(plan: Plan, shards: Shards) -> None:
         if is_shard and name not in shards:
             tf.io.gfile.remove(os.path.join(directory, name))
     for folder in (directory, plan.path(manifest.VOCABULARY)):
-        progress_list.remove_temporary(folder)
+        progress_list.remove_temporary(folder, is_alone=is_alone)
     counts = {name: shard["examples"] for name, shard in shards.items()}
     statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
     manifest.write(directory, {**plan.identity, "files": counts, "statistics": statistics})

@@ -170,10 +170,11 @@ def start(plan: Plan, task: Task, shards: Shards) -> None:
     write(plan, task, shards)
 
 
-def remove_temporary(folder: str) -> None:
-    """Removes what killed processes left in a folder; of tasks that end just now, nothing."""
+def remove_temporary(folder: str, *, is_alone: bool) -> None:
+    """Removes what killed processes left in a folder; of other tasks that end just now, nothing."""
     for name in tf.io.gfile.listdir(folder):
-        if re.search(f"{_TEMPORARY}$", name) and not name.startswith(manifest.NAME):
+        is_shared = name.startswith(manifest.NAME) and not is_alone
+        if re.search(f"{_TEMPORARY}$", name) and not is_shared:
             tf.io.gfile.remove(os.path.join(folder, name))
 
 
@@ -186,5 +187,4 @@ def write(plan: Plan, task: Task, shards: Shards, *, is_complete: bool = False) 
 
 def append(path: str, name: str, shard: Mapping[str, Any]) -> None:
     """Adds a finished shard and its statistics to a list."""
-    with tf.io.gfile.GFile(path, "a") as file:
-        file.write(json.dumps({"name": name, **shard}) + "\n")
+    files.append_line(path, json.dumps({"name": name, **shard}))

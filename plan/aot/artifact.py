@@ -48,7 +48,7 @@ def export(
     if tf.io.gfile.exists(path) and files.read_bytes(path, "--output_dir") != description:
         raise UserError(f"--output_dir: {output_dir!r} holds another step. Take another folder.")
     artifact = _wrap(lowered.module, description, platform)
-    tf.io.gfile.makedirs(output_dir)
+    files.make_folders(output_dir)
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
     files.write_bytes(path, description)  # first: an artifact never lies beside another's
     files.write_bytes(name, artifact)

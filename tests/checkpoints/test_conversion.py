@@ -255,7 +255,7 @@ def test_slots_of_our_own_checkpoints_are_counted_in_the_summary(tmp_path, conve
     checkpoint = training_checkpoint.make_checkpoint(
         network, optimizer, tf.Variable(0, dtype=tf.int64)
     )
-    training_checkpoint.make_manager(checkpoint, str(tmp_path / "in"), 2).save(checkpoint_number=7)
+    training_checkpoint.save(checkpoint, str(tmp_path / "in"), 7)
     config_io.save(tiny_run.albert(), str(tmp_path / "in" / "albert_config.json"))
     lines = convert(tmp_path / "in", tmp_path / "out")
     assert lines[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")

@@ -10,9 +10,10 @@ from albert_tf.checkpoints import matching, native
 from albert_tf.checkpoints.training_checkpoint import (
     find_newest,
     find_prefix,
+    list_prefixes,
     make_checkpoint,
-    make_manager,
     resume,
+    save,
 )
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -32,7 +33,7 @@ def saved(folder, step=7, **overrides):
     optimizer.iterations.assign(step)
     position.assign(step + 2)
     checkpoint = make_checkpoint(network, optimizer, position)
-    return network, make_manager(checkpoint, folder, 2).save(checkpoint_number=step)
+    return network, save(checkpoint, folder, step)
 
 
 def restore(path, network):
@@ -52,6 +53,56 @@ def test_a_run_is_resumed_whole(tmp_path):
     for number, slot in enumerate(optimizer.slots().values()):
         np.testing.assert_array_equal(slot, np.full(slot.shape, 0.5 + number))
     assert (int(optimizer.iterations.numpy()), int(position.numpy())) == (7, 9)
+
+
+def test_the_newest_checkpoints_stay(tmp_path):
+    checkpoint, folder = make_checkpoint(*build()), str(tmp_path / "run")
+    for step in (2, 10, 6, 14):
+        save(checkpoint, folder, step, keep=2)
+    assert sorted(list_prefixes(folder)) == [f"{folder}/model.ckpt-{step}" for step in (10, 14)]
+    state = tf.train.get_checkpoint_state(folder)
+    assert state.all_model_checkpoint_paths == sorted(list_prefixes(folder))
+    assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-14"
+    assert len(list((tmp_path / "run").iterdir())) == 5  # two files each, and `checkpoint`
+    save(checkpoint, folder, 3, keep=1)  # the one just saved stays, even if its step is lower
+    assert list_prefixes(folder) == [f"{folder}/model.ckpt-3"]
+
+
+def test_a_checkpoint_gets_its_name_when_it_is_whole(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    checkpoint, folder = make_checkpoint(*build()), str(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "rename_synced", interrupt)
+        save(checkpoint, folder, 2)
+    assert (tmp_path / "unfinished.index").exists()
+    assert find_newest(folder) is None
+    assert list_prefixes(folder) == []
+    save(checkpoint, folder, 4)  # takes the place of what the other one has left
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("checkpoint", "model.ckpt-4.index", "model.ckpt-4.data-00000-of-00001"),
+    }
+
+
+def test_a_store_of_objects_gets_the_index_last():
+    folder = "ram://checkpoints"
+    save(make_checkpoint(*build()), folder, 5)
+    assert find_newest(folder) == f"{folder}/model.ckpt-5"
+    assert resume(make_checkpoint(*build()), folder) == f"{folder}/model.ckpt-5"
+
+
+def test_a_disk_that_fails_is_not_taken_for_a_damaged_checkpoint(tmp_path, monkeypatch):
+    saved(str(tmp_path))
+
+    def read_badly(path, name):
+        raise tf.errors.UnknownError(None, None, f"{path}; Input/output error")
+
+    monkeypatch.setattr(files, "read_bytes", read_badly)
+    with pytest.raises(tf.errors.UnknownError, match="Input/output error"):
+        resume(make_checkpoint(*build()), str(tmp_path))
+    with pytest.raises(tf.errors.UnknownError, match="Input/output error"):
+        native.read_weights(str(tmp_path))
 
 
 def test_nothing_to_resume(tmp_path):
