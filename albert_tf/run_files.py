@@ -16,6 +16,8 @@ EVALUATION = "evaluation.json"
 SUMMARY = "summary.json"
 # Several tasks in one go: of each what is run, and whether it is finished; of all, their scores.
 GLUE_TASK, GLUE_SCORES = "glue_task.json", "glue.json"
+# Keys of the metrics of a split.
+THRESHOLDS, BY_LABEL = "thresholds", "labels"
 
 
 def metrics_file(split: str) -> str:

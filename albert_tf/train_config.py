@@ -12,6 +12,7 @@ STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
 NULL_ANSWERS = ("answer_class", "null_score")
 POOLINGS = ("mean", "first")
+LABEL_PIECES = ("first", "all")
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
@@ -215,8 +216,12 @@ class Lengths:
     max_seq_length: int = 128  # S
     # multiple choice: a longer question with an option loses its beginning
     max_qa_length: int = 128
-    doc_stride: int = 128  # questions about a text: tokens from one window to the next
+    # questions about a text, tags of words: tokens from one window to the next
+    doc_stride: int = 128
     max_query_length: int = 64  # questions about a text: a longer question loses its end
+    label_pieces: str = (
+        "first"  # tags of words: pieces of a word that are trained, `first` or `all`
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,6 +260,7 @@ class FinetuneConfig(TrainConfig, Lengths):
     def __post_init__(self) -> None:
         require_choice("null_answer", self.null_answer, NULL_ANSWERS)
         require_choice("pooling", self.pooling, POOLINGS)
+        require_choice("label_pieces", self.label_pieces, LABEL_PIECES)
         super().__post_init__()
         require(self.temperature > 0, "temperature must be more than 0.")
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")

@@ -13,6 +13,7 @@ KIND_NAMES = (
     *("encoder", "sentence_embedding", "fill_mask"),
     *(task_table.CLASSIFICATION, task_table.REGRESSION, task_table.MULTIPLE_CHOICE),
     *(task_table.SPAN, task_table.SPAN_OR_NONE),
+    *(task_table.TOKEN_CLASSIFICATION, task_table.MULTI_LABEL),
 )
 
 # Of a text in a request. More than all windows of a context hold; a thousand times as much would

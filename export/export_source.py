@@ -7,22 +7,29 @@ from typing import Any
 from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.export import model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.model import layers, weight_names
-from albert_tf.records import task_table, token_lengths
+from albert_tf.records import tag_schemes, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import FinetuneConfig
 
 _CLASSES = "output_bias"
-# Number of outputs of the head of each kind; 0 is one for each label.
-_NUM_OUTPUTS = {"classification": 0, "regression": 1, "multiple_choice": 1}
+_OUTPUTS = {
+    "classification": _CLASSES,
+    "regression": _CLASSES,
+    "multiple_choice": _CLASSES,
+    "multi_label": _CLASSES,
+    "token_classification": "cls/token_classification/output_bias",
+}
+# Number of outputs of the head of a kind; of others one for each label.
+_NUM_OUTPUTS = {"regression": 1, "multiple_choice": 1}
 # The kinds to which a choice applies, where not all.
 _APPLIES_TO = {
-    "labels": ("classification", "multiple_choice"),
+    "labels": ("classification", "multiple_choice", "multi_label", "token_classification"),
     "pooling": ("sentence_embedding",),
     "normalize": ("sentence_embedding",),
     "top_k": ("fill_mask",),
@@ -78,6 +85,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
+        thresholds=finetuned_model.read_thresholds(checkpoint.source),
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )
@@ -186,10 +194,10 @@ def _read_best_threshold(prefix: str) -> float:
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
     """Returns the checked labels of the kind; classes without labels are numbered."""
-    if options.kind not in _NUM_OUTPUTS:
+    if options.kind not in _OUTPUTS:
         return ()
-    labels, size = options.labels, len(checkpoint.weights[_CLASSES])
-    if size != (expected := _NUM_OUTPUTS[options.kind] or len(labels) or size):
+    labels, size = options.labels, len(checkpoint.weights[_OUTPUTS[options.kind]])
+    if size != (expected := _NUM_OUTPUTS.get(options.kind) or len(labels) or size):
         raise UserError(
             f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
@@ -208,4 +216,8 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
         return ()
     if options.kind == task_table.MULTIPLE_CHOICE and not labels:
         raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
+    if options.kind == task_table.TOKEN_CLASSIFICATION:
+        message = f"{checkpoint.source} does not name its tags: give --labels=O,B-PER,I-PER."
+        require(bool(labels), message)
+        tag_schemes.find_scheme(labels)
     return labels or tuple(map(str, range(size)))

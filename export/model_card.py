@@ -47,6 +47,17 @@ MEANINGS: Mapping[str, str] = {
     "embedding": "a vector for the text",
     "logits": "a score for each label",
     "probabilities": "of the labels, or guesses (0 for those that are empty)",
+    "labels": "those that apply, whose probability is over their threshold, then empty ones; as "
+    "many as the text with most of all that are answered together has",
+    "num_labels": "how many of `labels` are not empty",
+    "num_spans": "how many spans the text has; what follows is empty or 0",
+    "span_texts": "the spans of the text in their order; as many columns as the text with most of "
+    "all that are answered together has",
+    "span_types": "what they are",
+    "span_starts": "their first characters in the text, counted from 0, and not in bytes",
+    "span_ends": "the characters after their last",
+    "span_scores": "the mean probability of the tags of their words",
+    "tags": "the likeliest tag of each piece; empty for padding",
     "label": "the likeliest label",
     "choice": "the likeliest of the labels of the options",
     "value": "a number",
@@ -173,6 +184,9 @@ def write(
     if options.may_be_none and options.text:
         threshold = f"{options.null_threshold:g}"
         notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
+    if options.thresholds:
+        thresholds = ", ".join(f"{name} {x:.4g}" for name, x in options.thresholds.items())
+        notes += f"\nThe thresholds of probabilities, above which a label applies: {thresholds}.\n"
     padding = ""
     if options.kind != task_table.SPAN:
         padding = _NO_PADDING

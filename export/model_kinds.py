@@ -11,8 +11,17 @@ from albert_tf.config import AlbertConfig
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors, check_positions, require_all
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
-from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, SQUAD1, SQUAD2
+from albert_tf.model.weight_names import (
+    CLASSIFIER,
+    ENCODER,
+    MASKED_LM,
+    POOLER,
+    SQUAD1,
+    SQUAD2,
+    TOKEN_CLASSIFIER,
+)
 from albert_tf.records import features
+from albert_tf.tasks import label_scores
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
@@ -32,6 +41,8 @@ class Options:
         top_k: guesses for each [MASK].
         may_be_none: whether a question may have no answer in the text.
         null_threshold: null odds above it mean that there is no answer.
+        thresholds: of several labels: a probability above it means that the label applies; of
+            labels that are not there the default of `label_scores`.
         text: whether there are signatures of raw text.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
@@ -46,6 +57,7 @@ class Options:
     top_k: int = 5
     may_be_none: bool = False
     null_threshold: float = 0.0
+    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     text: bool = True
     max_text_bytes: int = MAX_TEXT_BYTES
 
@@ -155,6 +167,28 @@ def _classify(network, ids, options) -> Tensors:
     return _choose_label("label", logits, options.labels)
 
 
+def _select_labels(network, ids, options) -> Tensors:
+    logits = _apply_head(network, ids, options)["logits"]  # [B, C]
+    probabilities = tf.sigmoid(logits)
+    default = label_scores.DEFAULT_THRESHOLD
+    limits = [options.thresholds.get(label, default) for label in options.labels]
+    chosen = probabilities > tf.constant(limits, tf.float32)
+    # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
+    labels = tf.ragged.boolean_mask(
+        tf.broadcast_to(tf.constant(options.labels), tf.shape(logits)), chosen
+    )
+    counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
+    outputs = {"labels": labels.to_tensor(), "num_labels": counts}
+    return {**outputs, "probabilities": probabilities, "logits": logits}
+
+
+def _tag_tokens(network, ids, options) -> Tensors:
+    logits = _apply_head(network, ids, options)["logits"]  # [B, S, C]
+    best = tf.gather(tf.constant(options.labels), tf.argmax(logits, -1, output_type=tf.int32))
+    tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
+    return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
+
+
 def _regress(network, ids, options) -> Tensors:
     return {"value": _apply_head(network, ids, options)["logits"][:, 0]}
 
@@ -191,6 +225,7 @@ def _select_ids(batch: Mapping[str, tf.Tensor]) -> Tensors:
 
 _POOLED = frozenset({ENCODER, POOLER})
 _CLASSIFIED = _POOLED | {CLASSIFIER}
+_TAGGED = frozenset({ENCODER, TOKEN_CLASSIFIER})
 KINDS: dict[str, Kind] = {
     "encoder": Kind("gives a vector for each token of a text", _POOLED, _compute_vectors),
     "sentence_embedding": Kind("gives one vector for a text", _POOLED, _compute_embedding),
@@ -216,4 +251,6 @@ KINDS: dict[str, Kind] = {
         _apply_head,
         (features.P_MASK,),
     ),
+    "token_classification": Kind("marks spans in a text, of any length", _TAGGED, _tag_tokens),
+    "multi_label": Kind("tells which labels apply to a text", _CLASSIFIED, _select_labels),
 }

@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.export import serving_api
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer, make_tokenizer
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.export.requests import answer_ops, packing, text_requests, token_ids
+from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
 from albert_tf.records import features
@@ -99,6 +99,7 @@ REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, ExportedModel], Tensors
     "classification": ("classify", serving_api.CLASSIFY, _to_classes),
     "multiple_choice": ("classify", serving_api.CLASSIFY, _to_classes),
     "regression": ("regress", serving_api.REGRESS, _to_value),
+    "multi_label": ("classify", serving_api.CLASSIFY, _to_classes),
 }
 
 
@@ -188,6 +189,12 @@ def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
     return read(inputs["question"], inputs["context"])
 
 
+def _answer_spans(model: _TextModel, inputs: Tensors) -> Tensors:
+    labels = model.model.options.labels
+    tag = tag_ops.make_tagger(model.answer, model.tokenizer, model.config, labels)
+    return tag(inputs[TEXT])
+
+
 # (function of the inputs, inputs of an example)
 _Entry = tuple[Callable[[_TextModel, Tensors], Tensors], dict[str, list]]
 _CLASSIFIER: Mapping[str, _Entry] = {
@@ -207,4 +214,6 @@ _TEXT_SIGNATURES: Mapping[str, Mapping[str, _Entry]] = {
     "multiple_choice": {"question": (_answer_choices, _CHOICES)},
     "span": _READER,
     "span_or_none": _READER,
+    "token_classification": {TEXT: (_answer_spans, {TEXT: [_SENTENCE]})},
+    "multi_label": _CLASSIFIER,
 }

@@ -59,6 +59,26 @@ class MultipleChoice(Classifier):
         return {"logits": tf.reshape(logits, [-1, self.classes])}
 
 
+class MultiLabel(Classifier):
+    """A classifier whose scores are judged one by one: high if the label applies."""
+
+
+class TokenClassifier(pretraining_heads.ClassWeights):
+    """Dropout, then a score of each token for each tag."""
+
+    reads = "sequence_output"
+    reads_padding = False
+
+    def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
+        with layers.scope("cls"):
+            super().__init__(config, rng, sizes.classes, name="token_classification", **kwargs)
+        self.classes = sizes.classes
+
+    def call(self, x, batch, training=False, seed=None):  # [B, S, D] -> [B, S, C]
+        rows = _dropout(tf.cast(_rows(x), tf.float32), self.config, seed if training else None)
+        return {"logits": tf.reshape(self.scores(rows), [-1, _num_tokens(x), self.classes])}
+
+
 class Span(pretraining_heads.ClassWeights):
     """SQuAD 1.1: a score for every token to be the answer's start, and one to be its end.
 
@@ -192,6 +212,8 @@ HEADS: Mapping[str, type[keras.layers.Layer]] = {
     "span_or_none": SpanOrNone,
     "sentence_embedding": MeanEmbedding,
     "first_embedding": FirstEmbedding,
+    "token_classification": TokenClassifier,
+    "multi_label": MultiLabel,
 }
 # The heads that in training take `HeadSizes.classes` texts for each example, and else one.
 EMBEDDINGS = ("sentence_embedding", "first_embedding")

@@ -58,6 +58,33 @@ def _span_or_none_sums(name, outputs, batch, weights):
     }
 
 
+def _multi_label_sums(name, outputs, batch, weights):
+    logits, labels = outputs["logits"], batch[features.LABEL_IDS]
+    entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
+    return {
+        f"{name}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
+        f"{name}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
+    }
+
+
+def _token_weights(batch: Tensors) -> tf.Tensor:  # [B, S]
+    """1.0 for a token that is trained, else 0.0."""
+    is_trained = tf.cast(batch[features.LABEL_IDS] > 0, tf.float32)
+    return is_trained * losses.example_weights(batch)[:, tf.newaxis]
+
+
+def _token_sums(name, outputs, batch, _):
+    labels = tf.maximum(batch[features.LABEL_IDS] - 1, 0)
+    return losses.classification_sums(name, outputs["logits"], labels, _token_weights(batch))
+
+
+def _token_objective(name: str) -> Objective:
+    """A mean over tokens, and not over examples."""
+    objective = _objective(_token_sums, name)
+    return objective._replace(counts=lambda batch: {name: tf.reduce_sum(_token_weights(batch))})
+
+
 def contrastive_objective(temperature: float) -> Objective:
     """Texts that belong together, against all others of the batch (InfoNCE).
 
@@ -100,11 +127,14 @@ def choose_objective(head: str, config: FinetuneConfig) -> Objective:
 # The objective of each of `task_heads.HEADS` that has no setting, a mean over examples. Classes and
 # choices are trained by cross entropy, values by squared error. An answer's start and end have half
 # the weight each; `span_correct` counts the windows where both are correct. SQuAD 2.0's
-# `answer_class` has half the weight of the span, which is [CLS] where there is no answer.
+# `answer_class` has half the weight of the span, which is [CLS] where there is no answer. Several
+# labels are as many questions of yes or no, whose mean counts.
 OBJECTIVES = {
     "classification": _objective(_class_sums, "classification"),
     "regression": _objective(_regression_sums, "regression", has_accuracy=False),
     "multiple_choice": _objective(_class_sums, "multiple_choice"),
     "span": _objective(_span_sums, "span"),
     "span_or_none": _objective(_span_or_none_sums, "span", ANSWER_CLASS),
+    "token_classification": _token_objective("token_classification"),
+    "multi_label": _objective(_multi_label_sums, "multi_label"),
 }

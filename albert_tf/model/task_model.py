@@ -22,9 +22,10 @@ _TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 class AlbertForTask(ConfiguredModel):
     """A batch of `features.finetuning` -> the outputs of the head, float32 (see `task_heads`).
 
-    `classification` and `multiple_choice` give {"logits": [B, C]}, `regression` [B, 1], `span`
-    {"start_logits", "end_logits": [B, S]}; `span_or_none` those of `task_heads.SpanOrNone`;
-    embeddings {"embedding": [B, D]}, in training [B * C, D] of the C texts of each example.
+    `classification`, `multi_label` and `multiple_choice` give {"logits": [B, C]}, `regression`
+    [B, 1], `token_classification` [B, S, C], `span` {"start_logits", "end_logits": [B, S]};
+    `span_or_none` those of `task_heads.SpanOrNone`; embeddings {"embedding": [B, D]}, in training
+    [B * C, D] of the C texts of each example.
 
     `head` is one of `task_heads.HEADS`; `seed` and `kwargs` are those of `Albert`.
     """

@@ -18,6 +18,7 @@ ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
+TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # The parts of published models. A classifier of one output is RACE's, too.
 _MODELS: tuple[Set[str], ...] = (
@@ -68,6 +69,7 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
             **_dense("answer_class/dense_0", 2 * hidden, hidden),
             "answer_class/dense_1/kernel": (hidden, 1),
         },
+        TOKEN_CLASSIFIER: _class_weights("cls/token_classification/", ANY, hidden),
     }
 
 

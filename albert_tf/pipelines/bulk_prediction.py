@@ -287,6 +287,10 @@ def _cut_padding(output: dict[str, Any]) -> dict[str, Any]:
     length = 0
     if "input_mask" in output:
         names, length = ("input_ids", "input_mask", "sequence_output"), sum(output["input_mask"])
+    elif "num_labels" in output:
+        names, length = ("labels",), output["num_labels"]
+    elif "num_spans" in output:
+        names, length = tuple(x for x in output if x.startswith("span_")), output["num_spans"]
     elif "tokens" in output:
         names, length = ("tokens", "probabilities"), sum(map(any, output["tokens"]))
     return {name: x[:length] if name in names else x for name, x in output.items()}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf import run_files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.pipelines import finetuning, task_evaluation
@@ -89,7 +89,7 @@ def run_job(job: Job, strategy: tf.distribute.Strategy) -> bool:
 def _find_task(arguments: Arguments) -> Task | None:
     """The task; None if it is the user's own and the checkpoint has it."""
     data = arguments.data
-    has_labels = data.labels or data.kind != task_table.CLASSIFICATION
+    has_labels = data.labels or data.kind not in own_tables.NAMED_LABELS
     if data.task == task_table.OWN and "train" not in arguments.mode and not has_labels:
         return None
     return task_cache.make_task(data, arguments.train_file)

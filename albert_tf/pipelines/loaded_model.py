@@ -17,9 +17,10 @@ from albert_tf import config_io
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data_prep.task_data import sequence_features, span_features
+from albert_tf.data_prep.task_data import sequence_features, span_features, token_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
+from albert_tf.data_prep.task_data.token_tables import TaggedText
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import DTYPES, ExportConfig, SourceConfig
@@ -29,9 +30,9 @@ from albert_tf.model.task_model import make_task_model
 from albert_tf.records import features, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import finetuned_model, inference, span_decoding
+from albert_tf.tasks import finetuned_model, inference, label_scores, span_decoding, tag_decoding
 from albert_tf.tasks.predictions import Prediction
-from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers import text_words, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import POOLINGS, FinetuneConfig
 
@@ -132,13 +133,15 @@ class LoadedModel:
         """Predicts with the head of the task; one prediction for each input.
 
         Args:
-            inputs: by kind of task: a text, or a pair of texts, for classification and regression;
+            inputs: by kind of task: a text, or a pair of texts, for classification, several labels
+                and regression; a text for tags of words, of any length;
                 a passage and an ending for each choice for multiple choice (a question is the
                 beginning of its endings); a question and a context for answers.
 
         Returns:
             The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
-            "probabilities": [C numbers]}, {"prediction": number}, or {"prediction": text, "nbest"}.
+            "probabilities": [C numbers]}, {"prediction": number}, {"prediction": text, "nbest"}, or
+            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans.
 
         Raises:
             UserError: the model has no head of a task, or an input does not fit it.
@@ -154,6 +157,8 @@ class LoadedModel:
             return []
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
             return self._predict_answers(_as_tuples(inputs, 2))
+        if self.task.kind == task_table.TOKEN_CLASSIFICATION:
+            return self._predict_tags([text for (text,) in _as_tuples(inputs, 1)])
         rows = _as_tuples(inputs, _count_texts(self.task, inputs))
         order = _sort_by_length(rows)
         sorted_rows = [rows[place] for place in order]
@@ -162,7 +167,29 @@ class LoadedModel:
         )
         outputs = {name: array[np.argsort(order)] for name, array in outputs.items()}
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
-        return [*inference.decode_outputs(self.run_config, dataset, outputs).values()]
+        predictions = inference.decode_outputs(self.run_config, dataset, outputs)
+        if self.task.kind == task_table.MULTI_LABEL:
+            thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
+            predictions = label_scores.apply_thresholds(self.task, predictions, thresholds)
+        return [*predictions.values()]
+
+    def _predict_tags(self, texts: Sequence[str]) -> list[Prediction]:
+        assert self.task
+        config = self.run_config
+        examples = [
+            TaggedText(str(row), text, tuple(text_words.find_words(text)), None)
+            for row, text in enumerate(texts)
+        ]
+        tokens, words = token_features.tokenize(examples, self._require_tokenizer())
+        windows = token_features.split_into_windows(tokens, config)
+        parts = []
+        for begin in range(0, len(windows.unique_ids), _BATCH):
+            rows = slice(begin, begin + _BATCH)
+            batch = token_features.make_features(rows, tokens, windows, config.max_seq_length)
+            parts.append(self._compute(_to_tensors(batch)))
+        rows_of_texts = [example._asdict() for example in examples]
+        outputs, labels = _concatenate(parts), self.task.labels
+        return [*tag_decoding.predict(outputs, windows, words, rows_of_texts, labels).values()]
 
     def _predict_answers(self, inputs: Sequence[tuple[str, ...]]) -> list[Prediction]:
         questions = [
@@ -197,8 +224,12 @@ class LoadedModel:
         `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
         kind = self.task.kind if self.task else task_table.CLASSIFICATION
-        if kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
-            raise UserError("encode is not for questions: train them with bin/run_finetuning.")
+        others = {task_table.TOKEN_CLASSIFICATION: "tagged words"}
+        others |= dict.fromkeys((task_table.SPAN, task_table.SPAN_OR_NONE), "questions")
+        if kind in others:
+            raise UserError(
+                f"encode is not for {others[kind]}: train them with bin/run_finetuning."
+            )
         number = _count_texts(self.task, inputs) if inputs else 1
         examples = [Example("", row, None) for row in _as_tuples(inputs, number)]
         batch, _ = sequence_features.encode(
@@ -210,7 +241,8 @@ class LoadedModel:
         """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
 
         `kind` is `classification` or `multiple_choice`, with `labels` in the order of their ids,
-        or `regression`. The targets are {"logits": [N] ids, or numbers}.
+        `multi_label`, or `regression`. The targets are {"logits": [N] ids, numbers, or [N, C] 0 and
+        1 of several labels}.
         """
         task = task_table.make_own(kind, labels)
         model, _ = make_task_model(self.run_config, task)

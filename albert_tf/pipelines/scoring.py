@@ -72,6 +72,10 @@ def _read_plain(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Pred
     for id_, value in content.items():
         if task.kind == task_table.REGRESSION:
             is_sound = _is_number(value)
+        elif task.kind == task_table.MULTI_LABEL:
+            is_sound = isinstance(value, list) and all(label in task.labels for label in value)
+        elif task.kind == task_table.TOKEN_CLASSIFICATION:
+            is_sound = isinstance(value, list) and all(map(_is_span, value))
         else:
             is_sound = isinstance(value, str) and (task.kind in _SPANS or value in task.labels)
         if not is_sound:
@@ -80,6 +84,14 @@ def _read_plain(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Pred
                 f"{task.kind}: {str(value)[:80]!r}."
             )
     return task, {id_: {"prediction": value} for id_, value in content.items()}
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, dict) and [type(value.get(x)) for x in ("start", "end", "type")] == [
+        int,
+        int,
+        str,
+    ]
 
 
 def _to_row(example: Any) -> dict[str, Any]:

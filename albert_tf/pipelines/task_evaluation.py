@@ -9,9 +9,9 @@ from albert_tf import files, run_files
 from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.model.task_model import make_task_model
-from albert_tf.records import task_dataset
+from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.tasks import inference, predictions
+from albert_tf.tasks import finetuned_model, inference, label_scores, predictions
 from albert_tf.train import devices, multi_worker
 
 
@@ -30,6 +30,9 @@ def evaluate(
     `predictions-SPLIT-TASK.json`. Metrics are
 
         {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
+
+    also "labels", the scores of each, of tasks with labels, and "thresholds" of several labels,
+    which are tuned on dev and used for other splits.
 
     Returns the scores, none if not `scored`, and the path of the predictions file. Raises
     `UserError` if model and dataset do not agree, or there are no labels to score with.
@@ -50,11 +53,19 @@ def evaluate(
         network, _ = make_task_model(config, model.task)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
-    predicted = predict()
+    predicted, thresholds = predict(), {}
+    split = dataset.manifest["settings"]["split"]
+    if dataset.task.kind == task_table.MULTI_LABEL:
+        tunes = scored and split == "dev"
+        thresholds = (
+            label_scores.tune_thresholds(dataset.task, dataset.examples, predicted)
+            if tunes
+            else finetuned_model.read_thresholds(checkpoint.source)
+        )
+        predicted = label_scores.apply_thresholds(dataset.task, predicted, thresholds)
     scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
-    split, other = dataset.manifest["settings"]["split"], dataset.task != model.task
-    name = f"{split}-{dataset.task.name}" if other else split
+    name = f"{split}-{dataset.task.name}" if dataset.task != model.task else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if devices.is_chief(strategy):
         files.make_folders(output_dir)
@@ -65,6 +76,9 @@ def evaluate(
             )
             header = {"task": dataset.task.name, "split": split, "checkpoint": checkpoint.source}
             counts = {"num_examples": len(dataset.examples), "metrics": scores}
+            table = label_scores.score_labels(dataset.task, dataset.examples, predicted)
+            counts |= {run_files.BY_LABEL: table} if table else {}
+            counts |= {run_files.THRESHOLDS: thresholds} if thresholds else {}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
             files.write_json(metrics_file, {**header, **counts})
     return scores, path

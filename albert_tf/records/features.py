@@ -79,24 +79,29 @@ def unmasked(max_seq_length: int) -> Features:
     }
 
 
-def finetuning(kind: str, max_seq_length: int, num_choices: int = 1) -> Features:
+def finetuning(kind: str, max_seq_length: int, num_classes: int = 1) -> Features:
     """Returns {name: feature} of an example of a task.
 
     `kind` is that of a `Task`. The C sequences of a multiple choice are stored one after the other,
-    [C * S], and so are the texts whose vectors are trained together; other kinds have C = 1.
-    `p_mask` is 1 where no answer may be; start and end are 0 where a window has no answer. The
-    `label_ids` of embeddings, [C], are numbers of texts: equal texts have equal numbers.
+    [C * S], and so are the texts whose vectors are trained together. `label_ids` of several labels
+    are [C], 1 where a label applies; of tokens [S], 1 + the label, or 0 for a token that is not
+    trained; of embeddings, [C], numbers of texts: equal texts have equal numbers. `p_mask` is 1
+    where no answer may be; start and end are 0 where a window has no answer.
     """
-    tokens = TokenFeature(max_seq_length, num_choices)
+    has_several = kind in ("multiple_choice", "sentence_embedding")
+    tokens = TokenFeature(max_seq_length, num_classes if has_several else 1)
     one = tf.io.FixedLenFeature([1], tf.int64)
     answer = dict.fromkeys((UNIQUE_IDS, START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE), one)
     targets = {
         "classification": {LABEL_IDS: one},
         "regression": {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)},
         "multiple_choice": {LABEL_IDS: one},
-        "sentence_embedding": {LABEL_IDS: tf.io.FixedLenFeature([num_choices], tf.int64)},
+        "sentence_embedding": {LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)},
         "span": {P_MASK: tokens._replace(padding=1), **answer},
         "span_or_none": {P_MASK: tokens._replace(padding=1), **answer},
+        "token_classification": {LABEL_IDS: tokens},
+        # Of floats, so that [N, C] is not taken for tokens [N, S] where C is S.
+        "multi_label": {LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)},
     }
     return {**dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS), tokens), **targets[kind]}
 

@@ -1,7 +1,8 @@
-"""The windows of contexts that a model reads, and the file that stores them: `windows.npz`.
+"""The windows of contexts that a model reads, and the files that store them: `windows.npz`.
 
 A context that is too long for the model is read through several overlapping windows. The model
 answers with positions in a window's input; these arrays turn them into characters of the context.
+Texts whose words have tags are contexts, too; `words.npz` has their words.
 """
 
 import io
@@ -50,12 +51,37 @@ class Windows(NamedTuple):
         return Windows._make([*(column[rows] for column in columns), token_starts, token_ends])
 
 
-def write(path: str, windows: Windows) -> None:
+class Words(NamedTuple):
+    """N words of all the texts, those of a text side by side.
+
+    Attributes:
+        texts: [N] the row of the text, never descending.
+        starts: [N] the first character in the text.
+        ends: [N] the character after the last.
+        tokens: [N] the index, as in `Windows`, of the first token of the word; -1 if the tokenizer
+            has dropped the word.
+    """
+
+    texts: Array
+    starts: Array
+    ends: Array
+    tokens: Array
+
+
+def write(path: str, columns: Windows | Words) -> None:
     content = io.BytesIO()
-    np.savez(content, **windows._asdict())
+    np.savez(content, **columns._asdict())
     files.write_bytes(path, content.getvalue())
 
 
 def read(path: str) -> Windows:
-    with np.load(io.BytesIO(files.read_bytes(path, "windows of questions"))) as arrays:
-        return Windows(**arrays)
+    return Windows(**_read_columns(path))
+
+
+def read_words(path: str) -> Words:
+    return Words(**_read_columns(path))
+
+
+def _read_columns(path: str) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(files.read_bytes(path, "windows of texts"))) as arrays:
+        return dict(arrays)

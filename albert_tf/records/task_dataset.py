@@ -14,6 +14,7 @@ from albert_tf.train_config import FinetuneConfig
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
 WINDOWS = "windows.npz"
+WORDS = "words.npz"
 # Tasks without data to train on, and the task whose model predicts them.
 _MODEL_OF = {"ax": "mnli"}
 
@@ -71,8 +72,8 @@ def read_examples(path: str) -> list[dict[str, Any]]:
 
 def task_features(task: Task, max_seq_length: int) -> features.Features:
     """The features of the records of a task."""
-    num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else task.num_texts
-    return features.finetuning(task.kind, max_seq_length, num_choices)
+    num_classes = len(task.labels) or task.num_texts
+    return features.finetuning(task.kind, max_seq_length, num_classes)
 
 
 def choose_best_by(dataset: TaskDataset) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from albert_tf.errors import UserError, require
+from albert_tf.records import tag_schemes
 
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
@@ -15,6 +16,8 @@ MULTIPLE_CHOICE = "multiple_choice"
 SPAN = "span"
 SPAN_OR_NONE = "span_or_none"
 SENTENCE_EMBEDDING = "sentence_embedding"
+TOKEN_CLASSIFICATION = "token_classification"
+MULTI_LABEL = "multi_label"
 
 OWN = "own"
 
@@ -26,9 +29,11 @@ class Task:
     Attributes:
         name: key of `TASKS`, or `own`.
         kind: `classification`, `regression`, `multiple_choice`, `span` (an answer is a part of the
-            text), `span_or_none` (or there is none) or `sentence_embedding` (texts that belong
-            together have vectors that are alike).
-        labels: in the order of their ids; none for regression, spans and embeddings.
+            text), `span_or_none` (or there is none), `sentence_embedding` (texts that belong
+            together have vectors that are alike), `token_classification` (words have tags) or
+            `multi_label` (any number of labels apply to a text).
+        labels: in the order of their ids; none for regression, spans and embeddings; the tags of
+            words.
         metrics: those reported.
         best_by: the one of them that selects a checkpoint, by default the first; higher is better.
         has_pairs: of classification and regression: whether an example is two texts; None if
@@ -84,7 +89,12 @@ _OWN_METRICS = {
     REGRESSION: _CORRELATIONS,
     MULTIPLE_CHOICE: ("accuracy",),
     SENTENCE_EMBEDDING: ("mrr", "recall@1", "recall@5", "recall@10"),
+    TOKEN_CLASSIFICATION: ("f1", "precision", "recall", "accuracy"),
+    # Thresholds are tuned on the very examples for those with best_.
+    MULTI_LABEL: ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc"),
 }
+# Of tags that mark no spans of several words, as parts of speech.
+_METRICS_OF_PLAIN_TAGS = ("accuracy",)
 
 
 def get(name: str) -> Task:
@@ -115,10 +125,11 @@ def from_header(content: Mapping[str, Any]) -> Task:
 def make_own(
     kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None, num_texts: int = 1
 ) -> Task:
-    """Makes the user's own task of classification, regression, multiple choice or embedding.
+    """Makes the user's own task.
 
-    `labels` are in the order of their ids; of multiple choice, in the order of the choices. Raises
-    `UserError` if there is no such kind, or the labels do not fit it.
+    `labels` are in the order of their ids; of multiple choice, in the order of the choices; of
+    token classification, the tags of words, B- and I- of each type of span. Raises `UserError` if
+    there is no such kind, or the labels do not fit it.
     """
     kinds = ", ".join(_OWN_METRICS)
     require(kind in _OWN_METRICS, f"there is no kind {kind!r}. Take one of {kinds}.")
@@ -129,9 +140,12 @@ def make_own(
     elif kind == SENTENCE_EMBEDDING:
         require(not labels, "sentence_embedding has no labels: leave them out.")
     else:
-        message = f"{kind} needs at least two labels, not {len(labels)}: {list(labels)}."
-        require(len(labels) >= 2, message)
+        least, number = (1, "one label") if kind == MULTI_LABEL else (2, "two labels")
+        message = f"{kind} needs at least {number}, not {len(labels)}: {list(labels)}."
+        require(len(labels) >= least, message)
     metrics = _OWN_METRICS[kind]
+    if kind == TOKEN_CLASSIFICATION and tag_schemes.find_scheme(labels) == tag_schemes.PLAIN:
+        metrics = _METRICS_OF_PLAIN_TAGS
     return Task(OWN, kind, tuple(labels), metrics, has_pairs=has_pairs, num_texts=num_texts)
 
 

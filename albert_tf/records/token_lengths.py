@@ -6,21 +6,24 @@ from albert_tf.train_config import Lengths
 
 # [CLS], and a [SEP] after each of two texts.
 NUM_SPECIAL_TOKENS = 3
+# Of one text alone.
+NUM_TEXT_TOKENS = 2
 # The special tokens and one token of each text.
 MIN_SEQ_LENGTH = NUM_SPECIAL_TOKENS + 2
 
 _SPAN = (("doc_stride", "max_query_length"), "context")
 # {kind of task: (the fields of `Lengths` that it uses beside `max_seq_length`, the text that needs
-# the room in a sequence that the last of them leaves)}
+# the room in a sequence that the last of them leaves, if one does)}
 _FIELDS = {
     task_table.MULTIPLE_CHOICE: (("max_qa_length",), "passage"),
     task_table.SPAN: _SPAN,
     task_table.SPAN_OR_NONE: _SPAN,
+    task_table.TOKEN_CLASSIFICATION: (("label_pieces", "doc_stride"), ""),
 }
 
 
-def select(lengths: Lengths, kind: str) -> dict[str, int]:
-    """Returns {field: length} of those that a kind of task, or of exported model, uses."""
+def select(lengths: Lengths, kind: str) -> dict[str, int | str]:
+    """Returns {field: value} of those that a kind of task, or of exported model, uses."""
     fields: tuple[str, ...] = _FIELDS.get(kind, ((), ""))[0]
     return {name: getattr(lengths, name) for name in ("max_seq_length", *fields)}
 
@@ -28,10 +31,12 @@ def select(lengths: Lengths, kind: str) -> dict[str, int]:
 def check(lengths: Lengths, kind: str) -> None:
     """Raises `UserError` if one of `select` is too small, or leaves no room for a text."""
     for name, length in select(lengths, kind).items():
+        if isinstance(length, str):
+            continue
         least = MIN_SEQ_LENGTH if name == "max_seq_length" else 1
         require(length >= least, f"{name} must be at least {least}, not {length}.")
-    if kind in _FIELDS:
-        (*_, name), text = _FIELDS[kind]
+    if (fields := _FIELDS.get(kind)) and fields[1]:
+        (*_, name), text = fields
         length, total = getattr(lengths, name), lengths.max_seq_length
         require(
             length + NUM_SPECIAL_TOKENS < total,
@@ -53,3 +58,13 @@ def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:
         while buckets[-1] < max_seq_length:
             buckets.append(buckets[-1] + max(8, 2 ** (buckets[-1].bit_length() - 3)))
     return [*(length for length in buckets if length < max_seq_length), max_seq_length]
+
+
+def choose_stride(lengths: Lengths) -> int:
+    """Returns the tokens from one window of a tagged text to the next.
+
+    That is `doc_stride`, but at most half a window, so that every word has words around it in one
+    of them.
+    """
+    room = lengths.max_seq_length - NUM_TEXT_TOKENS
+    return max(1, min(lengths.doc_stride, room // 2))

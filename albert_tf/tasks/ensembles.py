@@ -7,7 +7,7 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
-from albert_tf.tasks import predictions
+from albert_tf.tasks import label_scores, predictions
 from albert_tf.tasks.predictions import Prediction
 
 _SAME = ("task", "kind", "labels", "split")
@@ -16,8 +16,9 @@ _SAME = ("task", "kind", "labels", "split")
 def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Averages predictions files of one task and split (paper, section 4.9).
 
-    The mean of probabilities, and the label with the highest; the mean of numbers; of answers, the
-    text with the highest sum of probabilities, and the mean of the null odds. `contents` are {path:
+    The mean of probabilities, and the label with the highest, or those over a half of several; the
+    mean of numbers; of answers, the text with the highest sum of probabilities, and the mean of the
+    null odds; of spans those whose mean score is over a half. `contents` are {path:
     content}, as `predictions.read` returns it. Raises `UserError` if the files are of different
     tasks, splits or examples.
     """
@@ -128,6 +129,27 @@ def _average_choices(members: Sequence[Prediction], labels: Sequence[str]) -> Pr
     return {"prediction": label, "probabilities": probabilities.tolist()}
 
 
+def _average_several(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+    probabilities = np.mean([member["probabilities"] for member in members], axis=0).tolist()
+    pairs = zip(labels, probabilities, strict=True)
+    chosen = [label for label, value in pairs if value > label_scores.DEFAULT_THRESHOLD]
+    return {"prediction": chosen, "probabilities": probabilities}
+
+
+def _average_spans(members: Sequence[Prediction]) -> Prediction:
+    """The spans whose mean score, 0 of a member without them, is over a half.
+
+    Of two that overlap, some member has both if more than half have each: so they never do.
+    """
+    spans: dict[tuple[int, int, str], dict[str, Any]] = {}
+    for member in members:
+        for span in member["prediction"]:
+            key = span["start"], span["end"], span["type"]
+            known = spans.setdefault(key, {**span, "score": 0.0})
+            known["score"] += span["score"] / len(members)
+    return {"prediction": [spans[key] for key in sorted(spans) if spans[key]["score"] > 0.5]}
+
+
 def _average_field(members: Sequence[Prediction], name: str) -> dict[str, float]:
     return {name: float(np.mean([member[name] for member in members]))}
 
@@ -153,4 +175,6 @@ _AVERAGES: dict[str, Callable[[Sequence[Prediction], Sequence[str]], Prediction]
         **_average_answers(members),
         **_average_field(members, "null_odds"),
     },
+    task_table.TOKEN_CLASSIFICATION: lambda members, _: _average_spans(members),
+    task_table.MULTI_LABEL: _average_several,
 }

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoi
 from albert_tf.errors import UserError
 from albert_tf.records import task_table, token_lengths
 from albert_tf.records.task_table import Task
-from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK
+from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -132,6 +132,14 @@ def read_pretraining_config(prefix: str) -> dict[str, Any] | None:
     """The config's values of the pre-training run that wrote a checkpoint, if any."""
     folder = find_run_folder(prefix, RECORDS)
     return None if folder is None else _read_config_values(folder)
+
+
+def read_thresholds(prefix: str) -> dict[str, float]:
+    """The thresholds of several labels that are best on a run's dev set; none if not evaluated."""
+    name = metrics_file("dev")
+    if (folder := find_run_folder(prefix, name)) is None:
+        return {}
+    return files.read_json(os.path.join(folder, name), name).get(THRESHOLDS, {})
 
 
 def find_run_folder(prefix: str, name: str) -> str | None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.records import features, input_pipeline, qa_windows, task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import span_decoding
+from albert_tf.tasks import label_scores, span_decoding, tag_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import FinetuneConfig
@@ -107,6 +107,24 @@ def _decode_vectors(config: FinetuneConfig, dataset: TaskDataset, outputs: Outpu
     return predictions
 
 
+def _decode_several(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
+    """Labels of a probability over a half; the caller may have better thresholds."""
+    probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
+    pairs = zip(dataset.examples, probabilities.tolist(), strict=True)
+    predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
+    return label_scores.apply_thresholds(dataset.task, predictions, {})
+
+
+def _decode_tags(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
+    return tag_decoding.predict(
+        outputs,
+        qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS)),
+        qa_windows.read_words(os.path.join(dataset.path, task_dataset.WORDS)),
+        dataset.examples,
+        dataset.task.labels,
+    )
+
+
 def _decode_spans(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     return span_decoding.predict(
         {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
@@ -132,4 +150,6 @@ _DECODERS = {
     task_table.SENTENCE_EMBEDDING: _decode_vectors,
     task_table.SPAN: _decode_spans,
     task_table.SPAN_OR_NONE: _decode_spans,
+    task_table.TOKEN_CLASSIFICATION: _decode_tags,
+    task_table.MULTI_LABEL: _decode_several,
 }

@@ -1,7 +1,7 @@
 """Metrics of tasks with labels or numbers: pure, (targets, predictions) -> float, higher is better.
 
-The metrics of GLUE (Wang et al. 2019, table 1) and RACE, from scikit-learn and scipy.
-`squad_metrics` scores answers in a text.
+The metrics of GLUE (Wang et al. 2019, table 1), RACE and several labels, from scikit-learn and
+scipy. `squad_metrics` scores answers in a text, `label_scores` spans and each label.
 """
 
 import warnings
@@ -60,7 +60,36 @@ def spearman(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> floa
     return _correlation(scipy.stats.spearmanr, targets, predictions)
 
 
-_FUNCTIONS: list[Metric] = [accuracy, f1, matthews, pearson, spearman]
+def micro_f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
+    """F1 of several labels, [N, C] bool each, over all of them together."""
+    import sklearn.metrics
+
+    return float(sklearn.metrics.f1_score(targets, predictions, average="micro", zero_division=0))
+
+
+def macro_f1(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
+    """The mean over several labels of their F1, [N, C] bool each; 0 for one that is never there."""
+    import sklearn.metrics
+
+    return float(sklearn.metrics.f1_score(targets, predictions, average="macro", zero_division=0))
+
+
+def auc(targets: Any, probabilities: Any, labels: Sequence[Any] = ()) -> float:
+    """The mean over several labels of the area under their ROC curve, [N, C] each.
+
+    Labels that apply to all examples, or to none, do not count; 0 if there is no other.
+    """
+    import sklearn.metrics
+
+    targets, scores = np.asarray(targets), np.asarray(probabilities)
+    if not np.isfinite(scores).all():
+        return 0.0
+    columns = [column for column in range(targets.shape[1]) if not _all_alike(targets[:, column])]
+    areas = [sklearn.metrics.roc_auc_score(targets[:, k], scores[:, k]) for k in columns]
+    return float(np.mean(areas)) if areas else 0.0
+
+
+_FUNCTIONS: list[Metric] = [accuracy, f1, matthews, pearson, spearman, micro_f1, macro_f1, auc]
 METRICS = {metric.__name__: metric for metric in _FUNCTIONS}
 
 

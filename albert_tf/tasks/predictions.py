@@ -10,6 +10,8 @@ By kind, a prediction is
     regression                        {"prediction": number}
     sentence_embedding                {"prediction": cosine of the two texts, "rank": of the second
                                        among the second texts of the file, by their cosines; from 1}
+    multi_label                       {"prediction": labels, "probabilities": [C numbers]}
+    token_classification              {"prediction": [{"text", "type", "start", "end", "score"}]}
     span, span_or_none                {"prediction": text, "nbest": [{"text", "probability", ...}],
                                        "null_odds": number, where there may be no answer}
 
@@ -29,12 +31,14 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import manifest, task_dataset, task_table
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import metrics, squad_metrics
+from albert_tf.tasks import label_scores, metrics, squad_metrics
 
 Prediction = dict[str, Any]
 
 _CONSTANT_RANGE = 0.01
 _CONSTANT_COSINES = 1e-4
+# The kinds whose predictions are parts of texts.
+_TEXT_KINDS = (task_table.SPAN, task_table.SPAN_OR_NONE, task_table.TOKEN_CLASSIFICATION)
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
 _FIELDS: dict[str, Any] = {
     "task": str,
@@ -151,10 +155,10 @@ def warn_if_constant(
 
     Nearly is within a hundredth of the range of the labels, `gold` as in `score`.
     """
-    if task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
+    if task.kind in _TEXT_KINDS:
         return
-    labels = [example["label"] for example in gold]
-    values = [prediction["prediction"] for prediction in predictions.values()]
+    labels = [_to_value(example["label"]) for example in gold]
+    values = [_to_value(prediction["prediction"]) for prediction in predictions.values()]
     if task.kind == task_table.SENTENCE_EMBEDDING:
         is_constant = len(values) > 1 and np.ptp(values) < _CONSTANT_COSINES
         shown = f"about {np.mean(values):.4g}"
@@ -170,6 +174,11 @@ def warn_if_constant(
             "nothing, or has collapsed. If that stays, train again with a learning_rate below "
             f"{learning_rate:g}, or with a longer warm-up."
         )
+
+
+def _to_value(label: Any) -> Any:
+    """Labels that can be counted: JSON has lists of several."""
+    return tuple(label) if isinstance(label, list) else label
 
 
 def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
@@ -194,13 +203,8 @@ _Gold = Sequence[Mapping[str, Any]]
 def _score_labels(
     task: Task, gold: _Gold, predictions: Mapping[str, Prediction], _: float
 ) -> _Scores:
+    _check_scorable(gold, predictions, "label")
     ids = [example["id"] for example in gold]
-    check_ids(dict.fromkeys(ids), predictions, "the predictions")
-    unlabelled = [example["id"] for example in gold if example["label"] is None]
-    if unlabelled:
-        raise UserError(
-            f"the example {unlabelled[0]!r} has no label: predict this split, do not score it."
-        )
     # A bootstrap compares them thousands of times, and numbers are compared faster than text.
     numbers: dict[Any, int] = {label: number for number, label in enumerate(task.labels)}
     targets = np.array([numbers.get(example["label"], example["label"]) for example in gold])
@@ -256,6 +260,60 @@ def _score_vectors(
     return {name: statistic(rows) for name, (statistic, rows) in statistics.items()}, statistics
 
 
+def _score_tags(
+    task: Task, gold: _Gold, predictions: Mapping[str, Prediction], _: float
+) -> _Scores:
+    """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
+    _check_scorable(gold, predictions, "spans")
+    counts = np.array(
+        [label_scores.count_spans(task, row, predictions[row["id"]]) for row in gold], np.int64
+    )
+
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
+        return lambda rows: label_scores.score_spans(counts[rows])[name]
+
+    everything = np.arange(len(gold))
+    statistics = {name: (make_statistic(name), everything) for name in task.metrics}
+    return {name: statistic(rows) for name, (statistic, rows) in statistics.items()}, statistics
+
+
+def _score_several(
+    task: Task, gold: _Gold, predictions: Mapping[str, Prediction], _: float
+) -> _Scores:
+    """F1 of the labels as predicted, and with the thresholds that are best for these examples."""
+    _check_scorable(gold, predictions, "label")
+    targets, guesses = label_scores.to_arrays(task, gold, predictions)
+    everything = np.arange(len(gold))
+
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
+        metric = metrics.get(name)
+        return lambda rows: metric(targets[rows], guesses[rows])
+
+    statistics = {name: (make_statistic(name), everything) for name in ("micro_f1", "macro_f1")}
+    scores = {name: statistic(rows) for name, (statistic, rows) in statistics.items()}
+    if all("probabilities" in predictions[example["id"]] for example in gold):
+        values = np.array([predictions[example["id"]]["probabilities"] for example in gold])
+
+        def compute_auc(rows: np.ndarray) -> float:
+            return metrics.auc(targets[rows], values[rows])
+
+        statistics["auc"] = compute_auc, everything
+        thresholds = label_scores.tune_thresholds(task, gold, predictions)
+        best = label_scores.apply_thresholds(task, predictions, thresholds)
+        _, guesses_of_best = label_scores.to_arrays(task, gold, best)
+        scores |= {f"best_{x}": metrics.get(x)(targets, guesses_of_best) for x in scores}
+        scores["auc"] = compute_auc(everything)
+    return {name: scores[name] for name in task.metrics if name in scores}, statistics
+
+
+def _check_scorable(gold: _Gold, predictions: Mapping[str, Prediction], name: str) -> None:
+    check_ids(dict.fromkeys(example["id"] for example in gold), predictions, "the predictions")
+    if unlabelled := [example["id"] for example in gold if example[name] is None]:
+        raise UserError(
+            f"the example {unlabelled[0]!r} has no label: predict this split, do not score it."
+        )
+
+
 _SCORERS = {
     task_table.SENTENCE_EMBEDDING: _score_vectors,
     task_table.CLASSIFICATION: _score_labels,
@@ -263,6 +321,8 @@ _SCORERS = {
     task_table.MULTIPLE_CHOICE: _score_labels,
     task_table.SPAN: _score_answers,
     task_table.SPAN_OR_NONE: _score_answers,
+    task_table.TOKEN_CLASSIFICATION: _score_tags,
+    task_table.MULTI_LABEL: _score_several,
 }
 
 
@@ -306,6 +366,28 @@ def _is_answer(prediction: Prediction) -> bool:
     )
 
 
+def _is_selection(prediction: Prediction, labels: Sequence[str]) -> bool:
+    chosen, probabilities = prediction.get("prediction"), prediction.get("probabilities")
+    return (
+        isinstance(chosen, list)
+        and all(label in labels for label in chosen)
+        and isinstance(probabilities, list)
+        and len(probabilities) == len(labels)
+        and all(map(_is_number, probabilities))
+    )
+
+
+def _is_tagged_text(prediction: Prediction) -> bool:
+    spans = prediction.get("prediction")
+    return isinstance(spans, list) and all(
+        isinstance(span, dict)
+        and all(isinstance(span.get(name), str) for name in ("text", "type"))
+        and all(isinstance(span.get(name), int) for name in ("start", "end"))
+        and _is_number(span.get("score"))
+        for span in spans
+    )
+
+
 # {kind: whether a prediction fits it, given the labels of the task}
 _CHECKS: dict[str, Callable[[Prediction, Sequence[str]], bool]] = {
     task_table.CLASSIFICATION: _is_choice,
@@ -319,4 +401,6 @@ _CHECKS: dict[str, Callable[[Prediction, Sequence[str]], bool]] = {
     task_table.SPAN_OR_NONE: (
         lambda prediction, _: _is_answer(prediction) and _is_number(prediction.get("null_odds"))
     ),
+    task_table.TOKEN_CLASSIFICATION: lambda prediction, _: _is_tagged_text(prediction),
+    task_table.MULTI_LABEL: _is_selection,
 }

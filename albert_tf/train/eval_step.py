@@ -83,9 +83,10 @@ def make_predict(
 
 def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Joins [n, ...] of several batches; logits of tokens are padded to the longest sequence."""
-    widths = [array.shape[-1] for array in arrays]
-    if arrays[0].ndim == 2 and min(widths) < max(widths):
-        paddings = [[(0, 0), (0, max(widths) - width)] for width in widths]
+    widths = [array.shape[1] if array.ndim > 1 else 0 for array in arrays]
+    if min(widths) < max(widths):
+        more = [(0, 0)] * (arrays[0].ndim - 2)
+        paddings = [[(0, 0), (0, max(widths) - width), *more] for width in widths]
         pad = functools.partial(np.pad, constant_values=_PADDING)
         arrays = [*map(pad, arrays, paddings)]
     return np.concatenate(arrays)

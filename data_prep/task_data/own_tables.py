@@ -8,14 +8,14 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.data_prep.task_data import race, table_files, task_source
+from albert_tf.data_prep.task_data import race, table_files, task_source, token_tables
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 
-# More are rather texts, numbers or ids in the wrong column.
-_MAX_LABELS_IN_FILE = 100
+# The kinds whose labels are in the data; the names of others are known without.
+NAMED_LABELS = (task_table.CLASSIFICATION, task_table.MULTI_LABEL, task_table.TOKEN_CLASSIFICATION)
 
 
 def find_file(split: str, data_dir: str) -> str:
@@ -38,8 +38,8 @@ def find_file(split: str, data_dir: str) -> str:
 def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     """Makes the task of a table.
 
-    Without labels in `arguments`, those of classification are read from the train split and sorted;
-    those of multiple choice are A, B, C...
+    Without labels in `arguments`, those of classes, of several labels and of words are read from
+    the train split and sorted; those of multiple choice are A, B, C...
 
     Args:
         arguments: of a program.
@@ -55,11 +55,19 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
         (kind == task_table.MULTIPLE_CHOICE) == bool(choices),
         "--choice_columns belongs to --kind=multiple_choice, which needs it.",
     )
-    if not labels and kind == task_table.CLASSIFICATION:
-        path = train_file or (data_dir and find_file("train", data_dir))
+    is_tagged = kind == task_table.TOKEN_CLASSIFICATION
+    require(
+        not is_tagged or columns.second_text is None, "--second_text_column: a tagged text is one."
+    )
+    if not labels and kind in NAMED_LABELS:
+        find = token_tables.find_file if is_tagged else find_file
+        path = train_file or (data_dir and find("train", data_dir))
         if not path:
             raise UserError("give --labels, as there is no train file to take them from.")
-        labels = _read_labels(path, columns)
+        if is_tagged:
+            labels = token_tables.read_labels(path, columns)
+        else:
+            labels = _read_labels(path, columns, _separator(kind, arguments.source))
     if kind == task_table.SENTENCE_EMBEDDING:
         return task_table.make_own(kind, labels, num_texts=2 + len(columns.negatives))
     for name in ("negatives", "simcse"):
@@ -100,13 +108,24 @@ def read(split: TaskSplit, path: str) -> list[Example]:
     return list(_read_rows(split, path, table))
 
 
+def _separator(kind: str, source: task_source.DataSource) -> str | None:
+    """Returns what stands between the labels of a text, if there may be several."""
+    return source.label_separator if kind == task_table.MULTI_LABEL else None
+
+
 def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterator[Example]:
-    columns = split.source.columns
+    columns, separator = split.source.columns, _separator(split.task.kind, split.source)
+    places: dict[str, str] = {}
     for number, (line, row) in enumerate(table.rows):
         place = f"{path}, line {line}"
         try:
             name = str(row[columns.id]) if columns.id else str(number)
+            task_source.check_new_id(name, place, places)
             value = row.get(columns.label, "") if split.is_test else row[columns.label]
+            if separator is not None:
+                known = _parse_labels(value, split, place) if columns.label in row else None
+                yield Example(name, _select_texts(row, columns, place), known)
+                continue
             has_label = value not in ("", None) or not split.is_test
             text = _to_label(value, columns.label, place)
             if has_label and not text:
@@ -152,6 +171,20 @@ def _read_embedding_rows(
             raise table_files.missing_column(error.args[0], list(row), place) from None
 
 
+def _parse_labels(value: Any, split: TaskSplit, place: str) -> tuple[str, ...]:
+    """Returns the labels that apply to a text, in the order of the task; none is right, too."""
+    names = _split_labels(value, split.source.columns.label, split.source.label_separator, place)
+    for name in names:
+        task_source.parse_label(name, split.task, place)
+    return tuple(label for label in split.task.labels if label in names)
+
+
+def _split_labels(value: Any, column: str, separator: str, place: str) -> list[str]:
+    """A list of JSON lines, or text with separators."""
+    parts = value if isinstance(value, list) else _to_label(value, column, place).split(separator)
+    return [name for part in parts if (name := _to_label(part, column, place).strip())]
+
+
 def _select_texts(row: dict[str, Any], columns: Columns, place: str) -> tuple[str, ...]:
     names = [columns.text, *([columns.second_text] if columns.second_text else [])]
     text, *second = (_to_text(row[name], name, place) for name in names)
@@ -179,20 +212,20 @@ def _to_label(value: Any, column: str, place: str) -> str:
     raise UserError(f"{place}: the label {column!r} is {str(value)[:40]!r}: give text or a number.")
 
 
-def _read_labels(path: str, columns: Columns) -> tuple[str, ...]:
+def _read_labels(path: str, columns: Columns, separator: str | None) -> tuple[str, ...]:
     table = table_files.read_table(path)
     table_files.find_columns(table.columns, [columns.label], path)
     rows = list(table.rows)
     require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
-    values = [
-        _to_label(row.get(columns.label, ""), columns.label, f"{path}, line {n}") for n, row in rows
-    ]
-    labels = sorted(set(values) - {""})
-    if len(labels) > _MAX_LABELS_IN_FILE:
-        raise UserError(
-            f"{path}: the column {columns.label!r} has {len(labels):,} different labels: "
-            "is --label_column right? If it is, name them all with --labels."
-        )
+    values: set[str] = set()
+    for n, row in rows:
+        value, place = row.get(columns.label, ""), f"{path}, line {n}"
+        if separator is None:
+            values.add(_to_label(value, columns.label, place))
+        else:
+            values.update(_split_labels(value, columns.label, separator, place))
+    labels = sorted(values - {""})
+    task_source.check_number_of_labels(labels, f"{path}: the column {columns.label!r}")
     # Numbers in numerical order: 2 before 10.
     labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
     # Logged because a typing error in the file is one more label.

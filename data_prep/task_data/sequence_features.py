@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data.task_source import Example, Label
+from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.records import features, task_dataset, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -151,6 +151,7 @@ def _truncate_choices(
 _TRUNCATE = {
     task_table.CLASSIFICATION: _truncate_texts,
     task_table.REGRESSION: _truncate_texts,
+    task_table.MULTI_LABEL: _truncate_texts,
     task_table.MULTIPLE_CHOICE: _truncate_choices,
     task_table.SENTENCE_EMBEDDING: _truncate_apart,
 }
@@ -183,8 +184,11 @@ def _find_tokens(mask: np.ndarray, max_seq_length: int) -> np.ndarray:
 
 
 def _label_ids(examples: Sequence[Example], task: Task) -> np.ndarray:
-    """Returns [N, 1]; 0 where there is no label."""
+    """Returns [N, 1], of several labels [N, C]; 0 where there is no label."""
+    if task.kind == task_table.MULTI_LABEL:
+        sets = [example.label if isinstance(example.label, tuple) else () for example in examples]
+        return np.array([[label in names for label in task.labels] for names in sets], np.float32)
     if task.kind == task_table.REGRESSION:
         return np.array([[example.label or 0.0] for example in examples], np.float32)
-    ids: Mapping[Label | None, int] = {None: 0, **{x: i for i, x in enumerate(task.labels)}}
+    ids: Mapping[Any, int] = {None: 0, **{x: i for i, x in enumerate(task.labels)}}
     return np.array([[ids[example.label]] for example in examples], np.int32)

@@ -93,19 +93,10 @@ class Labels(NamedTuple):
 def tokenize(questions: Sequence[Question], tokenizer: Tokenizer, max_query_length: int) -> Tokens:
     """Tokenizes the questions, truncated to `max_query_length` tokens, and each context once."""
     rows = {context: i for i, context in enumerate(dict.fromkeys(q.context for q in questions))}
-    texts = list(rows)
-    # Python's numbers take ten times the memory of an array's: one batch at a time.
-    parts, lengths = [], []
-    for begin in range(0, len(texts), _BATCH):
-        encoded = tokenizer.encode_batch_with_offsets(texts[begin : begin + _BATCH])
-        lengths += [len(ids) for ids, _ in encoded]
-        ids = np.fromiter(itertools.chain.from_iterable(ids for ids, _ in encoded), np.int32)
-        spans = itertools.chain.from_iterable(spans for _, spans in encoded)
-        parts.append((ids, *np.array([*spans], np.int32).reshape(-1, 2).T))
+    ids, starts, ends, lengths = tokenize_texts(list(rows), tokenizer)
     bounds = np.cumsum([0, *lengths])
     row = np.array([rows[question.context] for question in questions])
     queries = tokenizer.encode_batch([question.question for question in questions])
-    ids, starts, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokens(
         queries=[query[:max_query_length] for query in queries],
         num_truncated=sum(len(query) > max_query_length for query in queries),
@@ -119,17 +110,43 @@ def tokenize(questions: Sequence[Question], tokenizer: Tokenizer, max_query_leng
     )
 
 
+def tokenize_texts(
+    texts: Sequence[str], tokenizer: Tokenizer
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
+    """Returns the ids of all tokens, [T], their starts and ends, and the number in each text."""
+    # Python's numbers take ten times the memory of an array's: one batch at a time.
+    parts, lengths = [], []
+    for begin in range(0, len(texts), _BATCH):
+        encoded = tokenizer.encode_batch_with_offsets(texts[begin : begin + _BATCH])
+        lengths += [len(ids) for ids, _ in encoded]
+        ids = np.fromiter(itertools.chain.from_iterable(ids for ids, _ in encoded), np.int32)
+        spans = itertools.chain.from_iterable(spans for _, spans in encoded)
+        parts.append((ids, *np.array([*spans], np.int32).reshape(-1, 2).T))
+    ids, starts, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return ids, starts, ends, lengths
+
+
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
     """Splits contexts into windows; an empty context has one window, too."""
     num_queries = np.array([len(query) for query in tokens.queries])
     rooms = lengths.max_seq_length - num_queries - token_lengths.NUM_SPECIAL_TOKENS
     strides = np.minimum(rooms, lengths.doc_stride)
+    return make_windows(tokens, rooms, strides, num_queries + 2)
+
+
+def make_windows(
+    tokens: Tokens, rooms: np.ndarray, strides: np.ndarray, positions: np.ndarray
+) -> Windows:
+    """Splits contexts into windows of at most `rooms` tokens, one each `strides`, [Q] each.
+
+    `positions` are those of the first token of the context in the input, [Q].
+    """
     counts = 1 - np.minimum(rooms - tokens.lengths, 0) // strides
     bounds = np.concatenate([[0], np.cumsum(counts)])
     questions = np.repeat(np.arange(len(counts)), counts)
     skipped = (np.arange(bounds[-1]) - bounds[questions]) * strides[questions]
     held = np.minimum(tokens.lengths[questions] - skipped, rooms[questions])
-    firsts = num_queries[questions] + 2
+    firsts = positions[questions]
     best_begins, best_ends = np.zeros_like(held), held.copy()
     for question in np.flatnonzero(counts > 1):
         rows = slice(bounds[question], bounds[question + 1])

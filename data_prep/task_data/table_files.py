@@ -69,7 +69,7 @@ def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the number of each line that is not blank, and its object."""
-    for number, line in enumerate(_read_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -85,7 +85,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Yields rows of tab-separated values. A quotation mark is a character like any other."""
-    for number, line in enumerate(_read_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         yield number, line.split("\t")
 
 
@@ -102,7 +102,7 @@ def _read_csv(path: str) -> Iterator[Row]:
         raise UserError(f"{path}, line {begin}: this is not csv: {error}.") from None
 
 
-def _read_lines(path: str) -> list[str]:
+def read_lines(path: str) -> list[str]:
     """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
     lines = _read_text(path).removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]

@@ -5,7 +5,8 @@ A task dataset is a folder, `<task>-<split>-<hash of all that its records depend
     records.tfrecord    the features, in the order of the file
     examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
-    windows.npz         of spans only, see `albert_tf.data_prep.task_data.squad`
+    windows.npz         of spans and tagged words, see `albert_tf.records.qa_windows`
+    words.npz           of tagged words
 """
 
 import contextlib
@@ -28,6 +29,8 @@ from albert_tf.data_prep.task_data import (
     race,
     sequence_features,
     squad,
+    token_features,
+    token_tables,
 )
 from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError
@@ -90,7 +93,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     if _is_complete(folder):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
         return folder
-    family = FAMILIES[task.name]
+    family = get_family(task)
     examples, num_skipped = family.read(split, paths)
     _check_ids(examples, paths)
     if tf.io.gfile.exists(folder) and not _is_complete(folder):
@@ -121,7 +124,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
 def read_examples(split: TaskSplit) -> Sequence[Any]:
     """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
     paths = find_files(split)
-    examples, _ = FAMILIES[split.task.name].read(split, paths)
+    examples, _ = get_family(split.task).read(split, paths)
     _check_ids(examples, paths)
     return examples
 
@@ -139,14 +142,19 @@ def find_files(split: TaskSplit) -> list[str]:
         return paths
     if not split.source.data_dir:
         raise UserError(f"there is no file of {split.name}: give --data_dir, or name the file.")
-    return FAMILIES[split.task.name].find_files(split, split.source.data_dir)
+    return get_family(split.task).find_files(split, split.source.data_dir)
 
 
 def _describe_records(
     split: TaskSplit, paths: Sequence[str], tokenizer: Tokenizer, lengths: Lengths
 ) -> dict[str, Any]:
     """Returns all that the records depend on."""
-    task = split.task
+    task, source = split.task, split.source
+    choices: dict[str, Any] = {}  # those of a kind are left out for others, whose names stay
+    if task.kind == task_table.MULTI_LABEL:
+        choices["label_separator"] = source.label_separator
+    if task.kind == task_table.TOKEN_CLASSIFICATION:
+        choices["repair_tags"] = source.repair_tags
     return {
         "format": _FORMAT,
         "task": [task.name, task.kind, *task.labels],
@@ -163,6 +171,7 @@ def _describe_records(
             ]
             for path in paths
         ],
+        **choices,
     }
 
 
@@ -187,6 +196,11 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
         raise UserError(
             f"{place}: the id {name!r} is there {count} times, but predictions are kept by id."
         )
+
+
+def get_family(task: Task) -> Family:
+    """Returns how the files of a task are read; of one's own tasks the kind may decide."""
+    return FAMILIES.get((task.name, task.kind)) or FAMILIES[task.name]
 
 
 def _is_complete(folder: str) -> bool:
@@ -217,7 +231,7 @@ _SQUAD = Family(
         questions, tokenizer, folder, lengths, is_training=split.name == "train"
     ),
 )
-FAMILIES = {
+FAMILIES: Mapping[str | tuple[str, str], Family] = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),
     **dict.fromkeys(_SQUAD_VERSIONS, _SQUAD),
     "race": _GLUE._replace(
@@ -229,6 +243,13 @@ FAMILIES = {
         read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
         write=lambda split, examples, tokenizer, folder, lengths: _find_write(split)(
             split, examples, tokenizer, folder, lengths
+        ),
+    ),
+    (task_table.OWN, task_table.TOKEN_CLASSIFICATION): Family(
+        find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
+        read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
+        write=lambda split, examples, tokenizer, folder, lengths: token_features.write(
+            examples, tokenizer, folder, task=split.task, lengths=lengths
         ),
     ),
 }

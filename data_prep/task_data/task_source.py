@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +11,10 @@ from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
-Label = str | float
+# Of several labels, those that apply.
+Label = str | float | tuple[str, ...]
+# More are rather texts, numbers or ids in the wrong column.
+_MAX_LABELS_IN_FILE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +48,15 @@ class DataSource:
     Attributes:
         data_dir: folder into which the task was unpacked
         race_level: of race: middle, high or all
+        label_separator: own, multi_label: what stands between the labels of a text
+        repair_tags: own, token_classification: repair tags that are no BIO or IOBES
         columns: of the user's own tables
     """
 
     data_dir: str | None = None
     race_level: str = "all"
+    label_separator: str = ","
+    repair_tags: bool = False
     columns: Columns = field(default_factory=Columns)
 
 
@@ -59,7 +66,8 @@ class DataArguments:
 
     Attributes:
         source: of the files.
-        kind: own: or regression, multiple_choice, sentence_embedding
+        kind: own: or regression, multiple_choice, sentence_embedding, multi_label,
+            token_classification
         labels: own: in the order of their ids; default: as in train
     """
 
@@ -95,13 +103,14 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class Example(NamedTuple):
-    """One example of classification, regression or multiple choice, before tokenization.
+    """One example of a task of whole texts, before tokenization.
 
     Attributes:
         id: unique in its file; the key of its prediction.
         texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
             each choice; of embeddings a text, its counterpart, and any texts that are none.
-        label: one of the task's, or a number where it has none; None if it is unknown.
+        label: one of the task's, a number where it has none, or of several labels those that
+            apply; None if it is unknown.
     """
 
     id: str
@@ -112,6 +121,25 @@ class Example(NamedTuple):
 def list_labels(labels: Iterable[str]) -> str:
     """Returns the labels with commas between them; one that holds a comma is quoted."""
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
+
+
+def check_number_of_labels(labels: Sequence[str], place: str) -> None:
+    """Raises `UserError` if a file, or its column, has so many labels that they are hardly any."""
+    if len(labels) > _MAX_LABELS_IN_FILE:
+        raise UserError(
+            f"{place} has {len(labels):,} different labels: is --label_column right? If it is, "
+            "name them all with --labels."
+        )
+
+
+def check_new_id(name: str, place: str, places: dict[str, str]) -> None:
+    """Adds an id, and where it is, to `places`; raises `UserError` if it is there."""
+    if name in places:
+        raise UserError(
+            f"{place}: the id {name!r} is that of {places[name]}, too, but predictions are kept by "
+            "id. Give each example its own."
+        )
+    places[name] = place
 
 
 def parse_label(text: str, task: Task, place: str) -> Label:

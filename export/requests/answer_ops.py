@@ -47,7 +47,7 @@ def make_reader(
 
     def read(questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
         windows, batch = window_ops.pack(questions, contexts, tokenizer, lengths)
-        outputs = _run_in_batches(run, batch)
+        outputs = run_in_batches(run, batch)
         chars = code_points.decode(contexts)
         spans = _strip(span_decoding.rank_spans(outputs, windows, options), chars)
         answers = _select_best(spans, chars, options.n_best_size)
@@ -65,7 +65,7 @@ def make_reader(
     return read
 
 
-def _run_in_batches(run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
+def run_in_batches(run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
     """Runs the windows in batches, so that long contexts need no more memory.
 
     Left to itself, a loop in a graph starts ten rounds at once, and the first before it begins.
@@ -107,7 +107,7 @@ def _strip(spans: Spans, chars: CodePoints) -> Spans:
 
 def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str, tf.Tensor]:
     """The best answer to each question; "" if there is none. Equal texts count once."""
-    texts = _extract_texts(spans, chars)
+    texts = extract_texts(spans.questions, spans.starts, spans.ends, chars)
     keys = tf.strings.join([tf.strings.as_string(spans.questions), texts], separator=" ")
     values, kinds = tf.unique(keys)
     firsts = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), kinds, tf.size(values))
@@ -133,8 +133,10 @@ def _select_best(spans: Spans, chars: CodePoints, n_best_size: int) -> dict[str,
     }
 
 
-def _extract_texts(spans: Spans, chars: CodePoints) -> tf.Tensor:
-    """[N] the UTF-8 texts of the spans."""
-    offsets = tf.gather(code_points.get_row_limits(chars)[0], spans.questions)
-    places = tf.ragged.range(offsets + spans.starts, offsets + spans.ends)
+def extract_texts(
+    rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, chars: CodePoints
+) -> tf.Tensor:
+    """[N] the UTF-8 parts of texts: their rows, first characters and the ones after the last."""
+    offsets = tf.gather(code_points.get_row_limits(chars)[0], rows)
+    places = tf.ragged.range(offsets + starts, offsets + ends)
     return tf.strings.unicode_encode(tf.gather(chars.values, places), "UTF-8")

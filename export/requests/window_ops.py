@@ -1,6 +1,7 @@
-"""Packs questions about contexts, inside a graph: what a model reads to find the answers.
+"""Packs texts that may be long, inside a graph: what a model reads to find parts of them.
 
     [CLS] question [SEP] part of the context [SEP]
+    [CLS] part of the text [SEP]
 
 A context that is too long becomes several windows, which overlap. Q questions, W windows, S tokens
 of an input.
@@ -18,6 +19,8 @@ from albert_tf.train_config import Lengths
 
 # Of one question: tens of thousands of characters. More would take minutes.
 MAX_WINDOWS = 128
+# Of one text without a question: more than a text of usual length and usual windows has.
+MAX_TEXT_WINDOWS = 2048
 
 
 def pack(
@@ -44,17 +47,61 @@ def pack(
     context = packing.make_parts(encoded)
     rooms = lengths.max_seq_length - query.lengths - token_lengths.NUM_SPECIAL_TOKENS
     strides = tf.minimum(rooms, lengths.doc_stride)
+    windows, part = _split(context, rooms, strides, query.lengths + 2, MAX_WINDOWS)
+    windows = windows._replace(token_starts=starts.flat_values, token_ends=ends.flat_values)
+    rows = windows.questions
+    query = Parts(query.flat, tf.gather(query.begins, rows), tf.gather(query.lengths, rows))
+    batch = packing.assemble([query, part], tokenizer.vocabulary)
+    place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
+    begins = windows.firsts[:, tf.newaxis]
+    in_context = (place >= begins) & (place < begins + part.lengths[:, tf.newaxis])
+    # An answer at [CLS] means that there is none.
+    return windows, {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}
+
+
+def pack_texts(
+    texts: tf.Tensor, tokenizer: GraphTokenizer, lengths: Lengths
+) -> tuple[Windows, tf.Tensor, Batch]:
+    """Splits texts into windows, as `albert_tf.data_prep.task_data.token_features` does.
+
+    What is beyond the first `MAX_TEXT_WINDOWS` windows of a text is not read.
+
+    Args:
+        texts: [Q].
+
+    Returns:
+        The windows, whose questions are the texts, the text of each token, [T] int32, and what the
+        model reads: input_ids, input_mask and segment_ids, [W, S] int32.
+    """
+    encoded, starts, ends = tokenizer.tokenize_with_offsets(texts)
+    parts = packing.make_parts(encoded)
+    room = lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+    rooms = tf.fill(tf.shape(parts.lengths), room)
+    strides = tf.fill(tf.shape(rooms), token_lengths.choose_stride(lengths))
+    windows, part = _split(parts, rooms, strides, tf.ones_like(rooms), MAX_TEXT_WINDOWS)
+    windows = windows._replace(token_starts=starts.flat_values, token_ends=ends.flat_values)
+    rows = code_points.make_row_ids(parts.lengths)
+    return windows, rows, packing.assemble([part], tokenizer.vocabulary)
+
+
+def _split(
+    context: Parts, rooms: tf.Tensor, strides: tf.Tensor, firsts: tf.Tensor, most: int
+) -> tuple[Windows, Parts]:
+    """Splits contexts into windows without offsets, and what each holds of its context.
+
+    Of each context [Q]: the tokens that a window has room for, those from one to the next, and the
+    position of the first; at most `most` windows.
+    """
     # One, and one more for each stride that is begun beyond it.
     counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
-    counts = tf.minimum(counts, MAX_WINDOWS)
+    counts = tf.minimum(counts, most)
     rows = code_points.make_row_ids(counts)
     skipped = tf.ragged.range(counts).flat_values * tf.gather(strides, rows)
     room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
     part = Parts(
         context.flat, tf.gather(context.begins, rows) + skipped, tf.minimum(total - skipped, room)
     )
-    query = Parts(query.flat, tf.gather(query.begins, rows), tf.gather(query.lengths, rows))
-    firsts = query.lengths + 2
+    firsts = tf.gather(firsts, rows)
     best_begins, best_ends = _find_most_context(part)
     windows = Windows(
         unique_ids=qa_windows.FIRST_ID + tf.range(tf.size(rows)),
@@ -64,15 +111,10 @@ def pack(
         tokens=part.begins,
         best_begins=best_begins - part.begins + firsts,
         best_ends=best_ends - part.begins + firsts,
-        token_starts=starts.flat_values,
-        token_ends=ends.flat_values,
+        token_starts=None,
+        token_ends=None,
     )
-    batch = packing.assemble([query, part], tokenizer.vocabulary)
-    place = tf.range(tf.shape(batch[features.INPUT_IDS])[1])
-    begins = firsts[:, tf.newaxis]
-    in_context = (place >= begins) & (place < begins + part.lengths[:, tf.newaxis])
-    # An answer at [CLS] means that there is none.
-    return windows, {**batch, features.P_MASK: tf.cast(~in_context & (place > 0), tf.int32)}
+    return windows, part
 
 
 def _find_most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:

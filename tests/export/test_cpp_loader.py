@@ -15,7 +15,7 @@ from albert_tf.export import model_versions, server_ops, serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.
-KINDS = ("classification", "span_or_none")
+KINDS = ("classification", "span_or_none", "token_classification", "multi_label")
 pytestmark = pytest.mark.slow
 
 

@@ -17,6 +17,7 @@ from albert_tf.export import model_card, model_versions, signatures
 
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
+KINDS += ("token_classification",)
 pytestmark = pytest.mark.slow
 
 

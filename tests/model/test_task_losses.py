@@ -15,12 +15,16 @@ NAMES = {
     "multiple_choice": ("multiple_choice",),
     "span": ("span",),
     "span_or_none": ("span", "answer_class"),
+    "token_classification": ("token_classification",),
+    "multi_label": ("multi_label",),
 }
 
 
 def outputs(head, seed=0):
     rng = np.random.default_rng(seed)
     shapes = {"logits": (3, 1 if head == "regression" else 4)}
+    if head == "token_classification":
+        shapes = {"logits": (3, 7, 4)}
     if head.startswith("span"):
         shapes = {"start_logits": (3, 7), "end_logits": (3, 7), "cls_logits": (3,)}
     return {k: tf.constant(3 * rng.normal(size=v), tf.float32) for k, v in shapes.items()}
@@ -56,12 +60,32 @@ def expected_span_sums(head, predicted, batch):
     return {**sums, "answer_class_correct": (logits > 0) == labels}
 
 
+def expected_token_sums(head, predicted, batch):
+    labels, logits = batch["label_ids"].numpy(), predicted["logits"].numpy().astype(np.float64)
+    loss, right = np.zeros(3), np.zeros(3)
+    for row, column in zip(*np.nonzero(labels), strict=True):
+        label = labels[row, column] - 1
+        loss[row] += entropy(logits[row, column][np.newaxis], [[label]])[0]
+        right[row] += logits[row, column].argmax() == label
+    return {f"{head}_loss": loss, f"{head}_correct": right}
+
+
+def expected_multi_label_sums(head, predicted, batch):
+    labels = batch["label_ids"].numpy() > 0
+    logits = predicted["logits"].numpy().astype(np.float64)
+    probabilities = 1 / (1 + np.exp(-logits))
+    loss = -np.log(np.where(labels, probabilities, 1 - probabilities)).mean(-1)
+    return {f"{head}_loss": loss, f"{head}_correct": ((logits > 0) == labels).mean(-1)}
+
+
 EXPECTED = {
     "classification": expected_class_sums,
     "regression": expected_regression_sums,
     "multiple_choice": expected_class_sums,
     "span": expected_span_sums,
     "span_or_none": expected_span_sums,
+    "token_classification": expected_token_sums,
+    "multi_label": expected_multi_label_sums,
 }
 
 
@@ -78,7 +102,10 @@ def test_sums_and_counts(head, real):
     counts, sums = objective.counts(batch), objective.sums(predicted, batch)
     assert objective.names == tuple(counts) == NAMES[head]
     assert {*counts, *sums} == set(objective.total_names)
-    assert {value.numpy() for value in counts.values()} == {sum(real)}
+    wanted = sum(real)
+    if head == "token_classification":  # a mean over the tokens that are trained
+        wanted = np.dot(real, (batch["label_ids"].numpy() > 0).sum(-1))
+    assert {value.numpy() for value in counts.values()} == {wanted}
     expected = EXPECTED[head](head, predicted, batch)
     assert sums.keys() == expected.keys()
     for name, rows in expected.items():

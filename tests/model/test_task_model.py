@@ -26,13 +26,18 @@ SHAPES = {
     },
     "sentence_embedding": {"embedding": (3, 8)},
     "first_embedding": {"embedding": (3, 8)},
+    "token_classification": {"logits": (3, 7, 4)},
+    "multi_label": {"logits": (3, 4)},
 }
+OF_TOKENS = ("span", "span_or_none", "token_classification")
 PARTS = {
     "classification": [weight_names.CLASSIFIER],
     "regression": [weight_names.CLASSIFIER],
     "multiple_choice": [weight_names.CLASSIFIER],
     "span": [weight_names.SQUAD1],
     "span_or_none": [weight_names.SQUAD2],
+    "token_classification": [weight_names.TOKEN_CLASSIFIER],
+    "multi_label": [weight_names.CLASSIFIER],
 }
 every_head = pytest.mark.parametrize("head", tiny_tasks.HEADS)
 
@@ -51,7 +56,7 @@ def test_shapes_and_types_of_outputs(head):
 def test_weights_bear_their_published_names(head):
     config = tiny.config()
     parts = weight_names.parts(config)
-    classes = 4 if head == "classification" else 1
+    classes = 1 if head in ("regression", "multiple_choice") else 4
     expected = {
         name: tuple(classes if size == weight_names.ANY else size for size in shape)
         for part in (weight_names.ENCODER, weight_names.POOLER, *PARTS.get(head, ()))
@@ -86,7 +91,7 @@ def test_a_graph_reads_the_pooler_only_for_a_head_that_reads_pooled_vectors(head
     read = {id(variable) for variable in function.variables}
     pooler = {id(weight.value) for weight in made.albert.pooler.trainable_weights}
     assert pooler & read == (pooler if made.reads_pooled_output else set())
-    reads_tokens = head.startswith("span") or head == "sentence_embedding"
+    reads_tokens = head in (*OF_TOKENS, "sentence_embedding")
     assert made.reads_pooled_output == (not reads_tokens)
 
 
@@ -96,7 +101,9 @@ def test_padding_changes_nothing(head):
     hidden = batch["input_mask"] == 0
     other = {**batch, "input_ids": tf.where(hidden, 1, batch["input_ids"])}
     actual, expected = made(other), made(batch)
-    if head == "span":  # its logits at padding are of what stands there
+    if head == "token_classification":
+        hidden = hidden[:, :, tf.newaxis]
+    if head in ("span", "token_classification"):  # logits at padding are of what stands there
         actual, expected = (
             {name: tf.where(hidden, 0.0, value) for name, value in outputs.items()}
             for outputs in (actual, expected)

@@ -29,6 +29,8 @@ ROWS = {
     ],
     "regression": [{"text": text} for text in TEXTS[:5]],
     "span": [{"question": "who?", "context": "ann came late " * count} for count in (1, 9)],
+    "token_classification": [{"text": text} for text in TEXTS],
+    "multi_label": [{"text": text} for text in TEXTS],
     "multiple_choice": [
         {
             "passage": "a day " * count,
@@ -95,6 +97,8 @@ def to_lines(rows):
         pytest.param("span", marks=pytest.mark.slow),
         pytest.param("span_or_none", marks=pytest.mark.slow),
         pytest.param("multiple_choice", marks=pytest.mark.slow),
+        pytest.param("token_classification", marks=pytest.mark.slow),
+        pytest.param("multi_label", marks=pytest.mark.slow),
     ],
 )
 def test_rows_are_answered_in_their_order(export, predict, kind):

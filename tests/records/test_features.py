@@ -95,14 +95,16 @@ OF_KIND = {
     "multiple_choice": {"label_ids": ([1], tf.int64)},
     "span": {name: ([7 if name == "p_mask" else 1], tf.int64) for name in SPANS},
     "span_or_none": {name: ([7 if name == "p_mask" else 1], tf.int64) for name in SPANS},
+    "token_classification": {"label_ids": ([7], tf.int64)},
+    "multi_label": {"label_ids": ([4], tf.float32)},
 }
 
 
 @pytest.mark.parametrize("kind", OF_KIND)
 def test_keys_shapes_and_types_of_tasks(kind):
-    length, choices = (28, 4) if kind == "multiple_choice" else (7, 1)
+    length = 28 if kind == "multiple_choice" else 7
     tokens = {name: ([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
-    spec = features.finetuning(kind, 7, choices)
+    spec = features.finetuning(kind, 7, 4)
     assert {name: (f.shape, f.dtype) for name, f in spec.items()} == tokens | OF_KIND[kind]
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 NUMBER = 30
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
+KINDS += ("token_classification", "multi_label")
 pytestmark = pytest.mark.slow
 
 

@@ -1,0 +1,129 @@
+"""Decodes the scores of tags into spans of text: for scoring, and inside an exported graph.
+
+W windows, S tokens of an input, C labels, N words, M spans.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.records import tag_schemes
+from albert_tf.records.qa_windows import Windows, Words
+
+_PLACES = "OBIES"
+
+
+class TaggedSpans(NamedTuple):
+    """M spans, in the order of the texts; [M] each.
+
+    Attributes:
+        texts: int32 row of the text.
+        starts: int32 first character.
+        ends: int32 the character after the last.
+        types: int32 index in `tag_schemes.list_types`.
+        scores: float32, the mean probability of the tags of its words.
+    """
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    types: tf.Tensor
+    scores: tf.Tensor
+
+
+def predict(
+    outputs: Mapping[str, np.ndarray],
+    windows: Windows,
+    words: Words,
+    examples: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+) -> dict[str, dict[str, Any]]:
+    """Finds the spans of texts.
+
+    Args:
+        outputs: `logits` [W, S, C], of all windows in their order.
+        windows: of the texts.
+        words: of the texts.
+        examples: the rows of `examples.jsonl`.
+        labels: by id.
+
+    Returns:
+        {id: {"prediction": [{"text", "type", "start", "end", "score"}, ...]}}.
+    """
+    int_windows = Windows(*(tf.constant(column, tf.int32) for column in windows))
+    int_words = Words(*(tf.constant(column, tf.int32) for column in words))
+    with tf.device("CPU:0"):  # the logits of many texts are not copied to an accelerator
+        logits = tf.constant(outputs["logits"])
+        columns = [x.numpy().tolist() for x in decode(logits, int_windows, int_words, labels)]
+    types = tag_schemes.list_types(labels)
+    answers: list[list[dict[str, Any]]] = [[] for _ in examples]
+    for row, start, end, type_, score in zip(*columns, strict=True):
+        text = examples[row]["text"][start:end]
+        span = {"text": text, "type": types[type_], "start": start, "end": end, "score": score}
+        answers[row].append(span)
+    return {
+        example["id"]: {"prediction": spans}
+        for example, spans in zip(examples, answers, strict=True)
+    }
+
+
+def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[str]) -> TaggedSpans:
+    """Decodes logits [W, S, C]: the likeliest tag of each word, and the spans of the tags.
+
+    The tag of a word is that of its first token, in the window where that has most context. Tags
+    make spans as in `tag_schemes.find_spans`; a word without token is outside.
+    """
+    scheme = tag_schemes.find_scheme(labels)
+    kinds = tag_schemes.list_types(labels)
+    parts = [tag_schemes.split_tag(label, scheme) for label in labels]
+    place_of = tf.constant([_PLACES.index(place) for place, _ in parts])
+    type_of = tf.constant([kinds.index(type_) if type_ else -1 for _, type_ in parts])
+
+    probabilities, is_there = _read_words(logits, windows, words)
+    label = tf.argmax(probabilities, -1, output_type=tf.int32)
+    place = tf.where(is_there, tf.gather(place_of, label), 0)
+    type_ = tf.where(is_there, tf.gather(type_of, label), -1)
+    begins = _mark_begins(place, type_, words.texts)
+    owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # of a word inside: the span it is in
+    inside = tf.where(place != 0)[:, 0]
+    first = tf.where(begins)[:, 0]
+    number = tf.size(first)
+    segments = tf.gather(owners, inside)
+    last = tf.math.unsorted_segment_max(inside, segments, number)
+    scores = tf.gather(tf.reduce_max(probabilities, -1), inside)
+    return TaggedSpans(
+        texts=tf.gather(words.texts, first),
+        starts=tf.gather(words.starts, first),
+        ends=tf.gather(words.ends, last),
+        types=tf.gather(type_, first),
+        scores=tf.math.unsorted_segment_mean(scores, segments, number),
+    )
+
+
+def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the probabilities of the labels, [N, C], and whether a window holds the word, [N]."""
+    tokens = tf.maximum(words.tokens, 0)
+    begins = windows.tokens + windows.best_begins - windows.firsts
+    window = tf.maximum(tf.searchsorted(begins, tokens, side="right") - 1, 0)
+    index = tokens - tf.gather(windows.tokens, window)
+    is_there = (words.tokens >= 0) & (index < tf.gather(windows.lengths, window))
+    # Of a word that is not there any place will do.
+    index = tf.where(is_there, index + tf.gather(windows.firsts, window), 0)
+    rows = tf.gather_nd(logits, tf.stack([window, index], -1))
+    return tf.nn.softmax(tf.cast(rows, tf.float32)), is_there
+
+
+def _mark_begins(place: tf.Tensor, type_: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+    """[N] each -> [N] bool, where spans begin: as in `tag_schemes.find_spans`."""
+    before, type_before, text_before = (
+        tf.concat([tf.fill([1], -1), column], 0)[:-1] for column in (place, type_, texts)
+    )
+    is_first = texts != text_before
+    opens = _is_one_of(place, "BS") | _is_one_of(before, "OES") | (type_ != type_before)
+    return (place != 0) & (is_first | opens)
+
+
+def _is_one_of(place: tf.Tensor, letters: str) -> tf.Tensor:
+    return tf.reduce_any([place == _PLACES.index(letter) for letter in letters], axis=0)

@@ -1,0 +1,192 @@
+"""Makes the records of texts whose words have tags: windows of tokens, and their labels.
+
+    [CLS] part of the text [SEP]
+
+A text that is too long becomes several windows, which overlap. A word is trained, and predicted,
+in the one window where it has most words around it. W windows, T tokens of all the texts, S tokens
+of an input.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.task_data import span_features
+from albert_tf.data_prep.task_data.span_features import Tokens
+from albert_tf.data_prep.task_data.token_tables import TaggedText
+from albert_tf.records import features, qa_windows, tag_schemes, task_dataset, token_lengths
+from albert_tf.records.qa_windows import Windows, Words
+from albert_tf.records.task_table import Task
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import Lengths
+
+_BATCH = 256  # windows to serialise at once
+_FIRST = 1  # position of the first token, after [CLS]
+
+
+def write(
+    examples: Sequence[TaggedText],
+    tokenizer: Tokenizer,
+    folder: str,
+    *,
+    task: Task,
+    lengths: Lengths,
+) -> tuple[int, dict[str, int]]:
+    """Writes `records.tfrecord`, `examples.jsonl`, `windows.npz` and `words.npz`.
+
+    Returns:
+        The number of records, and counts for the manifest: `words_without_tokens` are those that
+        the tokenizer drops, and `inexact_spans` those that begin or end inside a word.
+
+    Raises:
+        UserError: the lengths leave no room for a text.
+    """
+    token_lengths.check(lengths, task.kind)
+    tokens, words = tokenize(examples, tokenizer)
+    windows = split_into_windows(tokens, lengths)
+    labels, num_inexact = label_tokens(examples, tokens, words, task.labels, lengths.label_pieces)
+
+    def serialize() -> Iterator[bytes]:
+        for begin in range(0, len(windows.unique_ids), _BATCH):
+            rows = slice(begin, begin + _BATCH)
+            batch = make_features(rows, tokens, windows, lengths.max_seq_length, labels)
+            yield from record_writer.serialize(batch, batch[features.INPUT_MASK])
+
+    record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
+    with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
+        for example in examples:
+            file.write(json.dumps(to_row(example)) + "\n")
+    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), windows)
+    qa_windows.write(os.path.join(folder, task_dataset.WORDS), words)
+    counts = {
+        "windows": len(windows.unique_ids),
+        "words": len(words.texts),
+        "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
+        "inexact_spans": num_inexact,
+    }
+    return len(windows.unique_ids), counts
+
+
+def to_row(example: TaggedText) -> dict[str, Any]:
+    """Returns the text's row of `examples.jsonl`."""
+    return {**example._asdict(), "labelled": example.spans is not None}
+
+
+def tokenize(examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[Tokens, Words]:
+    """Tokenizes texts, and finds the first token of each word."""
+    ids, starts, ends, lengths = span_features.tokenize_texts(
+        [example.text for example in examples], tokenizer
+    )
+    bounds = np.cumsum([0, *lengths])
+    tokens = Tokens(
+        queries=[[]] * len(examples),
+        num_truncated=0,
+        ids=ids,
+        starts=starts,
+        ends=ends,
+        begins=bounds[:-1],
+        lengths=np.array(lengths),
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+    )
+    parts = [
+        _find_first_tokens(np.array(example.words, np.int32).reshape(-1, 2), tokens, row)
+        for row, example in enumerate(examples)
+    ]
+    rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    spans = np.concatenate(parts)
+    return tokens, Words(rows, spans[:, 0], spans[:, 1], spans[:, 2])
+
+
+def _find_first_tokens(spans: np.ndarray, tokens: Tokens, row: int) -> np.ndarray:
+    """[N, 2] the words of a text -> [N, 3], with the token that has the word's first character.
+
+    A token may begin before the word, where a piece spans two of them. The token is -1 if the
+    tokenizer drops all of the word.
+    """
+    begin, end = tokens.begins[row], tokens.begins[row] + tokens.lengths[row]
+    starts = np.append(tokens.starts[begin:end], np.iinfo(np.int32).max)
+    first = np.searchsorted(tokens.ends[begin:end], spans[:, 0], "right")
+    is_there = starts[first] < spans[:, 1]
+    return np.column_stack([spans, np.where(is_there, begin + first, -1)])
+
+
+def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
+    """Splits texts into windows that overlap by half or more; an empty text has one, too."""
+    size = len(tokens.lengths)
+    rooms = np.full(size, lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS)
+    strides = np.full(size, token_lengths.choose_stride(lengths))
+    return span_features.make_windows(tokens, rooms, strides, np.full(size, _FIRST))
+
+
+def label_tokens(
+    examples: Sequence[TaggedText],
+    tokens: Tokens,
+    words: Words,
+    labels: Sequence[str],
+    label_pieces: str,
+) -> tuple[np.ndarray, int]:
+    """Returns the labels of tokens, [T] int32, and how many spans begin or end inside a word.
+
+    A label is 1 + its id; 0 is a token that is not trained: of a text without tags, and with
+    `label_pieces` "first" any other than the first of its word.
+    """
+    ids = {tag: number for number, tag in enumerate(labels, 1)}
+    # Of a word's other pieces.
+    inside = {tag: ids[tag_schemes.continue_tag(tag, labels)] for tag in labels}
+    result = np.zeros(len(tokens.ids), np.int32)
+    bounds = np.searchsorted(words.texts, np.arange(len(examples) + 1))
+    num_inexact = 0
+    for row, example in enumerate(examples):
+        if example.spans is None:
+            continue
+        spans, inexact = tag_schemes.to_word_spans(example.spans, example.words)
+        num_inexact += inexact
+        tags = tag_schemes.write_tags(spans, len(example.words), labels)
+        firsts = words.tokens[bounds[row] : bounds[row + 1]].tolist()
+        end = int(tokens.begins[row] + tokens.lengths[row])
+        # From the last word on: where two share a token, it has the label of the first.
+        for tag, first, (_, word_end) in reversed([*zip(tags, firsts, example.words, strict=True)]):
+            if first < 0:
+                continue
+            if label_pieces == "all":
+                # Not a lone word start, which is before the next word.
+                others = tokens.starts[first + 1 : end] < word_end
+                result[first + 1 : end][others] = inside[tag]
+            result[first] = ids[tag]
+            end = min(first, end)
+    return result, num_inexact
+
+
+def make_features(
+    rows: slice,
+    tokens: Tokens,
+    windows: Windows,
+    max_seq_length: int,
+    labels: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns the features of the N windows `rows`, [N, S] each; `labels` are [T].
+
+    A token is labelled in the window that predicts it.
+    """
+    lengths = windows.lengths[rows]
+    ids = np.zeros((len(lengths), max_seq_length), np.int32)
+    label_ids = np.zeros_like(ids)
+    columns = (lengths, windows.tokens[rows], windows.best_begins[rows], windows.best_ends[rows])
+    for row, label_row, length, token, begin, end in zip(ids, label_ids, *columns, strict=True):
+        row[0], row[length + 1] = tokens.cls_id, tokens.sep_id
+        row[1 : length + 1] = tokens.ids[token : token + length]
+        if labels is not None:
+            label_row[begin:end] = labels[token + begin - _FIRST : token + end - _FIRST]
+    mask = np.arange(max_seq_length) < lengths[:, np.newaxis] + token_lengths.NUM_TEXT_TOKENS
+    batch = {
+        features.INPUT_IDS: ids,
+        features.INPUT_MASK: mask,
+        features.SEGMENT_IDS: np.zeros_like(mask),
+    }
+    return batch if labels is None else {**batch, features.LABEL_IDS: label_ids}

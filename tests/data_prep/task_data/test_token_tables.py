@@ -1,0 +1,144 @@
+"""Texts whose words have tags, read from columns and from JSON lines."""
+
+import json
+
+import pytest
+
+from albert_tf.data_prep.task_data import token_tables
+from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+
+LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+ANN = "Ann\tB-PER\nLee\tI-PER\nsaw\tO\nRome\tB-LOC\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="train.conll"):
+        if isinstance(content, list):
+            content = "".join(json.dumps(row) + "\n" for row in content)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write
+
+
+def read(path, split="train", labels=LABELS, **source):
+    task = task_table.make_own("token_classification", labels)
+    return token_tables.read(TaskSplit(task=task, name=split, source=DataSource(**source)), path)
+
+
+def test_columns(write):
+    path = write(f"-DOCSTART- O\n\n{ANN}\n\n\n北\tB-LOC\n京\tI-LOC\nis\tO\n\n")
+    first, second = read(path)
+    assert first.text == "Ann Lee saw Rome"
+    assert first.words == ((0, 3), (4, 7), (8, 11), (12, 16))
+    assert first.spans == ((0, 7, "PER"), (12, 16, "LOC"))
+    assert (second.id, second.text, second.spans) == ("1", "北京 is", ((0, 2, "LOC"),))
+    assert token_tables.read_labels(path, Columns()) == LABELS
+
+
+def test_any_columns(write):
+    path = write("1 Ann NNP B-PER\n2 saw VBD O\n", "train.txt")
+    columns = Columns(text="2", label="3")
+    assert token_tables.read_labels(path, columns) == ("NNP", "VBD")
+    (example,) = read(path, labels=("NNP", "VBD"), columns=columns)
+    assert example.spans == ((0, 3, "NNP"), (4, 7, "VBD"))
+
+
+def test_universal_dependencies(write):
+    rest = "\t_" * 6
+    lines = [f"1\tdel\tde\tADP{rest}", f"1-2\tdel\t_\t_{rest}", f"2\t#\t#\tNOUN{rest}"]
+    path = write("# sent_id = 1\n" + "\n".join(lines) + "\n", "train.conllu")
+    (example,) = read(path, labels=("ADP", "NOUN"))
+    assert example.text == "del #"
+
+
+def test_json_lines_of_words_and_of_characters(write):
+    rows = [
+        {"words": ["Ann", "Lee"], "tags": ["B-PER", "I-PER"], "key": "a"},
+        {"text": "In Rome.", "spans": [{"start": 3, "end": 7, "type": "LOC"}], "key": 7},
+        {"text": "é Rome", "spans": [[2, 6, "LOC"]], "key": "c"},
+    ]
+    path = write(rows, "train.jsonl")
+    examples = read(path, columns=Columns(id="key"))
+    assert [example.id for example in examples] == ["a", "7", "c"]
+    assert [example.spans[0] for example in examples] == [
+        (0, 7, "PER"),
+        (3, 7, "LOC"),
+        (2, 6, "LOC"),
+    ]
+    assert examples[1].words == ((0, 2), (3, 7), (7, 8))
+    assert token_tables.read_labels(path, Columns()) == LABELS
+
+
+def test_a_test_file_needs_no_tags(write):
+    (example,) = read(write("Ann\nsaw\n"), split="test")
+    assert example.spans is None
+    (example,) = read(write([{"text": "Ann"}], "test.jsonl"), split="test")
+    assert example.spans is None
+
+
+def test_tags_are_repaired_on_request(write):
+    path = write("Ann\tI-PER\nLee\tI-PER\nRome\tI-LOC\n")
+    with pytest.raises(UserError, match=r"line 1: I-PER comes after the beginning, .* no BIO"):
+        read(path)
+    (example,) = read(path, repair_tags=True)
+    assert example.spans == ((0, 7, "PER"), (8, 12, "LOC"))
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ("", "a.conll", r"a\.conll is empty"),
+        ("Ann\tB-PER\nLee\n", "a.conll", r"line 2: 1 columns, but 2 in the lines before"),
+        ("Ann\nLee\n", "a.conll", r"line 1: there is no column 2 with a tag"),
+        ("Ann\t\n", "a.conll", r"line 1: the word or its tag is empty"),
+        ("Ann\tB-ORG\n", "a.conll", r"line 1: 'B-ORG' is not a label of the task, which has B-LOC"),
+        ("Ann\tO\nx\tB-PER\ny\tI-LOC\n", "a.conll", r"line 3: I-LOC comes after B-PER"),
+        ("Ann O", "a.csv", r"must end with one of \.conll"),
+        ([{"words": [], "tags": []}], "a.jsonl", r"line 1: the sentence has no words"),
+        ([{"words": ["a", " "], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the word ' ' is empty"),
+        ([{"words": ["a", 1], "tags": ["O", "O"]}], "a.jsonl", r"line 1: the word 1 is empty, or"),
+        ([{"words": ["a"], "tags": ["O", "O"]}], "a.jsonl", r"line 1: 1 words and 2 tags"),
+        ([{"words": ["a"], "tags": "O"}], "a.jsonl", r"1 words and no list of tags"),
+        ([{"text": ""}], "a.jsonl", r"no column 'label or tags or spans'"),
+        ([{"text": "", "spans": []}], "a.jsonl", r"line 1: the text is empty"),
+        ([{"text": "a", "spans": [[0, 2, "PER"]]}], "a.jsonl", r"from 0 to 2 .* 1 characters"),
+        ([{"text": "a", "spans": [[0, 1]]}], "a.jsonl", r"the span \[0, 1\] is not like"),
+        ([{"text": "a", "spans": [[0, 1, "ORG"]]}], "a.jsonl", r"'ORG' is not a label .* LOC, PER"),
+        ([{"text": "ab", "spans": [[0, 2, "PER"], [1, 2, "PER"]]}], "a.jsonl", r"overlap at char"),
+        ([{"text": "a", "spans": {}}], "a.jsonl", r"the spans are '\{\}', no list"),
+        ([{"word": "a"}], "a.jsonl", r"no column 'text or words or tokens'\. It has word"),
+    ],
+)
+def test_mistakes_are_told_with_file_and_line(write, content, name, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(write(content, name))
+    assert "\n" not in str(error.value)
+
+
+def test_an_id_is_there_twice(write):
+    row = {"text": "a", "spans": [], "id": 3}
+    with pytest.raises(UserError, match=r"line 2: the id '3' is that of .*line 1, too"):
+        read(write([row, row], "a.jsonl"), columns=Columns(id="id"))
+
+
+def test_labels_that_cannot_be_are_refused(write):
+    path = write("a\tB-PER\nb\tLOC\n")
+    with pytest.raises(UserError, match=r"conll, line 2: the tag 'LOC' is neither O nor like"):
+        token_tables.read_labels(path, Columns())
+    path = write("".join(f"w{k}\tT{k}\n" for k in range(10_000)))
+    with pytest.raises(UserError, match=r"has 10,000 different labels .* is --label_column right"):
+        token_tables.read_labels(path, Columns())
+    with pytest.raises(UserError, match=r"--label_column: 'tag' is no number of a column"):
+        token_tables.read_labels(path, Columns(label="tag"))
+
+
+def test_the_file_of_a_split_is_found(write, tmp_path):
+    path = write(ANN, "dev.jsonl")
+    assert token_tables.find_file("dev", str(tmp_path)) == path
+    write(ANN, "dev.txt")
+    with pytest.raises(UserError, match=r"must hold one file dev\.conll, .*, not 2"):
+        token_tables.find_file("dev", str(tmp_path))

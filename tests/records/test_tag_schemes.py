@@ -1,0 +1,84 @@
+"""Tags and the spans they stand for; the numbers of spans are those that seqeval gives."""
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import tag_schemes
+
+# Tags, their scheme, their spans as seqeval 1.2.2 lists them (its ends are the last word).
+SPANS = [
+    ("O B-A I-A O B-B", "bio", [(1, 3, "A"), (4, 5, "B")]),
+    ("B-A B-A I-A", "bio", [(0, 1, "A"), (1, 3, "A")]),
+    ("I-A I-A I-B O I-B", "bio", [(0, 2, "A"), (2, 3, "B"), (4, 5, "B")]),
+    ("B-A I-B I-B", "bio", [(0, 1, "A"), (1, 3, "B")]),
+    ("S-A B-A I-A E-A", "iobes", [(0, 1, "A"), (1, 4, "A")]),
+    ("B-A E-A E-A S-B I-B O", "iobes", [(0, 2, "A"), (2, 3, "A"), (3, 4, "B"), (4, 5, "B")]),
+    ("U-A B-A L-A", "iobes", [(0, 1, "A"), (1, 3, "A")]),
+    ("NN VB VB", "plain", [(0, 1, "NN"), (1, 2, "VB"), (2, 3, "VB")]),
+    ("", "plain", []),
+]
+
+
+@pytest.mark.parametrize(("text", "scheme", "spans"), SPANS)
+def test_spans_of_tags(text, scheme, spans):
+    assert tag_schemes.find_scheme(text.split()) == scheme
+    assert tag_schemes.find_spans(text.split(), scheme) == spans
+
+
+@pytest.mark.parametrize(("text", "scheme", "spans"), SPANS)
+def test_repaired_tags_are_valid_and_have_the_same_spans(text, scheme, spans):
+    tags = text.split()
+    labels = tag_schemes.complete_labels(tags)
+    repaired = tag_schemes.write_tags(spans, len(tags), labels)
+    assert tag_schemes.find_spans(repaired, scheme) == spans
+    assert tag_schemes.find_mistake(repaired, scheme) is None
+    assert set(repaired) <= {*labels, "O"}
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "reason"),
+    [
+        ("O I-A", 1, "I-A comes after O, where no A has begun"),
+        ("I-A", 0, "I-A comes after the beginning"),
+        ("B-A I-A I-B", 2, "I-B comes after I-A"),
+        ("S-A B-B O", 1, "B-B is not followed by E-B"),
+        ("S-A B-B", 1, "B-B is not followed by E-B"),
+        ("B-A E-A E-A", 2, "E-A comes after E-A"),
+    ],
+)
+def test_the_first_mistake_is_found(text, index, reason):
+    tags = text.split()
+    place, why = tag_schemes.find_mistake(tags, tag_schemes.find_scheme(tags))
+    assert place == index
+    assert why.startswith(reason)
+
+
+def test_labels_are_completed():
+    assert tag_schemes.complete_labels(["I-B", "O", "B-A"]) == ("O", "B-A", "I-A", "B-B", "I-B")
+    assert tag_schemes.complete_labels(["S-A", "B-A"]) == ("O", "B-A", "I-A", "E-A", "S-A")
+    assert tag_schemes.complete_labels(["U-A", "B-A"]) == ("O", "B-A", "I-A", "L-A", "U-A")
+    assert tag_schemes.complete_labels(["VB", "NN"]) == ("NN", "VB")
+    assert tag_schemes.list_types(("O", "B-A", "I-A", "B-B", "I-B")) == ["A", "B"]
+
+
+def test_labels_of_two_kinds_are_refused():
+    with pytest.raises(UserError, match="'LOC' is neither O nor like 'B-PER'"):
+        tag_schemes.find_scheme(["O", "B-PER", "LOC"])
+
+
+def test_the_tag_goes_on_in_the_other_pieces_of_a_word():
+    labels = ("O", "B-A", "I-A", "E-A", "S-A")
+    assert [tag_schemes.continue_tag(tag, labels) for tag in labels] == [
+        *("O", "I-A", "I-A", "E-A", "I-A")
+    ]
+    assert tag_schemes.continue_tag("NN", ("NN", "VB")) == "NN"
+
+
+def test_spans_of_characters_become_spans_of_words():
+    words = [(0, 3), (4, 7), (7, 8), (9, 12)]
+    spans, num_inexact = tag_schemes.to_word_spans([(0, 7, "A"), (9, 11, "B")], words)
+    assert spans == [(0, 2, "A"), (3, 4, "B")]
+    assert num_inexact == 1
+    # A span of white space alone, and two in one word.
+    assert tag_schemes.to_word_spans([(3, 4, "A")], words) == ([], 1)
+    assert tag_schemes.to_word_spans([(0, 1, "A"), (1, 3, "B")], words) == ([(0, 1, "A")], 2)

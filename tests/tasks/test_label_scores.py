@@ -1,0 +1,132 @@
+"""Scores by label, of spans and of several labels a text, and their thresholds."""
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.tasks import ensembles, label_scores, predictions
+
+TAGS = task_table.make_own("token_classification", ("O", "B-A", "I-A", "B-B", "I-B"))
+LABELS = task_table.make_own("multi_label", ("x", "y", "z"))
+
+
+def make_gold(name, spans, num_words=6):
+    words = [[2 * k, 2 * k + 1] for k in range(num_words)]
+    return {"id": name, "text": "ab" * num_words, "words": words, "spans": spans, "labelled": True}
+
+
+def make_spans(*spans, score=0.9):
+    names = ("start", "end", "type")
+    rows = [dict(zip(names, span, strict=True)) for span in spans]
+    return {"prediction": [{"text": "a", "score": score, **row} for row in rows]}
+
+
+GOLD = [
+    make_gold("0", [[0, 3, "A"], [6, 7, "B"]]),
+    make_gold("1", [[2, 3, "A"]]),
+    make_gold("2", []),
+]
+PREDICTED = {
+    "0": make_spans((0, 3, "A"), (6, 9, "B")),
+    "1": make_spans((2, 3, "B")),
+    "2": make_spans((0, 1, "A")),
+}
+
+
+def test_spans_are_scored_as_seqeval_does():
+    """seqeval 1.2.2 gives 0.25, 0.3333, 0.2857 and the accuracy 0.8333 of the same tags."""
+    scores = predictions.score(TAGS, GOLD, PREDICTED)
+    assert scores == pytest.approx(
+        {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 15 / 18}
+    )
+    table = label_scores.score_labels(TAGS, GOLD, PREDICTED)
+    assert table["A"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2})
+    assert table["B"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
+    assert label_scores.format_table(table)[1].split() == ["A", "0.5000", "0.5000", "0.5000", "2"]
+
+
+def test_no_span_at_all_scores_nothing():
+    gold, predicted = [make_gold("0", [])], {"0": make_spans()}
+    assert predictions.score(TAGS, gold, predicted)["f1"] == 0
+    with pytest.raises(UserError, match="'0' has no label"):
+        predictions.score(TAGS, [make_gold("0", None)], predicted)
+
+
+def test_parts_of_speech_are_scored_by_word():
+    task = task_table.make_own("token_classification", ("NN", "VB"))
+    gold = [make_gold("0", [[0, 1, "NN"], [2, 3, "VB"]], num_words=2)]
+    predicted = {"0": make_spans((0, 1, "NN"), (2, 3, "NN"))}
+    assert predictions.score(task, gold, predicted) == {"accuracy": 0.5}
+
+
+def several(*rows):
+    gold = [{"id": str(k), "label": labels} for k, (labels, _) in enumerate(rows)]
+    raw = {str(k): {"probabilities": values} for k, (_, values) in enumerate(rows)}
+    return gold, label_scores.apply_thresholds(LABELS, raw, {})
+
+
+def test_several_labels_and_their_thresholds():
+    gold, predicted = several(
+        (["x", "y"], [0.9, 0.4, 0.2]),
+        (["x"], [0.6, 0.1, 0.1]),
+        ([], [0.55, 0.3, 0.7]),
+        (["y"], [0.1, 0.35, 0.2]),
+    )
+    assert [row["prediction"] for row in predicted.values()] == [["x"], ["x"], ["x", "z"], []]
+    thresholds = label_scores.tune_thresholds(LABELS, gold, predicted)
+    assert thresholds == pytest.approx({"x": 0.575, "y": 0.325, "z": 0.5})
+    scores = predictions.score(LABELS, gold, predicted)
+    assert scores["micro_f1"] == pytest.approx(2 * 2 / (4 + 4))
+    assert scores["macro_f1"] == pytest.approx((2 * 2 / (3 + 2) + 0 + 0) / 3)
+    assert scores["best_micro_f1"] == pytest.approx(2 * 4 / (5 + 4))
+    assert scores["best_macro_f1"] == pytest.approx(2 / 3)
+    assert scores["auc"] == 1.0  # z never applies
+    better = label_scores.apply_thresholds(LABELS, predicted, thresholds)
+    assert better["3"]["prediction"] == ["y"]
+    table = label_scores.score_labels(LABELS, gold, better)
+    assert (table["y"]["f1"], table["z"]["support"]) == (1.0, 0)
+
+
+def test_equal_probabilities_are_on_one_side_of_a_threshold():
+    gold, predicted = several(*[(["x"], [0.5, 0, 0])], *[([], [0.5, 0, 0])] * 3)
+    assert label_scores.tune_thresholds(LABELS, gold, predicted)["x"] == 0.25
+
+
+def test_plain_predictions_have_no_auc():
+    gold, _ = several((["x"], [1, 0, 0]))
+    assert set(predictions.score(LABELS, gold, {"0": {"prediction": ["x"]}})) == {
+        *("micro_f1", "macro_f1")
+    }
+
+
+@pytest.mark.parametrize("task", [TAGS, LABELS], ids=lambda task: task.kind)
+def test_a_file_of_predictions_is_written_and_checked(task, tmp_path):
+    _, labels = several((["x"], [0.9, 0.4, 0.2]))
+    predicted = PREDICTED if task is TAGS else labels
+    path = str(tmp_path / "predictions-dev.json")
+    predictions.write(path, task, predicted, split="dev", checkpoint="c")
+    assert predictions.read(path)["predictions"] == predicted
+    wrong = {"0": {**predicted["0"], "prediction": ["w"]}}
+    with pytest.raises(UserError, match="the prediction of '0' does not fit the kind"):
+        predictions.write(path, task, wrong, split="dev", checkpoint="c")
+
+
+def test_ensembles():
+    _, one = several((["x"], [0.9, 0.4, 0.2]))
+    _, two = several((["x"], [0.0, 0.8, 0.2]))
+    header = {"task": "own", "split": "dev", "checkpoint": "c"}
+    contents = [
+        {**header, "kind": "multi_label", "labels": ["x", "y", "z"], "predictions": rows}
+        for rows in (one, two)
+    ]
+    averaged = ensembles.average(dict(enumerate(contents)))["predictions"]["0"]
+    assert averaged["prediction"] == ["y"]
+    np.testing.assert_allclose(averaged["probabilities"], [0.45, 0.6, 0.2])
+    members = [PREDICTED["0"], make_spans((0, 3, "A"), (6, 7, "B")), make_spans((0, 3, "A"))]
+    contents = [
+        {**header, "kind": TAGS.kind, "labels": list(TAGS.labels), "predictions": {"0": row}}
+        for row in members
+    ]
+    spans = ensembles.average(dict(enumerate(contents)))["predictions"]["0"]["prediction"]
+    assert [(x["start"], x["end"], x["score"]) for x in spans] == [(0, 3, pytest.approx(0.9))]

@@ -1,0 +1,70 @@
+"""Scores of tags become spans: as `tag_schemes` makes them of the likeliest tags."""
+
+import numpy as np
+
+from albert_tf.records import qa_windows, tag_schemes
+from albert_tf.tasks import tag_decoding
+
+LABELS = ("O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B", "S-B")
+
+
+def decode(tags, probability=0.9):
+    """Each text in one window, each word one token of one character."""
+    counts = [len(row) for row in tags]
+    size = max(counts) + 2
+    logits = np.zeros((len(tags), size, len(LABELS)), np.float32)
+    for row, names in enumerate(tags):
+        for place, name in enumerate(names, 1):
+            logits[row, place, LABELS.index(name)] = np.log(8 * probability / (1 - probability))
+    starts = np.concatenate([2 * np.arange(count) for count in counts])
+    ones = np.ones(len(tags), int)
+    windows = qa_windows.Windows(
+        unique_ids=np.arange(len(tags)),
+        questions=np.arange(len(tags)),
+        firsts=ones,
+        lengths=np.array(counts),
+        tokens=np.cumsum([0, *counts])[:-1],
+        best_begins=ones,
+        best_ends=ones + counts,
+        token_starts=starts,
+        token_ends=starts + 1,
+    )
+    texts = np.repeat(np.arange(len(tags)), counts)
+    words = qa_windows.Words(texts, starts, starts + 1, np.arange(sum(counts)))
+    examples = [{"id": str(row), "text": "ab" * count} for row, count in enumerate(counts)]
+    return tag_decoding.predict({"logits": logits}, windows, words, examples, LABELS)
+
+
+def test_random_tags_make_the_spans_of_the_scheme():
+    rng = np.random.default_rng(0)
+    tags = [[LABELS[k] for k in rng.integers(0, 9, rng.integers(0, 12))] for _ in range(200)]
+    predictions = decode(tags)
+    assert list(predictions) == [str(row) for row in range(200)]
+    number = 0
+    for names, prediction in zip(tags, predictions.values(), strict=True):
+        spans = [
+            (span["start"] // 2, (span["end"] + 1) // 2, span["type"])
+            for span in prediction["prediction"]
+        ]
+        assert spans == tag_schemes.find_spans(names, "iobes")
+        number += len(spans)
+    assert number > 500
+
+
+def test_a_span_has_its_text_and_the_mean_of_its_words():
+    (prediction,) = decode([["O", "B-A", "E-A"]]).values()
+    (span,) = prediction["prediction"]
+    assert span["text"] == "aba"
+    np.testing.assert_allclose(span["score"], 0.9, 1e-5)
+
+
+def test_a_word_without_token_is_outside():
+    windows = qa_windows.Windows(*(np.zeros(1, int) for _ in range(9)))
+    windows = windows._replace(lengths=np.array([1]), firsts=np.ones(1, int))
+    windows = windows._replace(best_begins=np.ones(1, int), best_ends=np.full(1, 2))
+    words = qa_windows.Words(np.zeros(2, int), np.arange(2), np.arange(1, 3), np.array([-1, 0]))
+    logits = np.zeros((1, 3, len(LABELS)), np.float32)
+    logits[..., LABELS.index("I-A")] = 5
+    examples = [{"id": "x", "text": "ab"}]
+    (spans,) = tag_decoding.predict({"logits": logits}, windows, words, examples, LABELS).values()
+    assert [span["text"] for span in spans["prediction"]] == ["b"]
