@@ -294,10 +294,10 @@ def _score_several(
     if all("probabilities" in predictions[example["id"]] for example in gold):
         values = np.array([predictions[example["id"]]["probabilities"] for example in gold])
 
-        def compute_auc(rows: np.ndarray) -> float:
-            return metrics.auc(targets[rows], values[rows])
+        def compute_auc(chosen: np.ndarray) -> float:
+            return metrics.auc(targets[chosen], values[chosen])
 
-        statistics["auc"] = compute_auc, everything
+        statistics["auc"] = (compute_auc, everything)
         thresholds = label_scores.tune_thresholds(task, gold, predictions)
         best = label_scores.apply_thresholds(task, predictions, thresholds)
         _, guesses_of_best = label_scores.to_arrays(task, gold, best)

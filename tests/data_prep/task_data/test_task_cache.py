@@ -142,7 +142,7 @@ def test_a_folder_without_its_manifest_is_made_anew(write_rows, prepare, tmp_pat
             {},
             "line 1: 'maybe' is not a label of own, .* no, yes",
         ),
-        (ROWS[:1] * 2, {"id": "text"}, "the id 'The lamp' is there 2 times"),
+        (ROWS[:1] * 2, {"id": "text"}, "line 2: the id 'The lamp' is that of .*line 1, too"),
         ([{"text": "a"}], {}, "no column 'label'"),
     ],
 )

@@ -130,7 +130,7 @@ def test_labels_that_cannot_be_are_refused(write):
     with pytest.raises(UserError, match=r"conll, line 2: the tag 'LOC' is neither O nor like"):
         token_tables.read_labels(path, Columns())
     path = write("".join(f"w{k}\tT{k}\n" for k in range(10_000)))
-    with pytest.raises(UserError, match=r"has 10,000 different labels .* is --label_column right"):
+    with pytest.raises(UserError, match=r"has 10,000 different labels: is --label_column"):
         token_tables.read_labels(path, Columns())
     with pytest.raises(UserError, match=r"--label_column: 'tag' is no number of a column"):
         token_tables.read_labels(path, Columns(label="tag"))
