@@ -17,22 +17,22 @@ from albert_tf import config_io
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data_prep.task_data import sequence_features, span_features, token_features
+from albert_tf.data_prep.task_data import sequence_features, span_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
-from albert_tf.data_prep.task_data.token_tables import TaggedText
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import DTYPES, ExportConfig, SourceConfig
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
+from albert_tf.pipelines import text_tagging
 from albert_tf.records import features, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import finetuned_model, inference, label_scores, span_decoding, tag_decoding
+from albert_tf.tasks import finetuned_model, inference, label_scores, span_decoding
 from albert_tf.tasks.predictions import Prediction
-from albert_tf.tokenizers import text_words, tokenization
+from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import POOLINGS, FinetuneConfig
 
@@ -158,7 +158,9 @@ class LoadedModel:
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
             return self._predict_answers(_as_tuples(inputs, 2))
         if self.task.kind == task_table.TOKEN_CLASSIFICATION:
-            return self._predict_tags([text for (text,) in _as_tuples(inputs, 1)])
+            texts = [text for (text,) in _as_tuples(inputs, 1)]
+            arguments = self._require_tokenizer(), self.run_config, self.task.labels
+            return text_tagging.predict(texts, *arguments, self._compute)
         rows = _as_tuples(inputs, _count_texts(self.task, inputs))
         order = _sort_by_length(rows)
         sorted_rows = [rows[place] for place in order]
@@ -172,24 +174,6 @@ class LoadedModel:
             thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
             predictions = label_scores.apply_thresholds(self.task, predictions, thresholds)
         return [*predictions.values()]
-
-    def _predict_tags(self, texts: Sequence[str]) -> list[Prediction]:
-        assert self.task
-        config = self.run_config
-        examples = [
-            TaggedText(str(row), text, tuple(text_words.find_words(text)), None)
-            for row, text in enumerate(texts)
-        ]
-        tokens, words = token_features.tokenize(examples, self._require_tokenizer())
-        windows = token_features.split_into_windows(tokens, config)
-        parts = []
-        for begin in range(0, len(windows.unique_ids), _BATCH):
-            rows = slice(begin, begin + _BATCH)
-            batch = token_features.make_features(rows, tokens, windows, config.max_seq_length)
-            parts.append(self._compute(_to_tensors(batch)))
-        rows_of_texts = [example._asdict() for example in examples]
-        outputs, labels = _concatenate(parts), self.task.labels
-        return [*tag_decoding.predict(outputs, windows, words, rows_of_texts, labels).values()]
 
     def _predict_answers(self, inputs: Sequence[tuple[str, ...]]) -> list[Prediction]:
         questions = [

@@ -300,7 +300,7 @@ def _score_several(
         statistics["auc"] = (compute_auc, everything)
         thresholds = label_scores.tune_thresholds(task, gold, predictions)
         best = label_scores.apply_thresholds(task, predictions, thresholds)
-        _, guesses_of_best = label_scores.to_arrays(task, gold, best)
+        guesses_of_best = label_scores.to_arrays(task, gold, best)[1]
         scores |= {f"best_{x}": metrics.get(x)(targets, guesses_of_best) for x in scores}
         scores["auc"] = compute_auc(everything)
     return {name: scores[name] for name in task.metrics if name in scores}, statistics

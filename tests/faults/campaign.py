@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Fails, stops and unplugs the disk at every operation of tiny runs of every program.
 
     tests/faults/campaign.py
