@@ -219,9 +219,8 @@ class Lengths:
     # questions about a text, tags of words: tokens from one window to the next
     doc_stride: int = 128
     max_query_length: int = 64  # questions about a text: a longer question loses its end
-    label_pieces: str = (
-        "first"  # tags of words: pieces of a word that are trained, `first` or `all`
-    )
+    # tags of words: pieces of a word that are trained, `first` or `all`
+    label_pieces: str = "first"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Fails, stops and unplugs the disk at every operation of tiny runs of every program.
 
-    tests/faults/campaign.py
-    tests/faults/campaign.py --programs=records,export --faults=power --share=0.1
+    python tests/faults/campaign.py
+    python tests/faults/campaign.py --programs=records,export --faults=power --share=0.1
 
 Each case is a run with one fault and then the same command again. It must end with the files of an
 undisturbed run. Prints what did not, and a table of the outcomes; `docs/reliability.md` has one.
