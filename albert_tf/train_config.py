@@ -219,7 +219,7 @@ class Lengths:
     # questions about a text, tags of words: tokens from one window to the next
     doc_stride: int = 128
     max_query_length: int = 64  # questions about a text: a longer question loses its end
-    # tags of words: pieces of a word that are trained, `first` or `all`
+    # tags of words: the pieces of a word that are trained, `first` or `all`
     label_pieces: str = "first"
 
 
