@@ -103,6 +103,12 @@ def write_race(folder):
         (folder / place / "1.txt").write_text(json.dumps({**value, "id": name}))
 
 
+def write_tags(path):
+    path.parent.mkdir(exist_ok=True)
+    sentence = "ann B-PER\ncame O\nlate O\n\n"
+    path.write_text(sentence * 8)
+
+
 def write_data(folder):
     write_glue(folder / "glue")
     answered = {"answers": [{"text": "good", "answer_start": 2}]}
@@ -114,6 +120,8 @@ def write_data(folder):
         quiz = ["passage", "question", "a", "b", "c", "correct"]
         row = [TEXT, "it was", "good", "bad", "so"]
         table(folder / f"quiz/{split}.csv", quiz, row, ("A", "C"), ",")
+        write_tags(folder / f"names/{split}.conll")
+        table(folder / f"topics/{split}.tsv", ["text", "label"], [TEXT], ("food", "food,rooms"))
     write_squad(folder / "questions.json", {})
     write_race(folder / "race")
     (folder / "examples").symlink_to(ROOT / "examples")
