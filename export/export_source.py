@@ -173,7 +173,7 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
     """Raises `UserError` if a choice would change nothing in a model of that kind."""
     for name, kinds in _APPLIES_TO.items():
         if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
-            raise UserError(f"--{name} is for {' and '.join(kinds)}, not for {kind}: leave it out.")
+            raise UserError(f"--{name} is for {', '.join(kinds)}, not for {kind}: leave it out.")
     if config.null_threshold is None:
         return
     if not may_be_none:

@@ -49,7 +49,7 @@ def score_labels(
     task: Task, gold: _Gold, predictions: Mapping[str, Prediction]
 ) -> dict[str, dict[str, float]]:
     """Returns {label: precision, recall, f1, support} of every label; none of other kinds."""
-    if not task.labels:
+    if not task.labels or task.kind == task_table.MULTIPLE_CHOICE:  # choices are no classes
         return {}
     totals: dict[str, Counter[str]] = {name: Counter() for name in Counts._fields}
     for example in gold:

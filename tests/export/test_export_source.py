@@ -155,7 +155,7 @@ REFUSED = {
     "labels for nothing": (
         "encoder",
         {"kind": "sentence_embedding", "labels": ["a"]},
-        "--labels is for classification and multiple_choice, not for sentence_embedding",
+        "--labels is for classification, multiple_choice, multi_label, token_classification, not",
     ),
     "pooling for nothing": (
         "encoder",

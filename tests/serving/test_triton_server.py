@@ -12,12 +12,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import hostile
+import kserve
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_exports
 import tiny_run
-import triton
 from repository import ROOT
 
 from albert_tf.export import model_versions
@@ -31,7 +31,7 @@ WORDS = ["the", "cafe", "sold", "2011", "offices", "to", "them", "and", "went", 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """{kind: folder of its versions}"""
-    triton.require_triton()
+    kserve.require_triton()
     folder = tmp_path_factory.mktemp("models")
     vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
     for kind in KINDS:
@@ -42,7 +42,7 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def served(models, tmp_path_factory):
     flags = [f"--model={folder}" for folder in models.values()]
-    with triton.serving(tmp_path_factory.mktemp("server"), *flags) as server:
+    with kserve.serving(tmp_path_factory.mktemp("server"), *flags) as server:
         yield server
 
 
@@ -91,9 +91,9 @@ def test_the_command_of_the_page_works(served):
 def test_every_signature_answers_as_in_python(served, models, functions):
     num_requests = 0
     for kind, folder in models.items():
-        for name, inputs in triton.read_warmup(str(folder / "1")).items():
-            answer = triton.ask(served.ports[0], kind, inputs)
-            triton.assert_same(answer, functions[kind][name](inputs))
+        for name, inputs in kserve.read_warmup(str(folder / "1")).items():
+            answer = kserve.ask(served.ports[0], kind, inputs)
+            kserve.assert_same(answer, functions[kind][name](inputs))
             num_requests += 1
     assert num_requests == 13
 
@@ -133,18 +133,18 @@ def test_requests_at_once_are_joined_and_answered_as_alone(served, functions):
     texts = make_texts(200)
     expected = [functions["encoder"]["text"]({"text": np.array([x], object)}) for x in texts[:60]]
     before = [
-        triton.read_metric(served, f"nv_inference_{x}_count") for x in ("request_success", "exec")
+        kserve.read_metric(served, f"nv_inference_{x}_count") for x in ("request_success", "exec")
     ]
 
     def ask(text):
-        return triton.ask(served.ports[0], "encoder", {"text": np.array([text], object)})
+        return kserve.ask(served.ports[0], "encoder", {"text": np.array([text], object)})
 
     with ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(ask, texts))
     for index, answer in enumerate(answers):
-        triton.assert_same(answer, expected[index % 60])
+        kserve.assert_same(answer, expected[index % 60])
     after = [
-        triton.read_metric(served, f"nv_inference_{x}_count") for x in ("request_success", "exec")
+        kserve.read_metric(served, f"nv_inference_{x}_count") for x in ("request_success", "exec")
     ]
     assert after[1] - before[1] < 150  # of 200
 
@@ -156,13 +156,13 @@ def test_one_bad_request_is_nobody_elses_error(served, functions):
     with ThreadPoolExecutor(16) as pool:
         requests = [bad if index % 4 == 0 else ids for index in range(64)]
         answers = list(
-            pool.map(lambda x: triton.ask(served.ports[0], "classification", x), requests)
+            pool.map(lambda x: kserve.ask(served.ports[0], "classification", x), requests)
         )
     for request, answer in zip(requests, answers, strict=True):
         if request is bad:
             assert answer == (400, f"input_ids must be from 0 to {tiny_run.VOCAB - 1}.")
         else:
-            triton.assert_same(answer, expected)
+            kserve.assert_same(answer, expected)
 
 
 def test_clients_can_neither_load_programs_nor_read_memory(served):
@@ -173,18 +173,18 @@ def test_clients_can_neither_load_programs_nor_read_memory(served):
         "/v2/trace/setting": 403,
         "/v2/logging": 403,
     }.items():
-        assert triton.post(served.ports[0], path, b"{}")[0] == status, path
-    assert triton.post(served.ports[0], "/v1/models/classification:predict", b"{}")[0] == 404
+        assert kserve.post(served.ports[0], path, b"{}")[0] == status, path
+    assert kserve.post(served.ports[0], "/v1/models/classification:predict", b"{}")[0] == 404
 
 
 def test_hostile_requests_are_refused_and_nobody_dies(served, functions):
-    ids_before = triton.find_servers(served)
+    ids_before = kserve.find_servers(served)
     assert len(ids_before) == 1 + len(KINDS)
     counts = hostile.send(served.ports[0], functions, number=300, seed=0)
     assert counts["wrong"] == [], counts["wrong"][:3]
     assert counts["refused"] > 30
     assert counts["answered"] > 100
-    assert triton.find_servers(served) == ids_before
+    assert kserve.find_servers(served) == ids_before
 
 
 def test_too_many_requests_are_refused_and_then_it_recovers(served, functions):
@@ -193,15 +193,15 @@ def test_too_many_requests_are_refused_and_then_it_recovers(served, functions):
     inputs = {"question": np.array([question], object), "context": np.array([context], object)}
     expected = functions["span_or_none"]["question"](inputs)
     with ThreadPoolExecutor(200) as pool:
-        ask = (pool.submit(triton.ask, served.ports[0], "span_or_none", inputs) for _ in range(400))
+        ask = (pool.submit(kserve.ask, served.ports[0], "span_or_none", inputs) for _ in range(400))
         answers = [answer.result() for answer in list(ask)]
     refused = [answer for answer in answers if isinstance(answer, tuple)]
     assert {status for status, _ in refused} == {503}
     assert len(refused) < 350
     for answer in answers:
         if not isinstance(answer, tuple):
-            triton.assert_same(answer, expected)
-    triton.assert_same(triton.ask(served.ports[0], "span_or_none", inputs), expected)
+            kserve.assert_same(answer, expected)
+    kserve.assert_same(kserve.ask(served.ports[0], "span_or_none", inputs), expected)
 
 
 def test_an_export_replaces_the_version_and_no_request_is_lost(served, models):
@@ -211,9 +211,9 @@ def test_an_export_replaces_the_version_and_no_request_is_lost(served, models):
     versions, stop = [], threading.Event()
 
     def ask():
-        body, headers = triton.encode(text)
+        body, headers = kserve.encode(text)
         while not stop.is_set():
-            status, content = triton.post(
+            status, content = kserve.post(
                 served.ports[0], "/v2/models/classification/infer", body, headers
             )
             assert status == 200, content
@@ -224,9 +224,9 @@ def test_an_export_replaces_the_version_and_no_request_is_lost(served, models):
         clients = [pool.submit(ask) for _ in range(3)]
         try:
             export_copy(folder, 2)
-            triton.wait_for(served.output, served.process, f"{folder}/2 is served")
+            kserve.wait_for(served.output, served.process, f"{folder}/2 is served")
             export_copy(folder, 3, "variables/variables.data-00000-of-00001")
-            triton.wait_for(served.output, served.process, f"{folder}/3 cannot be loaded")
+            kserve.wait_for(served.output, served.process, f"{folder}/3 cannot be loaded")
             shutil.rmtree(folder / "3")
             time.sleep(1)
         finally:
@@ -263,8 +263,8 @@ def is_gone(ids):
 def test_it_stops_and_leaves_no_process(models, tmp_path, number, status):
     model = shutil.copytree(models["encoder"], tmp_path / "encoder")
     flags = ["--timeout_s=1"] if number is None else []
-    with triton.serving(tmp_path / "server", f"--model={model}", *flags) as server:
-        ids = triton.find_servers(server)
+    with kserve.serving(tmp_path / "server", f"--model={model}", *flags) as server:
+        ids = kserve.find_servers(server)
         if number is not None:
             server.process.send_signal(number)
         assert server.process.wait(60) == status
