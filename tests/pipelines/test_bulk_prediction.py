@@ -79,7 +79,9 @@ def predict(tmp_path, monkeypatch):
 
 def read(folder):
     shards = sorted(folder.glob("predictions-*.jsonl"))
-    return [json.loads(line) for shard in shards for line in shard.read_text().splitlines()]
+    # Not splitlines: texts may hold a line separator of Unicode.
+    lines = [line for shard in shards for line in shard.read_text().split("\n")]
+    return [json.loads(line) for line in lines if line]
 
 
 def to_lines(rows):
