@@ -71,7 +71,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     switches = _to_switches(tokenizer.config)
     special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
-    # What is longer is cut, where truncation is asked for: the network has no more positions.
+    # With truncation, longer texts are cut: the network has no more positions.
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
     values["model_max_length"] = length
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG), values)

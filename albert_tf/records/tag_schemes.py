@@ -1,6 +1,6 @@
 """Tags of words and the spans that they stand for.
 
-Three schemes, told apart by the labels:
+The labels show which of three schemes they follow:
 
     bio     O, B-TYPE (the first word of a span), I-TYPE (the others)
     iobes   as well E-TYPE (the last word), S-TYPE (the only word); L and U mean the same
