@@ -77,7 +77,7 @@ def test_a_model_of_a_run_answers_none_above_its_threshold(
     [
         (["--kind=encoder", "--pooling=first"], "--pooling is for sentence_embedding"),
         (["--kind=encoder", "--top_k=5"], "--top_k is for fill_mask"),
-        (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification and"),
+        (["--kind=fill_mask", "--labels=a,b"], "--labels is for classification, "),
         (["--kind=fill_mask", "--null_threshold=0"], "--null_threshold is for"),
         (["--kind=span_or_none", "--null_threshold=0", "--text=false"], "--null_threshold is for"),
     ],
