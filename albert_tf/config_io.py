@@ -39,17 +39,17 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         preset_too = " or the name of a preset" if kind is AlbertConfig else ""
         require(isinstance(value, Mapping), f"{where} must be an object{preset_too}.")
         return from_dict(kind, value, where)  # type: ignore[arg-type]
-    if typing.get_origin(kind) is tuple:
-        require(isinstance(value, list | tuple), f"{where} must be a list.")
-        each = typing.get_args(kind)[0]
-        return tuple(_convert(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    lists = [k for k in kinds if typing.get_origin(k) is tuple]
+    if lists and (len(kinds) == 1 or isinstance(value, list | tuple)):
+        require(isinstance(value, list | tuple), f"{where} must be a list.")
+        each = typing.get_args(lists[0])[0]
+        return tuple(_convert(each, x, f"{where} {n}") for n, x in enumerate(value, 1))
     if float in kinds and type(value) is int:
         return float(value)
     if type(value) not in kinds:
-        raise UserError(
-            f"{where} must be of type {' or '.join(k.__name__ for k in kinds)}, not {value!r}."
-        )
+        names = " or ".join("list" if k in lists else k.__name__ for k in kinds)
+        raise UserError(f"{where} must be of type {names}, not {value!r}.")
     return value
 
 

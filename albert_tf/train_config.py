@@ -13,6 +13,7 @@ LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
 NULL_ANSWERS = ("answer_class", "null_score")
 POOLINGS = ("mean", "first")
 LABEL_PIECES = ("first", "all")
+BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
@@ -234,6 +235,10 @@ class FinetuneConfig(TrainConfig, Lengths):
     # vectors of sentences: the `mean` over the tokens of a text, or the pooled `first` one
     pooling: str = "mean"
     temperature: float = 0.05  # vectors of sentences: divides the cosines of the loss
+    # classes, several labels: numbers in the order of the labels, or `balanced` by the training
+    # data. The loss of an example is multiplied by the weight of its class; of several labels, that
+    # of a label that applies
+    class_weights: str | tuple[float, ...] = ()
     start_n_top: int = 5  # published head: number of starts
     end_n_top: int = 5  # published head: number of ends of each start
     n_best_size: int = 20  # answers kept
@@ -262,12 +267,21 @@ class FinetuneConfig(TrainConfig, Lengths):
         require_choice("label_pieces", self.label_pieces, LABEL_PIECES)
         super().__post_init__()
         require(self.temperature > 0, "temperature must be more than 0.")
+        self._check_class_weights()
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         require(
             self.num_train_steps > 0 or self.num_train_epochs > 0,
             "num_train_steps and num_train_epochs are both 0: set one of them.",
         )
+
+    def _check_class_weights(self) -> None:
+        weights = self.class_weights
+        if isinstance(weights, str):
+            require_choice("class_weights", weights, (BALANCED,))
+        elif weights:
+            is_sound = all(math.isfinite(x) and x >= 0 for x in weights) and any(weights)
+            require(is_sound, "class_weights: each must be at least 0, and one more than 0.")
 
     def with_steps(self, num_records: int) -> "FinetuneConfig":
         """Returns this config with the steps that `num_records` training records give.

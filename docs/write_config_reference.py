@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+import types
 import typing
 from pathlib import Path
 
@@ -78,9 +79,12 @@ def _format_default(field: dataclasses.Field) -> str:
 
 
 def _format_type(hint: object) -> str:
+    if isinstance(hint, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        return " or ".join(map(_format_type, kinds))
     if typing.get_origin(hint) is tuple:
         return f"list of {typing.get_args(hint)[0].__name__}"
-    return getattr(hint, "__name__", str(hint)).replace(" | None", "")
+    return getattr(hint, "__name__", str(hint))
 
 
 def _format_section(title: str, cls: type, listed: set[tuple[str, str]]) -> str:

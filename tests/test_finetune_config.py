@@ -20,6 +20,12 @@ def load(*overrides):
         ("max_grad_norm=0", "max_grad_norm must be more than 0"),
         ("warmup_proportion=1", "warmup_proportion must be below 1"),
         ("num_train_epochs=0", "num_train_steps and num_train_epochs are both 0"),
+        ("class_weights=even", "class_weights: 'even' is not one of balanced"),
+        ("class_weights=[1,-1]", "class_weights: each must be at least 0, and one more than 0"),
+        ("class_weights=[0,0]", "class_weights: each must be at least 0, and one more than 0"),
+        ("class_weights=[1,Infinity]", "class_weights: each must be at least 0, and one more"),
+        ('class_weights=[1,"2"]', "class_weights 2 must be of type float, not '2'"),
+        ("class_weights=2", "class_weights must be of type str or list, not 2"),
         ("max_seq_length=513", r"max_seq_length 513 is over albert\.max_position_embeddings 512"),
         ("sentence_task=sop", "unknown key 'sentence_task'. Known: albert, "),
     ],
@@ -34,6 +40,12 @@ def test_warmup_is_shorter_than_the_run():
     with pytest.raises(UserError, match="num_warmup_steps 30 is not below num_train_steps 30"):
         load("num_train_steps=30", "num_warmup_steps=30")
     assert load("num_warmup_steps=30").num_train_steps == 0  # not known yet
+
+
+def test_a_list_or_a_word():
+    assert load("class_weights=[0, 2.5]").class_weights == (0.0, 2.5)
+    assert load("class_weights=balanced").class_weights == "balanced"
+    assert load().class_weights == ()
 
 
 def test_what_may_be_zero():

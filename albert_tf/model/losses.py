@@ -66,12 +66,20 @@ def example_weights(batch: Tensors) -> tf.Tensor:
     return batch.get(features.IS_REAL_EXAMPLE, tf.ones(tf.shape(batch[features.INPUT_IDS])[:1]))
 
 
-def classification_sums(name: str, logits, labels, weights) -> dict[str, tf.Tensor]:
-    """[..., C], [...], [...] -> weighted sums of cross entropy (float32, nats), correct guesses."""
+def classification_sums(
+    name: str, logits, labels, weights, class_weights: Sequence[float] = ()
+) -> dict[str, tf.Tensor]:
+    """[..., C], [...], [...] -> weighted sums of cross entropy (float32, nats), correct guesses.
+
+    `class_weights` [C] multiply the cross entropy by that of the label.
+    """
     logits = tf.reshape(logits, [-1, logits.shape[-1]])
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+    entropy = ops.cross_entropy(logits, labels)
+    if class_weights:
+        entropy *= tf.gather(tf.constant(class_weights, tf.float32), labels)
     return {
-        f"{name}_loss": tf.reduce_sum(ops.cross_entropy(logits, labels) * weights),
+        f"{name}_loss": tf.reduce_sum(entropy * weights),
         f"{name}_correct": tf.reduce_sum(is_correct(logits, labels) * weights),
     }
 

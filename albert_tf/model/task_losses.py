@@ -1,5 +1,6 @@
 """Losses of the task heads; see `losses`."""
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -25,9 +26,9 @@ def _objective(sums: Sums, name: str, *more: str, has_accuracy: bool = True) -> 
     )
 
 
-def _class_sums(name, outputs, batch, weights):
+def _class_sums(name, outputs, batch, weights, class_weights=()):
     labels = batch[features.LABEL_IDS][:, 0]
-    return losses.classification_sums(name, outputs["logits"], labels, weights)
+    return losses.classification_sums(name, outputs["logits"], labels, weights, class_weights)
 
 
 def _regression_sums(name, outputs, batch, weights):
@@ -58,9 +59,12 @@ def _span_or_none_sums(name, outputs, batch, weights):
     }
 
 
-def _multi_label_sums(name, outputs, batch, weights):
+def _multi_label_sums(name, outputs, batch, weights, class_weights=()):
+    """`class_weights` [C] multiply the loss of labels that apply."""
     logits, labels = outputs["logits"], batch[features.LABEL_IDS]
     entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    if class_weights:
+        entropy *= tf.where(labels > 0, tf.constant(class_weights, tf.float32), 1.0)
     correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
     return {
         f"{name}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
@@ -121,9 +125,15 @@ def choose_objective(head: str, config: FinetuneConfig) -> Objective:
     """Returns the objective of one of `task_heads.HEADS`."""
     if head in task_heads.EMBEDDINGS:
         return contrastive_objective(config.temperature)
-    return OBJECTIVES[head]
+    if not config.class_weights:
+        return OBJECTIVES[head]
+    assert not isinstance(config.class_weights, str), "`tasks.class_weights` makes them numbers"
+    weighted = functools.partial(_WEIGHTED_SUMS[head], class_weights=config.class_weights)
+    return _objective(weighted, head)
 
 
+# Those that have `class_weights`. The mean stays that over examples, not over their weights.
+_WEIGHTED_SUMS = {"classification": _class_sums, "multi_label": _multi_label_sums}
 # The objective of each of `task_heads.HEADS` that has no setting, a mean over examples. Classes and
 # choices are trained by cross entropy, values by squared error. An answer's start and end have half
 # the weight each; `span_correct` counts the windows where both are correct. SQuAD 2.0's

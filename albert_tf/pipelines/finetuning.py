@@ -13,7 +13,7 @@ from albert_tf.records import input_pipeline, task_dataset
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import REGRESSION, Task
 from albert_tf.run_files import TASK, TRAINING_DATA
-from albert_tf.tasks import inference, predictions
+from albert_tf.tasks import class_weights, inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, run_dir, train_state, training_run
 from albert_tf.train.run_dir import RunIdentity
@@ -57,7 +57,7 @@ def run(
         task_dataset.check_config(dataset, config, inputs.tokenizer.sha256, inputs.vocabulary)
         task_dataset.check_labelled(dataset)
         task_dataset.check_task(dataset, train.task)
-    config = config.with_steps(train.num_records)
+    config = class_weights.resolve(config, train).with_steps(train.num_records)
     settings = train.manifest["settings"]
     header = {name: settings[name] for name in _HEADER if name in settings}
     identity = RunIdentity(

@@ -17,7 +17,7 @@ from albert_tf.pipelines.finetuning_arguments import Arguments
 from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import finetuned_model, seeds
+from albert_tf.tasks import class_weights, finetuned_model, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
@@ -67,6 +67,7 @@ def make_job(arguments: Arguments, initial: ModelCheckpoint | None = None) -> Jo
         initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
     config = finetuned_model.resolve_config(task, initial, arguments.config)
     _check_dropout(arguments, config)
+    class_weights.check(config, task)
     return Job(arguments=arguments, task=task, initial=initial, config=config)
 
 

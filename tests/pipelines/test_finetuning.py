@@ -53,6 +53,19 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 
+def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, capsys):
+    short = {"num_train_steps": 2, "num_warmup_steps": 0, "dev": None}
+    run("classification", class_weights="balanced", **short)
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    labels = [row["label"] for row in task_dataset.read(folders["classification"][0]).examples]
+    expected = tuple(24 / (3 * labels.count(label)) for label in "xyz")
+    assert config.class_weights == pytest.approx(expected)
+    assert f"class_weights: x {expected[0]:.4g}, y" in capsys.readouterr().err
+    assert run("classification", class_weights="balanced", **short)  # the same run
+    with pytest.raises(UserError, match=r"belongs to a run with class_weights=\("):
+        run("classification", **short)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "null_score"])
 def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):

@@ -18,6 +18,7 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
         (["--recipe=v1"], "recipe v1 has no task 'own'"),
         (["--set=max_seq_length=17"], "max_seq_length 17 is over albert.max_position_embeddings"),
         (["--set=sop=1"], "unknown key 'sop'"),
+        (["--set=class_weights=[1,2,3]"], "class_weights has 3 numbers, the task 2 labels"),
         (["--checkpoint=run"], "--checkpoint is for --mode=eval and --mode=predict"),
         (["--init_checkpoint=nowhere"], "there is nothing at 'nowhere'"),
         (["--text_column=text"], "there is no column 'text'. It has review, stars"),

@@ -1,0 +1,48 @@
+"""Weights of classes from the counts of the training data."""
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.records import task_table
+from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.tasks import class_weights
+from albert_tf.train_config import FinetuneConfig
+
+LABELS = ("a", "b", "c", "never")
+
+
+def make_dataset(kind, labels):
+    rows = [{"id": str(number), "label": label} for number, label in enumerate(labels)]
+    return TaskDataset("folder", {}, task_table.make_own(kind, LABELS), rows)
+
+
+def test_classes_count_the_same():
+    dataset = make_dataset("classification", [*"aaaaaabbc"])
+    weights = class_weights.balance(dataset)
+    # scikit-learn 1.7: compute_class_weight("balanced", ...) of the three that are there.
+    assert weights == pytest.approx((0.5, 1.5, 3.0, 1.0))
+    config = class_weights.resolve(FinetuneConfig(class_weights="balanced"), dataset)
+    assert config.class_weights == weights
+    given = FinetuneConfig(class_weights=(1.0, 2.0, 0.0, 4.0))
+    assert class_weights.resolve(given, dataset) is given
+
+
+def test_yes_and_no_of_a_label_count_the_same():
+    labels = [["a"], ["a", "b"], ["a", "c"], ["a", "b", "c"], ["a", "b"]]
+    weights = class_weights.balance(make_dataset("multi_label", labels))
+    assert weights == pytest.approx((1.0, 2 / 3, 3 / 2, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("task", "weights", "message"),
+    [
+        ("rte", (1.0, 2.0, 3.0), "has 3 numbers, the task 2 labels .entailment, not_entailment"),
+        ("sts-b", "balanced", "are for classification and multi_label, not for regression"),
+        ("squad1", (1.0,), "not for span .squad1"),
+        ("race", (1.0, 1.0, 1.0, 1.0), "not for multiple_choice .race"),
+    ],
+)
+def test_weights_that_do_not_fit_the_task(task, weights, message):
+    with pytest.raises(UserError, match=message) as caught:
+        class_weights.check(FinetuneConfig(class_weights=weights), task_table.get(task))
+    assert "\n" not in str(caught.value)
