@@ -251,6 +251,9 @@ class FinetuneConfig(TrainConfig, Lengths):
     warmup_proportion: float = 0.1  # read if `num_warmup_steps` is 0
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
+    # multiplies the learning rate from one depth to the next: 1 for the head, once this for the
+    # encoder (the last of layers with weights of their own), and so on down to the embeddings
+    layerwise_lr_decay: float = 1.0
     shuffle_buffer_size: int = 100_000
     # a batch is of texts of like length, so that little of it is padding
     group_by_length: bool = True
@@ -267,6 +270,7 @@ class FinetuneConfig(TrainConfig, Lengths):
         require_choice("label_pieces", self.label_pieces, LABEL_PIECES)
         super().__post_init__()
         require(self.temperature > 0, "temperature must be more than 0.")
+        require(0 < self.layerwise_lr_decay <= 1, "layerwise_lr_decay: more than 0, at most 1.")
         self._check_class_weights()
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")

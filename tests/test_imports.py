@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
-        *("albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
+        *("albert_tf/optim", "albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
         *("data_prep", "data_prep/corpus", "data_prep/task_data", "export"),
     },
     # A client that needs nothing of this project.

@@ -83,12 +83,19 @@ class Lamb(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the moments of `variables`; call it in the strategy's scope."""
+    def build(
+        self, variables: Sequence[keras.Variable], rate_factors: Sequence[float] | None = None
+    ) -> None:
+        """Creates the moments of `variables`; call it in the strategy's scope.
+
+        `rate_factors` multiply the learning rate of each variable; None is 1 for all.
+        """
         if self.built:
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        self.rate_factors = list(rate_factors or [1.0] * len(variables))
+        assert len(self.rate_factors) == len(variables)
         self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
 
     def update_step(self, gradient, variable, learning_rate):
@@ -109,7 +116,10 @@ class Lamb(keras.optimizers.Optimizer):
         )
         self.assign(m, new_m)
         self.assign(v, new_v)
-        self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
+        learning_rate = tf.cast(learning_rate, variable.dtype)
+        if self.rate_factors[index] != 1:
+            learning_rate *= self.rate_factors[index]
+        self.assign_sub(variable, learning_rate * update)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
         """Applies gradients that the caller has summed over the replicas, and clipped since.

@@ -1,6 +1,7 @@
 """Fine-tuning, assembled: a config, a strategy and task datasets -> a trained checkpoint."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -9,6 +10,7 @@ from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_losses, task_model
+from albert_tf.optim import optimizers
 from albert_tf.records import input_pipeline, task_dataset
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import REGRESSION, Task
@@ -101,6 +103,7 @@ def make_train_state(
         lambda: task_model.make_task_model(config, task),
         task_losses.choose_objective(task_model.choose_head(config, task), config),
         task_dataset.task_features(task, config.max_seq_length),
+        functools.partial(optimizers.choose_rate_factors, config.albert, config.layerwise_lr_decay),
     )
 
 

@@ -54,8 +54,11 @@ def make_train_state(
     make_model: Callable[[], tuple[keras.Model, list[keras.Variable]]],
     objective: losses.Objective,
     spec: features.Features,
+    choose_rate_factors: Callable[[list[str]], list[float]] | None = None,
 ) -> TrainState:
     """Makes the variables of a run; `make_model` returns the model and its trained weights.
+
+    `choose_rate_factors` gives what multiplies the learning rate of the weights of these names.
 
     Raises `UserError` for an unknown optimizer, or `jit_compile` on several replicas.
     """
@@ -63,7 +66,8 @@ def make_train_state(
     with strategy.scope():
         model, weights = make_model()
         optimizer = optimizers.make_optimizer(config)
-        optimizer.build(weights)
+        names = [weight.path for weight in weights]
+        optimizer.build(weights, choose_rate_factors and choose_rate_factors(names))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
     return TrainState(config, strategy, model, weights, optimizer, position, objective, spec)

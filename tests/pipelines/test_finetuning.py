@@ -15,6 +15,7 @@ from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_losses, task_model
+from albert_tf.pipelines import finetuning
 from albert_tf.records import task_dataset, task_table
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train import devices, train_state
@@ -140,6 +141,18 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
         task_dataset.task_features(task, config.max_seq_length),
     )
     assert state.buckets == buckets
+
+
+def test_a_run_has_the_rates_of_its_config():
+    config = settings(layerwise_lr_decay=0.5)
+    state = finetuning.make_train_state(config, ONE, task_table.get("rte"))
+    names = [weight.path for weight in state.weights]
+    factors = dict(zip(names, state.optimizer.rate_factors, strict=True))
+    for name, factor in factors.items():
+        scope = name.split("/")[1] if name.startswith("bert/encoder/t") else name.split("/")[0]
+        deepest = name.startswith(("bert/embeddings", "bert/encoder/embedding_hidden"))
+        assert factor == (0.25 if deepest else {"encoder": 0.5}.get(scope, 1.0)), name
+    assert sorted(set(factors.values())) == [0.25, 0.5, 1.0]
 
 
 @pytest.mark.slow
