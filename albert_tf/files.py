@@ -11,9 +11,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -133,6 +135,23 @@ def replacing_folder(path: str) -> Iterator[str]:
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(temporary)
             raise
+
+
+@contextlib.contextmanager
+def making_temporary_folder(name: str) -> Iterator[str]:
+    """Yields an empty folder among the temporary ones of this machine; removes it in the end.
+
+    What killed processes have left of the same name is removed, too.
+    """
+    parent = tempfile.gettempdir()
+    _remove_abandoned(parent, name)
+    folder = os.path.join(parent, f"{name}.{uuid.uuid4().hex}.tmp")
+    with _making_locked(folder):
+        try:
+            os.chmod(folder, 0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

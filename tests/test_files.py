@@ -207,3 +207,15 @@ def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch):
     with files.locking_folder(str(tmp_path)), files.locking_folder("gs://bucket/run"):
         write_text(tmp_path)
     assert os.listdir(tmp_path) == ["text"]
+
+
+def test_a_temporary_folder_is_removed_and_those_of_killed_processes_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"mine.{'0' * 32}.tmp" / "models").mkdir(parents=True)
+    with files.making_temporary_folder("mine") as first:
+        assert [str(path) for path in tmp_path.iterdir()] == [first]
+        with files.making_temporary_folder("mine") as second:
+            write_text(first)
+            assert os.stat(second).st_mode & 0o777 == 0o700
+        assert os.listdir(tmp_path) == [os.path.basename(first)]
+    assert not os.listdir(tmp_path)

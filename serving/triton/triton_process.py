@@ -36,10 +36,14 @@ sys.exit(not (has_library and (3, 10) <= sys.version_info[:2] <= (3, 12)))
 _SHARED_MEMORY = "/dev/shm"
 # Seconds in which requests are answered, when the server is to end; and until it is killed.
 _EXIT_SECONDS, _KILL_SECONDS = 10, 20
-# Ends with this process, however that ends, and gets none of its signals.
+# Ends with this process, however that ends, and gets none of its signals. Its threads have large
+# stacks: a request of some MB, of many chunks or nested lists, overflows those of 8 MB.
 _LAUNCHER = """
-import ctypes, os, signal, sys
+import ctypes, os, resource, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+_, limit = resource.getrlimit(resource.RLIMIT_STACK)
+size = 2**30 if limit == resource.RLIM_INFINITY else min(2**30, limit)
+resource.setrlimit(resource.RLIMIT_STACK, (size, limit))
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
@@ -90,7 +94,7 @@ def running(
         python: of `make_python`.
         folder: with the model repository, `models`; there comes the backend, too.
         config: of the server.
-        log: file for its messages.
+        log: file to which its messages are appended.
 
     Raises:
         UserError: the environment is not whole.
@@ -108,7 +112,7 @@ def running(
         "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
     }
     launcher = [python, "-c", _LAUNCHER, str(os.getpid())]
-    with open(log, "wb") as file:
+    with open(log, "ab") as file:
         process = subprocess.Popen(
             [*launcher, str(program), *_make_flags(folder, config, prefix)],
             stdin=subprocess.DEVNULL,
@@ -141,8 +145,26 @@ def make_python() -> str:
     return virtual_environments.make(TRITON)
 
 
+def has_models(process: subprocess.Popen, number: int) -> bool:
+    """Whether at least so many processes of models live below the server's.
+
+    Triton does not start one again, and calls its model ready.
+    """
+    living = 0
+    try:
+        for file in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            for child in file.read_text().split():
+                state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+                living += state != "Z"
+    except OSError:
+        return True  # one has ended meanwhile: the next time tells
+    return living >= number
+
+
 def _link_backend(triton: Path, version: str, folder: Path) -> None:
     """Makes a folder with the Python backend and what runs this version of Python for it."""
+    if folder.exists():
+        return
     (folder / "python").mkdir(parents=True)
     stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
     for path in [*(triton / "backends" / "python").iterdir(), stub]:

@@ -3,7 +3,9 @@
 import contextlib
 import http.client
 import json
+import math
 import shlex
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from absl import logging
 
+from albert_tf import files
 from albert_tf.errors import UserError, require
 from albert_tf.export import serving_api
 from albert_tf.serving.triton import triton_process, triton_repository
@@ -21,6 +24,10 @@ from albert_tf.serving.triton.triton_repository import ServedModel
 
 _LOADING_SECONDS = 600
 _TOKENS_SHOWN = 8
+
+
+class _CrashError(UserError):
+    """The server ended by a signal, or a process of its models did."""
 
 
 class Server(NamedTuple):
@@ -42,6 +49,8 @@ class Server(NamedTuple):
 def serve(folders: Sequence[str], config: ServerConfig) -> None:
     """Serves the newest version of each model until the time is over.
 
+    A server that crashes is started again. What killed processes have left is removed.
+
     Args:
         folders: of the versions of each model.
         config: of the server.
@@ -53,10 +62,7 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
     names = [model.name for model in models]
     for name in names:
         require(names.count(name) == 1, f"--model: two models have the name {name}: rename one.")
-    with (
-        tempfile.TemporaryDirectory(prefix="albert-serve-") as name,
-        contextlib.ExitStack() as stack,
-    ):
+    with files.making_temporary_folder("albert-serve") as name:
         folder = Path(name)
         (folder / "models").mkdir()
         for model in models:
@@ -64,13 +70,25 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
         config = triton_process.choose_ports(config)
         python = triton_process.make_python()
         log = Path(config.log_file or folder / "log")
-        running = triton_process.running(python, folder, config, log)
-        server = Server(stack.enter_context(running), config, folder, log)
-        for model in models:
-            _wait_until_served(server, model)
-        logging.info("ready; Ctrl-C stops the server")
-        print("\n".join(make_commands(models[0], config)), flush=True)
-        _follow(models, server)
+        log.write_bytes(b"")
+        served, end = {model.name: model for model in models}, None
+        while end is None or time.monotonic() < end:
+            is_ready = False
+            try:
+                with triton_process.running(python, folder, config, log) as process:
+                    server = Server(process, config, folder, log)
+                    for model in served.values():
+                        _wait_until_served(server, model)
+                    if end is None:
+                        logging.info("ready; Ctrl-C stops the server")
+                        print("\n".join(make_commands(models[0], config)), flush=True)
+                        end = time.monotonic() + _count_seconds(config)
+                    is_ready = True
+                    _follow(served, server, end)
+            except _CrashError as error:
+                if not is_ready:
+                    raise
+                logging.warning("%s It is started again.", error)
     logging.info("stopped: the time is over")
 
 
@@ -87,20 +105,32 @@ def make_commands(model: ServedModel, config: ServerConfig) -> list[str]:
     return [f"curl -d {shlex.quote(body)} {url}/infer", *commands]
 
 
-def _follow(models: Sequence[ServedModel], server: Server) -> None:
-    """Serves what is exported meanwhile, until the time is over."""
-    current, reported = {model.name: model for model in models}, ""
-    begin, seconds = time.monotonic(), server.config.timeout_s
-    while seconds is None or time.monotonic() - begin < seconds:
-        time.sleep(min(1.0, seconds or 1.0))
+def _count_seconds(config: ServerConfig) -> float:
+    return math.inf if config.timeout_s is None else config.timeout_s
+
+
+def _follow(served: dict[str, ServedModel], server: Server, end: float) -> None:
+    """Serves what is exported meanwhile, until the time is over.
+
+    Args:
+        served: {name: model}, to be kept up to date.
+        server: the server.
+        end: of the time.
+    """
+    seen, reported = dict(served), ""
+    while (seconds := end - time.monotonic()) > 0:
+        time.sleep(min(1.0, seconds))
         _check(server)
-        for model in current.values():
+        if not triton_process.has_models(server.process, len(served)):
+            raise _CrashError("the process of a model ended.")
+        for model in seen.values():
             try:
                 newest = triton_repository.find_model(model.folder)
                 if newest == model:
                     continue
-                current[model.name] = newest
+                seen[model.name] = newest
                 _replace(newest, server)
+                served[model.name] = newest
                 logging.info("%s is served", newest.path)
             except UserError as error:
                 _check(server)
@@ -139,7 +169,11 @@ def _point(link: Path, target: Path) -> None:
 
 def _check(server: Server) -> None:
     """Raises `UserError` if the server has ended by itself."""
-    if (status := server.process.poll()) is not None:
+    status = server.process.poll()
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        raise _CrashError(f"the server ended by {name}. --log_file keeps its messages.")
+    if status is not None:
         lines = server.log.read_text(errors="replace").strip().splitlines()
         raise UserError(
             f"the server ended by itself (exit status {status}): "

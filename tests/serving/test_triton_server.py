@@ -1,5 +1,6 @@
 """A real server: what it answers over HTTP and gRPC, under load, and how it starts and ends."""
 
+import contextlib
 import json
 import os
 import re
@@ -258,7 +259,7 @@ def is_gone(ids):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9), (None, 0)],
+    [(signal.SIGINT, 130), (signal.SIGKILL, -9), (None, 0)],
 )
 def test_it_stops_and_leaves_no_process(models, tmp_path, number, status):
     model = shutil.copytree(models["encoder"], tmp_path / "encoder")
@@ -269,3 +270,42 @@ def test_it_stops_and_leaves_no_process(models, tmp_path, number, status):
             server.process.send_signal(number)
         assert server.process.wait(60) == status
     assert is_gone(ids)
+
+
+def test_requests_alone_crashes_and_the_rest_of_a_killed_server(models, tmp_path, monkeypatch):
+    """What ends the server costs seconds, and what a killed one has left is removed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    left_over = tmp_path / f"albert-serve.{'0' * 32}.tmp"
+    (left_over / "models").mkdir(parents=True)
+    text = {"text": np.array([b"the cafe sold offices"], object)}
+    model = f"--model={models['encoder']}"
+    with kserve.serving(tmp_path / "server", model, "--nojoin_requests") as server:
+        assert not left_over.exists()
+        assert len(list(tmp_path.glob("albert-serve*"))) == 1
+        before = kserve.read_metric(server, "nv_inference_exec_count")
+        with ThreadPoolExecutor(16) as pool:
+            ask = [pool.submit(kserve.ask, server.ports[0], "encoder", text) for _ in range(64)]
+            answers = [answer.result() for answer in ask]
+        assert kserve.read_metric(server, "nv_inference_exec_count") - before == 64
+        for message, request in hostile.make_crashes().items():
+            with contextlib.suppress(OSError):
+                assert kserve.post(server.ports[0], "/v2/models/encoder/infer", *request)[0] == 500
+            kserve.wait_for(server.output, server.process, message, 60)
+            answer = _ask_until_answered(server.ports[0], "encoder", text)
+            assert {name: x.tolist() for name, x in answer.items()} == {
+                name: x.tolist() for name, x in answers[0].items()
+            }
+        ids = kserve.find_servers(server)
+        server.process.terminate()
+        assert server.process.wait(60) == 143
+    assert is_gone(ids)
+    assert not list(tmp_path.glob("albert-serve*"))
+
+
+def _ask_until_answered(port, model, inputs):
+    for _ in range(120):
+        with contextlib.suppress(OSError):
+            if not isinstance(answer := kserve.ask(port, model, inputs), tuple):
+                return answer
+        time.sleep(0.5)
+    raise AssertionError("no answer within a minute")
