@@ -9,6 +9,7 @@ import os
 import re
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
@@ -43,7 +44,7 @@ def save(
     is what readers look for; older checkpoints are removed after that. TensorFlow's count of saves
     becomes the step, so that an interrupted run ends with the same bytes as one that never stopped.
     """
-    checkpoint.save_counter.assign(step)
+    checkpoint.save_counter.assign(np.int64(step))  # a number of Python would stay in memory
     files.make_folders(directory)
     prefix = os.path.join(directory, f"{NAME}-{step}")
     if "://" in directory:  # an object appears whole, and TensorFlow writes the index last

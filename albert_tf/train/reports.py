@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -55,10 +56,11 @@ def has_evaluation(workdir: str, step: int) -> bool:
 def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
     """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
     files.append_line(os.path.join(workdir, METRICS_LOG), json.dumps(record))
-    with writer.as_default(step=int(record["step"])):
+    # NumPy's numbers: TensorFlow keeps every number of Python that it has made a tensor of.
+    with writer.as_default(step=np.int64(record["step"])):
         for name, value in record.items():
             if name != "step":
-                tf.summary.scalar(name, value)
+                tf.summary.scalar(name, np.float32(value))
     writer.flush()
 
 
