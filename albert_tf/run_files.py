@@ -7,6 +7,8 @@ TASK, TRAINING_DATA = "task.json", "training_data.json"
 METRICS_LOG = "metrics.jsonl"
 # What a run changed when it went on from another one.
 HISTORY = "history.jsonl"
+# The commands that trained, and the page about the run.
+COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
 # Checkpoints that stay: `keep_every`.

@@ -5,7 +5,7 @@ import functools
 import html
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf import files
@@ -14,16 +14,7 @@ from albert_tf.experiments import tables
 from albert_tf.experiments.runner import Runner
 from albert_tf.experiments.suite import Suite
 from albert_tf.experiments.tables import Numbers, Table
-
-_STYLE = """
-body { font: 16px/1.5 sans-serif; margin: 0 auto; max-width: 60em; padding: 1em; color: #222 }
-div { overflow-x: auto } img { max-width: 100%; height: auto }
-table { border-collapse: collapse; font-size: 0.9em } th, td { padding: 0.3em 0.7em }
-td, th { border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff }
-td:first-child { white-space: normal; min-width: 7em } tr.paper { color: #666; font-style: italic }
-code { white-space: pre-wrap; overflow-wrap: anywhere }
-"""
+from albert_tf.train import report_page
 
 
 def load_matplotlib() -> Any:
@@ -64,7 +55,7 @@ def write(runner: Runner, prefix: str, suite_path: str) -> None:
         shown.append(("Differences", tables.make_differences(suite, numbers)))
     for name, picture in pictures.items():
         files.write_bytes(f"{prefix}-{name}.svg", picture)
-    files.write_bytes(f"{prefix}.html", _make_html(suite, shown, notes, pictures).encode())
+    files.write_bytes(f"{prefix}.html", _make_html(suite, shown, notes, pictures))
     base = os.path.basename(prefix)
     content = [f"# {suite.title}", suite.question]
     content += [f"## {title}\n\n{_make_markdown(table)}" for title, table in shown]
@@ -160,27 +151,19 @@ def _make_markdown(table: Table) -> str:
 
 def _make_html(
     suite: Suite, shown: list[tuple[str, Table]], notes: list[str], pictures: Mapping[str, bytes]
-) -> str:
-    escape = html.escape
-    parts = [f"<h1>{escape(suite.title)}</h1>", f"<p>{escape(suite.question)}</p>"]
-    for title, (head, *rows) in shown:
-        cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-        lines = [f"<tr>{cells}</tr>"]
-        for row in rows:
-            kind = " class=paper" if row[0].startswith("paper: ") else ""
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
-            lines.append(f"<tr{kind}>{cells}</tr>")
-        parts.append(f"<h2>{title}</h2><div><table>{''.join(lines)}</table></div>")
+) -> bytes:
+    parts = [f"<p>{html.escape(suite.question)}</p>"]
+    for title, table in shown:
+        parts += [f"<h2>{title}</h2>", report_page.make_table(table, choose_class=_choose_class)]
     for name, picture in pictures.items():
         source = f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}"
-        parts.append(f'<img alt="{escape(name)}" src="{source}">')
+        parts.append(f'<img alt="{html.escape(name)}" src="{source}">')
     for note in notes:
         is_code = note.startswith("`")
-        text = escape(note.strip("`"))
+        text = html.escape(note.strip("`"))
         parts.append(f"<p>{f'<code>{text}</code>' if is_code else text}</p>")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(suite.title)}</title><style>{_STYLE}</style></head>"
-        f"<body>{''.join(parts)}</body></html>\n"
-    )
+    return report_page.make_page(suite.title, parts)
+
+
+def _choose_class(row: Sequence[str]) -> str:
+    return "paper" if row[0].startswith("paper: ") else ""

@@ -1,6 +1,7 @@
 """The program bin/run_finetuning: prepares the data, trains, evaluates, predicts."""
 
 import dataclasses
+import functools
 import math
 import os
 
@@ -17,7 +18,8 @@ from albert_tf.pipelines.finetuning_arguments import Arguments
 from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import class_weights, finetuned_model, seeds
+from albert_tf.run_files import TASK
+from albert_tf.tasks import class_weights, finetuned_model, run_report, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
 from albert_tf.train_config import FinetuneConfig
@@ -80,7 +82,10 @@ def run_job(job: Job, strategy: tf.distribute.Strategy) -> bool:
     multi_worker.check_same(strategy, {"--task": arguments.data.task, **values})
     if job.config and not _train(job, strategy):
         return False
-    if arguments.mode != ("train",):
+    if arguments.mode == ("train",):
+        for workdir in job.workdirs if devices.is_chief(strategy) else ():
+            run_report.write(workdir, [])
+    else:
         results = [_evaluate(arguments, job.task, strategy, path) for path in job.workdirs]
         if len(results) > 1 and "eval" in arguments.mode:
             print("\n".join(seeds.summarize(arguments.workdir, results)))
@@ -112,6 +117,19 @@ def _prepare(
     path, source = arguments.split_file(name), arguments.data.source
     split = TaskSplit(task=task, name=name, input_file=path, source=source)
     return task_dataset.read(task_cache.prepare(split, tokenizer, arguments.cache_folder, config))
+
+
+def _read_texts(
+    arguments: Arguments, task: Task, name: str, dataset: TaskDataset
+) -> dict[str, tuple[str, ...]]:
+    """The texts of the examples of a split: those of tags and of questions are in the dataset."""
+    if "text" in dataset.examples[0]:
+        return {row["id"]: (row["text"],) for row in dataset.examples}
+    if "question" in dataset.examples[0]:
+        return {row["id"]: (row["question"], row["context"]) for row in dataset.examples}
+    path, source = arguments.split_file(name), arguments.data.source
+    split = TaskSplit(task=task, name=name, input_file=path, source=source)
+    return {example.id: example.texts for example in task_cache.read_examples(split)}
 
 
 def prepare_datasets(job: Job) -> tuple[dict[str, TaskDataset], tuple[str, Tokenizer]]:
@@ -147,8 +165,14 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
         allow_partial=arguments.allow_partial,
     )
     assert job.config
-    runs = seeds.make_runs(job.config, arguments.workdir, arguments.num_seeds)
-    return all(finetuning.run(one, strategy, inputs, workdir) for one, workdir in runs)
+    for config, workdir in seeds.make_runs(job.config, arguments.workdir, arguments.num_seeds):
+        began = run_report.get_time()
+        is_finished = finetuning.run(config, strategy, inputs, workdir)
+        if devices.is_chief(strategy):
+            run_report.write_command(workdir, began, finished=is_finished)
+        if not is_finished:
+            return False
+    return True
 
 
 def _evaluate(
@@ -166,6 +190,7 @@ def _evaluate(
     tokenizer = finetuned_model.read_tokenizer(model.checkpoint, arguments.vocabulary)
     dev_scores: dict[str, float] = {}
     best_by = task.best_by
+    evaluated: list[run_report.Evaluated] = []
     for mode in ("eval", "predict"):
         for split in arguments.splits(task, mode) if mode in arguments.mode else ():
             dataset = _prepare(arguments, task, split, model.config, tokenizer)
@@ -180,6 +205,14 @@ def _evaluate(
                 numbers = [reports.number(name, value) for name, value in scores.items()]
                 parts = [f"{dataset.task.name} {split}", *numbers, model.checkpoint.source, path]
                 print(" | ".join(parts), flush=True)
+            if scored and dataset.task == model.task:
+                read_texts = functools.partial(_read_texts, arguments, task, split, dataset)
+                evaluated.append(run_report.Evaluated(split, dataset, read_texts))
+    # The page of the run itself: a checkpoint from elsewhere has none here.
+    folder = finetuned_model.find_run_folder(model.checkpoint.source, TASK)
+    is_own = folder == workdir.rstrip("/") and arguments.mode != ("predict",)
+    if is_own and devices.is_chief(strategy):
+        run_report.write(workdir, evaluated)
     return seeds.Result(
         seed=model.config.seed,
         checkpoint=model.checkpoint.source,

@@ -70,8 +70,12 @@ def lower_task(
     of all have the config's length, as in training.
     """
     # Weights of classes may depend on the data, and cost next to nothing.
-    changes = {"train_batch_size": per_replica_batch, "jit_compile": True, "class_weights": ()}
-    config = dataclasses.replace(config.with_steps(per_replica_batch), **changes)
+    config = dataclasses.replace(
+        config.with_steps(per_replica_batch),
+        train_batch_size=per_replica_batch,
+        jit_compile=True,
+        class_weights=(),
+    )
     with _tracing():
         state = finetuning.make_train_state(config, tf.distribute.get_strategy(), task)
     for length in state.buckets:  # with jit_compile those of TPUs

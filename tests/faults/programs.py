@@ -27,9 +27,9 @@ from albert_tf.train_config import TrainConfig
 
 BIN = Path(__file__).parents[2] / "bin"
 CORPUS = Path(__file__).parents[1] / "fixtures" / "corpus.txt"
-# Times that runs measure, and files that only TensorBoard reads.
+# Times that runs measure; files that only TensorBoard or a person reads, with times in them.
 _MEASURED = ("sequences_per_second", "seconds_left")
-_IGNORED = "events.out.tfevents"
+_IGNORED = ("events.out.tfevents", "commands.jsonl", "report.html")
 # Files with numbers of functions, which go on rising in a process.
 _NUMBERED = {
     "saved_model.pb": saved_model_pb2.SavedModel,
@@ -160,7 +160,7 @@ def read_result(folder: Path) -> dict[str, bytes]:
     result = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if not path.is_file() or _IGNORED in name:
+        if not path.is_file() or any(x in name for x in _IGNORED):
             continue
         content = path.read_bytes()
         if path.name == "metrics.jsonl":

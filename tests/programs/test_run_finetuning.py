@@ -30,6 +30,12 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     scores_file = read(tmp_path / "run/metrics-dev.json")
     assert scores_file["checkpoint"] == prefix
     assert scores_file["metrics"]["accuracy"] == best["accuracy"]
+    [command] = map(json.loads, (tmp_path / "run/commands.jsonl").read_text().splitlines())
+    assert command["command"].startswith("run_finetuning --config=")
+    assert command["finished"] is True
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"3 examples, predicted by <bdi>{prefix}</bdi>" in page
+    assert ("<p>None.</p>" in page) == (best["accuracy"] == 1)
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
     assert list(test["predictions"]) == ["0", "1"]

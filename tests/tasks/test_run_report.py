@@ -1,0 +1,108 @@
+"""The page about a run: what it shows, and that it is read on a phone."""
+
+import json
+
+import browser
+import tiny_tasks
+
+from albert_tf import files
+from albert_tf.records import task_table
+from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.tasks import run_report
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
+
+
+def write_run(folder, task, rows):
+    """A run of which an example is (label, prediction, probabilities)."""
+    folder.mkdir()
+    gold = [{"id": f"e{number}", "label": label} for number, (label, *_) in enumerate(rows)]
+    predicted = {f"e{n}": tiny_tasks.choice(*row) for n, (_, *row) in enumerate(rows)}
+    tiny_tasks.write_predictions(folder / "predictions-dev.json", task, predicted)
+    scores = {"precision": 0.5, "recall": 0.25, "f1": 1 / 3, "support": 2}
+    contents = {
+        "task.json": {"task": task.name, "kind": task.kind, "labels": task.labels},
+        "config.json": {"train_batch_size": 4, "albert": {"hidden_size": 8}},
+        "training_data.json": {"folder": "own-train", "num_records": 7},
+        "metrics-dev.json": {
+            "checkpoint": "run/best/model.ckpt-4",
+            "num_examples": len(rows),
+            "metrics": {"accuracy": 0.5},
+            "labels": dict.fromkeys(task.labels, scores),
+        },
+    }
+    for name, content in contents.items():
+        files.write_json(str(folder / name), content)
+    records = [
+        {"step": 2, "loss": 2.5, "sequences_per_second": 4.0},
+        {"step": 2, "eval_accuracy": 0.25},
+        {"step": 4, "loss": 1.5, "sequences_per_second": 2.0},
+        {"step": 4, "eval_accuracy": 0.5},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    texts = {row["id"]: (HOSTILE, "w" * 900) for row in gold}
+    return run_report.Evaluated("dev", TaskDataset("", {}, task, gold), lambda: texts)
+
+
+def write_page(tmp_path, labels, rows):
+    task = task_table.make_own("classification", labels)
+    run = tmp_path / "run"
+    evaluated = write_run(run, task, rows)
+    run_report.write_command(str(run), run_report.get_time(), finished=True)
+    with (run / "commands.jsonl").open("a") as file:
+        file.write('{"command": "cut sho')
+    run_report.write(str(run), [evaluated])
+    return run / "report.html"
+
+
+LABELS = ["no", "a <long> label", "yes"]
+ROWS = [("no", "yes", [0.1, 0.2, 0.7]), ("yes", "yes", [0.1, 0.1, 0.8])]
+
+
+def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/some/bin/run_finetuning", "--task=own", "--labels=a b"])
+    page = write_page(tmp_path, LABELS, ROWS).read_text()
+    for text in (
+        "run_finetuning --task=own &#x27;--labels=a b&#x27;",
+        "tensorflow 2.",
+        "<td>accuracy</td><td>0.5</td>",
+        "<td>a &lt;long&gt; label</td><td>0.500</td><td>0.250</td><td>0.333</td><td>2</td>",
+        '<td>no</td><td>0</td><td>0</td><td style="background:rgba(31,95,168,0.60)">1</td>',
+        "The worst of 1 mistakes",
+        "<b><bdi>no (0.10)</bdi></b>, predicted <b><bdi>yes (0.70)</bdi></b>",
+        # 2 updates of 4 sequences at 4 a second, and at 2 a second.
+        "0.1 minutes of updates",
+        "<td>albert.hidden_size</td><td>8</td>",
+        "Loss of the training",
+        "Scores on dev",
+    ):
+        assert text in page, text
+    assert "/some/bin" not in page
+    assert "w" * 600 + "…" in page
+
+
+def test_many_labels_are_a_list_of_those_that_are_confused(tmp_path):
+    labels = [f"l{number}" for number in range(300)]
+    values = [1 / 300] * 300
+    rows = [("l0", "l7", values)] * 3 + [("l1", "l8", values), ("l9", "l9", values)]
+    page = write_page(tmp_path, labels, rows).read_text()
+    assert "<td>l0</td><td>l7</td><td>3</td></tr><tr><td>l1</td><td>l8</td><td>1</td>" in page
+    assert "The 100 most frequent of 300 labels." in page
+    assert page.count("<td>l") == 100 + 2 * 2
+
+
+def test_a_page_in_a_browser(tmp_path):
+    """Texts are texts, and only tables are wider than a phone, which then scroll alone."""
+    page_file = write_page(tmp_path, [f"label {k}" for k in range(15)], [
+        ("label 0", "label 1", [1 / 15] * 15)
+    ])  # fmt: skip
+    with browser.opening(tmp_path / "browser") as page:
+        for width in (380, 1000):
+            page.open(f"file://{page_file}", width=width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate("document.title") == "own: classification"
+            assert page.evaluate("document.querySelectorAll('img, script, p b b').length") == 0
+            assert page.evaluate("document.querySelectorAll('svg polyline').length") == 2
+        assert page.evaluate("document.body.innerText.includes('onerror=')")
+        page.evaluate("document.querySelector('summary').click()")
+        page.wait("document.body.innerText.includes('albert.hidden_size')")

@@ -1,0 +1,85 @@
+"""The worst mistakes of every kind."""
+
+import pytest
+import tiny_tasks
+
+from albert_tf.records import task_table
+from albert_tf.tasks import worst_mistakes
+
+
+def find(kind, gold, predicted, labels=(), task=None):
+    task = task or task_table.make_own(kind, labels)
+    gold = [{"id": str(number), **row} for number, row in enumerate(gold)]
+    predicted = {str(number): row for number, row in enumerate(predicted) if row}
+    return worst_mistakes.find(task, gold, predicted, 2)
+
+
+def test_classes_of_which_the_model_is_sure():
+    gold = [{"label": label} for label in "aabb"]
+    rows = [("b", [0.4, 0.6]), ("a", [0.9, 0.1]), ("a", [0.8, 0.2]), ("a", [0.7, 0.3])]
+    predicted = [tiny_tasks.choice(*row) for row in rows]
+    mistakes, number = find("classification", gold, predicted, "ab")
+    assert number == 3
+    assert [mistake[:3] for mistake in mistakes] == [
+        ("2", "b (0.20)", "a (0.80)"),
+        ("3", "b (0.30)", "a (0.70)"),
+    ]
+    assert [mistake.size for mistake in mistakes] == pytest.approx([0.6, 0.4])
+
+
+def test_values_that_are_far():
+    gold = [{"label": x} for x in (1.0, 2.0, 3.0)]
+    predicted = [{"prediction": x} for x in (1.5, 2.0, 0.25)]
+    mistakes, number = find("regression", gold, predicted)
+    assert mistakes == [("2", "3", "0.25", 2.75), ("0", "1", "1.5", 0.5)]
+    assert number == 2
+
+
+def test_several_labels():
+    gold = [{"label": ["a"]}, {"label": []}, {"label": ["a", "b"]}]
+    rows = [(["a", "b"], [0.9, 0.6]), (["b"], [0.2, 0.8]), (["a", "b"], [0.9, 0.9])]
+    predicted = [tiny_tasks.choice(*row) for row in rows]
+    mistakes, number = find("multi_label", gold, predicted, "ab")
+    assert mistakes == [("1", "none", "b (0.80)", 0.8), ("0", "a", "a (0.90), b (0.60)", 0.6)]
+    assert number == 2
+
+
+def test_spans_that_are_missing_or_none():
+    text = "Ann saw Bob in Rome"
+    gold = [{"text": text, "spans": [[0, 3, "PER"], [8, 11, "PER"], [15, 19, "LOC"]]}]
+    spans = [(0, 3, "PER"), (15, 19, "PER")]
+    predicted = {"prediction": [{"start": a, "end": b, "type": t} for a, b, t in spans]}
+    [mistake], _ = find("token_classification", gold, [predicted], ("O", "B-PER", "B-LOC"))
+    assert mistake == ("0", "Bob = PER, Rome = LOC", "Rome = PER", 3)
+
+
+def test_answers():
+    gold = [
+        {"answers": ["the cat", "cat"], "labelled": True, "is_impossible": False},
+        {"answers": [], "labelled": True, "is_impossible": True},
+        {"answers": ["a dog"], "labelled": True, "is_impossible": False},
+        {"answers": ["x"], "labelled": True, "is_impossible": False},  # was not predicted
+    ]
+    predicted = [
+        tiny_tasks.answer(("a mouse", 0.75), null_odds=-1.0),
+        tiny_tasks.answer(("a dog", 0.5), null_odds=-1.0),
+        tiny_tasks.answer(("a dog", 0.5), null_odds=2.0),
+        None,
+    ]
+    mistakes, number = find("", gold, predicted, task=task_table.get("squad2"))
+    assert mistakes == [("2", "a dog", "no answer", 1.0), ("0", "the cat / cat", "a mouse", 0.75)]
+    assert number == 3
+
+
+def test_vectors():
+    predicted = [{"prediction": x, "rank": rank} for x, rank in ((0.9, 1), (0.5, 1200), (0.1, 3))]
+    mistakes, number = find("sentence_embedding", [{"label": None}] * 3, predicted)
+    assert mistakes == [("1", "rank 1", "rank 1,200", 1200), ("2", "rank 1", "rank 3", 3)]
+    assert number == 2
+    gold = [{"label": x} for x in (0.0, 2.5, 5.0)]
+    mistakes, number = find("sentence_embedding", gold, predicted)
+    assert mistakes == [
+        ("0", "0, rank 1", "0.9, rank 3", 2.0),
+        ("2", "5, rank 3", "0.1, rank 1", 2.0),
+    ]
+    assert number == 2
