@@ -1,6 +1,7 @@
 """Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
 
 import os
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
@@ -12,6 +13,7 @@ from albert_tf.model.task_model import make_task_model
 from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model, inference, label_scores, predictions
+from albert_tf.tasks.label_scores import Prediction
 from albert_tf.train import devices, multi_worker
 
 
@@ -53,16 +55,12 @@ def evaluate(
         network, _ = make_task_model(config, model.task)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
-    predicted, thresholds = predict(), {}
     split = dataset.manifest["settings"]["split"]
+    predicted, thresholds = predict(), {}
     if dataset.task.kind == task_table.MULTI_LABEL:
-        tunes = scored and split == "dev"
-        thresholds = (
-            label_scores.tune_thresholds(dataset.task, dataset.examples, predicted)
-            if tunes
-            else finetuned_model.read_thresholds(checkpoint.source)
+        predicted, thresholds = _apply_thresholds(
+            dataset, predicted, checkpoint.source, tunes=scored and split == "dev"
         )
-        predicted = label_scores.apply_thresholds(dataset.task, predicted, thresholds)
     scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
     name = f"{split}-{dataset.task.name}" if dataset.task != model.task else split
@@ -77,8 +75,19 @@ def evaluate(
             header = {"task": dataset.task.name, "split": split, "checkpoint": checkpoint.source}
             counts = {"num_examples": len(dataset.examples), "metrics": scores}
             table = label_scores.score_labels(dataset.task, dataset.examples, predicted)
-            counts |= {run_files.BY_LABEL: table} if table else {}
-            counts |= {run_files.THRESHOLDS: thresholds} if thresholds else {}
+            more = {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
+            counts |= {key: value for key, value in more.items() if value}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
             files.write_json(metrics_file, {**header, **counts})
     return scores, path
+
+
+def _apply_thresholds(
+    dataset: TaskDataset, predicted: Mapping[str, Prediction], source: str, *, tunes: bool
+) -> tuple[dict[str, Prediction], dict[str, float]]:
+    """Returns predictions of several labels by thresholds, tuned on them or those of the run."""
+    if tunes:
+        thresholds = label_scores.tune_thresholds(dataset.task, dataset.examples, predicted)
+    else:
+        thresholds = finetuned_model.read_thresholds(source)
+    return label_scores.apply_thresholds(dataset.task, predicted, thresholds), thresholds

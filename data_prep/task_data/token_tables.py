@@ -305,8 +305,8 @@ def _read_span(span: Any, length: int, place: str) -> CharacterSpan:
         values = [span.get("start"), span.get("end"), span.get("type", span.get("label"))]
     if not isinstance(values, list) or [type(value) for value in values] != [int, int, str]:
         raise UserError(
-            f'{place}: the span {str(span)[:60]} is not like {{"start": 0, "end": 4, "type": '
-            '"PER"}}.'.replace("}}", "}")
+            f"{place}: the span {str(span)[:60]} is not like "
+            '{"start": 0, "end": 4, "type": "PER"}.'
         )
     start, end, type_ = values
     if not 0 <= start < end <= length or not type_.strip():

@@ -134,7 +134,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
             raise _RefusalError(HTTPStatus.LENGTH_REQUIRED, "send Content-Length.")
-        if int(length) > _MAX_BODY:
+        # Python turns no text of more than 4,300 digits into a number.
+        if len(length) > 20 or int(length) > _MAX_BODY:
             message = f"a request has at most {_MAX_BODY:,} bytes."
             raise _RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         try:

@@ -118,6 +118,7 @@ def test_the_page_of_another_site_is_refused(port):
         (QUESTION, {"Content-Length": "-1"}, 411),
         (QUESTION, {"Content-Length": "many"}, 411),
         (QUESTION, {"Content-Length": "99999999999"}, 413),
+        (QUESTION, {"Content-Length": "9" * 5000}, 413),
     ],
 )
 def test_bad_requests_have_an_error_of_one_line(port, request_, headers, status):
