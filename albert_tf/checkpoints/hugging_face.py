@@ -25,7 +25,15 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from albert_tf.model.weight_names import CLASSIFIER, ENCODER, MASKED_LM, POOLER, PRETRAINED, SQUAD1
+from albert_tf.model.weight_names import (
+    CLASSIFIER,
+    ENCODER,
+    MASKED_LM,
+    POOLER,
+    PRETRAINED,
+    SQUAD1,
+    TOKEN_CLASSIFIER,
+)
 
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}
@@ -54,10 +62,15 @@ _TIED = {
 _BUFFER = "albert.embeddings.position_ids"
 # A class whose `classifier` is another head, for single tokens.
 _TOKENS = "AlbertForTokenClassification"
+_TOKEN_HEAD = {
+    "cls/token_classification/output_weights": "classifier.weight",
+    "cls/token_classification/output_bias": "classifier.bias",
+}
 _CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 # Classes by the parts of their models; a head that is trained last comes first.
 _CLASSES: dict[str, Set[str]] = {
     "AlbertForQuestionAnswering": {ENCODER, SQUAD1},
+    _TOKENS: {ENCODER, TOKEN_CLASSIFIER},
     "AlbertForSequenceClassification": {ENCODER, POOLER, CLASSIFIER},
     "AlbertForPreTraining": PRETRAINED,
     "AlbertForMaskedLM": {ENCODER, MASKED_LM},
@@ -97,9 +110,14 @@ _TABLES = {
 }
 
 
-def map_names(config: AlbertConfig) -> dict[str, str]:
-    """{published name: theirs} for a model of that config, with all heads that both sides have."""
+def map_names(config: AlbertConfig, class_name: str = "") -> dict[str, str]:
+    """{published name: theirs} for a model of that config, with all heads that both sides have.
+
+    Two heads have one name there: `class_name` tells which of them it is.
+    """
     layers, names = dict(_LAYERS), dict(_TABLES)
+    if class_name == _TOKENS:
+        names = {a: b for a, b in names.items() if b not in _TOKEN_HEAD.values()} | _TOKEN_HEAD
     for group in range(config.num_hidden_groups):
         for inner in range(config.inner_group_num):
             ours, theirs = weight_names.BLOCK.format(group, inner), _BLOCK.format(group, inner)
@@ -119,9 +137,8 @@ def read(folder: str) -> ModelCheckpoint:
     if any(name.startswith("embeddings.") for name in arrays):  # a bare AlbertModel
         arrays = {f"albert.{name}": array for name, array in arrays.items()}
     skipped = _find_copies(arrays, path)
-    names = {theirs: ours for ours, theirs in map_names(config).items()}
-    if _TOKENS in str(values.get("architectures")):
-        names = {name: ours for name, ours in names.items() if not name.startswith("classifier.")}
+    is_tokens = _TOKENS in str(values.get("architectures"))
+    names = {b: a for a, b in map_names(config, _TOKENS if is_tokens else "").items()}
     weights = {
         names.get(name, name): tf_checkpoint.to_float32(name, array, path)
         for name, array in arrays.items()
@@ -273,7 +290,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     # What is transposed must be laid out anew: the library writes memory as it lies.
     tensors = {
         theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
-        for name, theirs in map_names(config).items()
+        for name, theirs in map_names(config, class_name).items()
         if name in weights
     }
     # To a local file first: the library's bytes would be one more copy in memory.
@@ -300,7 +317,7 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
-    if class_name in _CLASSIFIERS:
+    if class_name in (*_CLASSIFIERS, _TOKENS):
         names = list_labels(checkpoint)
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}
@@ -309,6 +326,7 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
 
 def list_labels(checkpoint: ModelCheckpoint) -> list[str]:
     """The names of the outputs of a classifier: the labels of its task, if they are known."""
-    number = len(checkpoint.weights["output_bias"])
+    names = ("output_bias", "cls/token_classification/output_bias")
+    number = next(len(checkpoint.weights[name]) for name in names if name in checkpoint.weights)
     own = checkpoint.labels
     return list(own) if len(own) == number else [f"LABEL_{i}" for i in range(number)]

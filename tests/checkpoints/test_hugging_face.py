@@ -98,6 +98,7 @@ def test_equal_sizes_get_a_mapping_that_changes_nothing(tmp_path):
         (None, "AlbertForPreTraining"),
         ("classifier", "AlbertForSequenceClassification"),
         ("squad1", "AlbertForQuestionAnswering"),
+        ("token_classifier", "AlbertForTokenClassification"),
         ("masked_lm", "AlbertForMaskedLM"),
         ("bare", "AlbertModel"),
     ],
@@ -121,10 +122,13 @@ def test_only_weights_of_the_class_are_written(tmp_path):
 
 
 def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
-    made, _ = written(tmp_path, model="classifier")
+    made, tensors = written(tmp_path, model="classifier")
     change_config(tmp_path, architectures=["AlbertForTokenClassification"])
-    names = formats.read(str(tmp_path)).weights.keys()
-    assert names - made.weights.keys() == {"classifier.weight", "classifier.bias"}
+    weights = formats.read(str(tmp_path)).weights
+    assert {"output_weights", "output_bias"} == made.weights.keys() - weights.keys()
+    for name in ("weight", "bias"):
+        ours = weights[f"cls/token_classification/output_{name.replace('weight', 'weights')}"]
+        np.testing.assert_array_equal(ours, tensors[f"classifier.{name}"])
 
 
 def test_lost_names_of_classes_are_noted(tmp_path, capsys):

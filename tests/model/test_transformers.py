@@ -16,8 +16,7 @@ from albert_tf.checkpoints import (
     matching,
     model_checkpoint,
 )
-from albert_tf.errors import UserError
-from albert_tf.model import albert_model, weight_names
+from albert_tf.model import albert_model, task_heads, task_model, weight_names
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -174,6 +173,7 @@ KINDS = {
     "AlbertForQuestionAnswering": {},
     "AlbertForMultipleChoice": {},
     "AlbertForSequenceClassification": {"num_labels": 5},
+    "AlbertForTokenClassification": {"num_labels": 3},
 }
 SIZES = {
     "vocab_size": 11,
@@ -223,10 +223,15 @@ def test_a_regression_of_theirs_is_loaded_by_its_own_class(tmp_path):
     assert torch.equal(back.classifier.weight, theirs.classifier.weight)
 
 
-def test_their_head_for_each_token_must_be_left_out(tmp_path):
-    saved_by_them(tmp_path / "in", "AlbertForTokenClassification")
-    with pytest.raises(
-        UserError, match=r"2 missing: bert/pooler.*; 2 unexpected: classifier\.bias"
-    ):
-        formats.convert(str(tmp_path / "in"), str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
+def test_tags_of_tokens_are_equal(tmp_path):
+    """Theirs, read into our model: the logits of each token, at real ones."""
+    theirs = saved_by_them(tmp_path / "in", "AlbertForTokenClassification", num_labels=5)
+    checkpoint = formats.read(str(tmp_path / "in"))
+    sizes = task_heads.HeadSizes(classes=5)
+    ours = task_model.AlbertForTask(checkpoint.config, "token_classification", sizes)
+    matching.assign_task_weights(checkpoint, ours, with_head=True)
+    batch = tiny.batch()
+    with torch.no_grad():
+        expected = theirs.eval()(**inputs(batch)).logits.numpy()
+    is_real = batch["input_mask"].numpy() > 0
+    assert_close(ours(batch)["logits"].numpy()[is_real], expected[is_real])

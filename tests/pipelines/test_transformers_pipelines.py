@@ -39,7 +39,9 @@ def convert(tmp_path, vocabulary):
         made = tiny_checkpoints.make(vocabulary, model=part, **changes)
         if classes:
             head = {
-                name: made.weights[name][:classes] for name in ("output_weights", "output_bias")
+                name: array[:classes]
+                for name, array in made.weights.items()
+                if name.endswith(("output_weights", "output_bias"))
             }
             made = dataclasses.replace(made, weights={**made.weights, **head})
         source, target = str(tmp_path / "run"), str(tmp_path / "theirs")
@@ -61,6 +63,30 @@ def test_text_classification(convert):
         scores = {answer["label"]: answer["score"] for answer in answers}
         actual = [scores[label] for label in task.labels]
         np.testing.assert_allclose(actual, expected["probabilities"], atol=TOLERANCE)
+
+
+def test_tags_of_words(convert):
+    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
+    task = task_table.make_own("token_classification", labels)
+    ours, folder = convert("token_classifier", task)
+    theirs = transformers.pipeline("token-classification", folder, aggregation_strategy="first")
+    # Their words are what white space divides, and begin with it; they have a piece "▁" for a word.
+    pieces = (ours.tokenizer.id_to_piece(number) for number in range(ours.tokenizer.size))
+    words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 1]
+    texts = [" ".join(words[begin::3]) for begin in range(3)]
+    number = 0
+    for text, expected, answers in zip(texts, ours.predict(texts), theirs(texts), strict=True):
+        spans = expected["prediction"]
+        number += len(spans)
+        assert [x["entity_group"] for x in answers] == [span["type"] for span in spans]
+        actual = [text[x["start"] : x["end"]].strip() for x in answers]
+        assert actual == [span["text"] for span in spans]
+        assert [x["end"] for x in answers] == [span["end"] for span in spans]
+        scores = [span["score"] for span in spans]
+        np.testing.assert_allclose([x["score"] for x in answers], scores, atol=TOLERANCE)
+    assert number > 3
+    card = huggingface_hub.ModelCard.load(f"{folder}/README.md")
+    assert card.data.pipeline_tag == "token-classification"
 
 
 def test_text_classification_of_pairs(convert):
