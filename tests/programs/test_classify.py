@@ -1,13 +1,17 @@
 """bin/classify: predictions of a fine-tuned model."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import tiny_checkpoints
 import tiny_program
+import tiny_runs
 from tiny_program import OWN, write, write_own
 
 import albert_tf
 from albert_tf.checkpoints import formats
+from albert_tf.records import task_table
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 PROGRAM = Path(__file__).parents[2] / "bin" / "classify"
@@ -63,6 +67,48 @@ def test_pairs_and_values(run, run_program, tmp_path, capsys):
     assert message == "classify: --second_text: give one for each --text."
     message = run_program(PROGRAM, *about)
     assert message == "classify: an input must have 2 texts, not 1: 'good'."
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("kind", ["multi_label", "token_classification"])
+def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp_path, capsys):
+    """From a run, and tags also from a folder of transformers, which keeps no names."""
+    labels = ["x", "y", "z"] if kind == "multi_label" else ["O", "B-A", "I-A", "B-B", "I-B"]
+    task = task_table.make_own(kind, labels)
+    part = "classifier" if kind == "multi_label" else "token_classifier"
+    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", model=part)
+    if kind == "multi_label":
+        head = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
+        made = dataclasses.replace(made, weights={**made.weights, **head})
+    if is_empty:  # no label applies, every word has the first tag
+        [bias] = (x for name, x in made.weights.items() if name.endswith("output_bias"))
+        bias += [9] + [0] * 4 if kind == "token_classification" else -9
+    tiny_runs.write(str(tmp_path / "run"), made, f"{checkpoint}/vocabulary", task)
+    texts = ["good day", "bad day and night", "so so"]
+    expected = []
+    for text, row in zip(texts, albert_tf.load(tmp_path / "run").predict(texts), strict=True):
+        values = dict(zip(labels, row.get("probabilities", ()), strict=False))
+        if kind == "multi_label":
+            lines = [", ".join(f"{x} ({values[x]:.3f})" for x in row["prediction"])]
+        else:
+            lines = [
+                f"{x['type']}: {x['text']} [{x['start']}-{x['end']}] ({x['score']:.3f})"
+                for x in row["prediction"]
+            ]
+        expected += [text, *(f"   {line or 'none'}" for line in lines or [""])]
+    asked = [f"--text={text}" for text in texts]
+    assert not run_program(PROGRAM, f"--checkpoint={tmp_path}/run", *asked)
+    assert capsys.readouterr().out.splitlines() == expected
+    assert is_empty == all(line == "   none" for line in expected[1::2])
+    if kind == "token_classification":
+        formats.convert(f"{tmp_path}/run", f"{tmp_path}/theirs", to_format="hugging_face")
+        named = (
+            f"--checkpoint={tmp_path}/theirs",
+            f"--kind={kind}",
+            f"--labels={','.join(labels)}",
+        )
+        assert not run_program(PROGRAM, *named, *asked)
+        assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_there_must_be_a_run(run_program, tmp_path):
