@@ -91,7 +91,7 @@ def read_documents(path: str) -> Iterator[list[str]]:
 
 def tag(words: list[str], common: set[str]) -> list[str]:
     """The tags of the words of a line; `common` words occur in lower case."""
-    kinds = []
+    kinds: list[str] = []
     for index, word in enumerate(words):
         before = kinds[-1] if kinds else "O"
         if DATES.fullmatch(word) or (word.isdigit() and before == "DATE"):
