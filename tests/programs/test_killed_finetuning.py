@@ -1,0 +1,72 @@
+"""bin/run_finetuning, killed before its last checkpoint: the same command ends as if unbroken."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tiny_program
+import tiny_run
+
+from albert_tf.tasks import predictions
+
+checkpoint, run = tiny_program.checkpoint, tiny_program.run
+KILL = """
+import os, runpy, signal, sys
+from albert_tf.train import reports
+def line(record, num_steps):
+    if record["step"] == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+reports.line = line
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+WORDS = ["good day", "bad day", "all was bad", "so good it was", "bad", "good good good"]
+ROWS = {
+    "token_classification": [
+        {"words": text.split(), "tags": ["B-A" if x == "good" else "O" for x in text.split()]}
+        for text in WORDS
+    ],
+    "multi_label": [
+        {"text": text, "label": [x for x in ("good", "bad") if x in text]} for text in WORDS
+    ],
+    "sentence_embedding": [{"text": text, "second": f"{text} it was"} for text in WORDS],
+}
+MORE = {
+    "multi_label": ["--set=class_weights=balanced", "--set=layerwise_lr_decay=0.5"],
+    "sentence_embedding": ["--second_text_column=second"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_second_run_ends_as_if_unbroken(kind, run, checkpoint, tmp_path, capsys):
+    for split in ("train", "dev"):
+        lines = "".join(json.dumps(row) + "\n" for row in ROWS[kind])
+        (tmp_path / f"{split}.jsonl").write_text(lines)
+    command = [
+        *("--task=own", f"--kind={kind}", f"--data_dir={tmp_path}", *MORE.get(kind, ())),
+        *("--set=albert.hidden_dropout_prob=0.1", "--set=save_checkpoints_steps=2"),
+        *(f"--config={tmp_path}/config.json", f"--init_checkpoint={checkpoint}/google"),
+    ]
+    assert not run(*command, start=None)
+    broken = [*command, f"--workdir={tmp_path}/broken"]
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILL), tiny_program.PROGRAM, *broken],
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == -9, child.stderr
+    assert not (tmp_path / "broken/report.html").exists()
+    capsys.readouterr()
+    assert not run(*broken, start=None)
+    assert f"resumed from {tmp_path}/broken/model.ckpt-2" in capsys.readouterr().err
+    tiny_run.assert_same_end(tmp_path / "run", tmp_path / "broken")
+    one, other = (
+        predictions.read(f"{tmp_path}/{name}/predictions-dev.json")["predictions"]
+        for name in ("run", "broken")
+    )
+    assert one == other
+    assert (tmp_path / "broken/report.html").exists()
