@@ -188,9 +188,10 @@ def _describe_run(
         parts.append(f"<p><code>{command}</code><br>{report_page.escape(time)}</p>")
     seconds = _sum_seconds(config, records)
     parts.append(f"<p>{seconds / 60:,.1f} minutes of updates, evaluations apart.</p>")
-    data = _read(workdir, run_files.TRAINING_DATA)
+    rows = []
+    if tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):  # a copy may lack it
+        rows.append(["training data", json.dumps(_read(workdir, run_files.TRAINING_DATA))])
     flat = run_dir.flatten(config)
-    rows = [["training data", json.dumps(data)]]
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
     table = report_page.make_table([["", "value"], *rows])
     return [*parts, f"<details><summary>The config</summary>{table}</details>"]

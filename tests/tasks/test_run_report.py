@@ -78,6 +78,11 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     ):
         assert text in page, text
     assert "/some/bin" not in page
+    # A copy without what only training writes.
+    for name in ("commands.jsonl", "training_data.json", "metrics.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    run_report.write(str(tmp_path / "run"), [])
+    assert "<svg" not in (tmp_path / "run/report.html").read_text()
     assert "w" * 600 + "…" in page
 
 
