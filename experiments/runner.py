@@ -118,13 +118,14 @@ class Runner:
             measures: whether the seconds of an update are measured if they are not known.
         """
         make = (self.suite, variant, seed, self._data, self._work_dir)
+        source = self._find_source(variant, seed, measures=measures)
         budget = self.suite.variants[variant].cpu_seconds
         if budget is None:
-            return stages.make_run(*make)
+            return stages.make_run(*make, source=source)
         first = stages.make_run(*make[:2], self.suite.seeds[0], *make[3:])
         rate = self._results.find(variant, first.seed, self._make_rate(first))
         if rate is None and not measures:
-            return stages.make_run(*make)
+            return stages.make_run(*make, source=source)
         rate = rate or self.measure_rate(first)
         num_steps = int(budget / rate["update_cpu_seconds"])
         if num_steps < 10:
@@ -132,7 +133,7 @@ class Runner:
                 f"{self.suite.name}, variant {variant!r}: cpu_seconds={budget} is too small: an "
                 f"update takes {rate['update_cpu_seconds']:.2g}, and a run has at least 10."
             )
-        return stages.make_run(*make, num_steps)
+        return stages.make_run(*make, num_steps=num_steps, source=source)
 
     def make_stages(self, run: Run) -> list[Stage]:
         """Returns the stages of a run, in their order."""
@@ -209,14 +210,14 @@ class Runner:
 
     def _make_pretraining(self, run: Run) -> Stage:
         source = None
-        if before := self._find_source(run):
+        if before := self._find_source(run.variant, run.seed):
             grows = self.suite.variants[run.variant].grow_from is not None
             source = stages.Source(before, self._make_pretraining(before), grows)
         return stages.make_pretraining(run, source)
 
-    def _find_source(self, run: Run) -> Run | None:
-        name = self.suite.variants[run.variant].source
-        return self.make_run(name, run.seed) if name else None
+    def _find_source(self, variant: str, seed: int, *, measures: bool = True) -> Run | None:
+        name = self.suite.variants[variant].source
+        return self.make_run(name, seed, measures=measures) if name else None
 
     def _find_missing(self, run: Run) -> list[Stage]:
         found = self._results.find
@@ -246,13 +247,14 @@ class Runner:
         """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
         pretraining = self._make_pretraining(run)
         for place in self._results.list_places(pretraining):
-            folder = os.path.join(self._work_dir, place)
+            # In each suite, the folder of a run has the name of its settings.
+            folder = os.path.join(self._work_dir, place, os.path.basename(run.folder))
             if stages.has_checkpoint(run, folder):
                 stages.share_checkpoint(run, folder)
         is_known = self._results.find(run.variant, run.seed, pretraining) is not None
         if is_known and stages.has_checkpoint(run):
             return
-        source = self._find_source(run)
+        source = self._find_source(run.variant, run.seed)
         if source and not stages.has_checkpoint(source):
             with self._claiming(source.variant, source.seed):
                 self._train(source)

@@ -30,7 +30,7 @@ class Run(NamedTuple):
     Attributes:
         variant: its name.
         seed: of everything random.
-        folder: of its files.
+        folder: of its files; another one if a setting or the data change.
         config: of pre-training.
         records: that it is trained on.
     """
@@ -70,13 +70,38 @@ def make_name(variant: str, seed: int) -> str:
 
 
 def make_run(
-    suite: Suite, variant: str, seed: int, data: Data, work_dir: str, num_steps: int | None = None
+    suite: Suite,
+    variant: str,
+    seed: int,
+    data: Data,
+    work_dir: str,
+    *,
+    num_steps: int | None = None,
+    source: Run | None = None,
 ) -> Run:
-    """Returns a run; `num_steps` are the updates of a variant that has `cpu_seconds`."""
+    """Returns a run.
+
+    Args:
+        suite: that has it.
+        variant: of the suite.
+        seed: of everything random.
+        data: of the suite.
+        work_dir: gets its files.
+        num_steps: the updates of a variant that has `cpu_seconds`.
+        source: the run that it starts from.
+    """
     config = suite.make_config(variant, seed, num_steps)
     records = data.find_records(config, suite.variants[variant].records)
-    folder = os.path.join(work_dir, suite.name, make_name(variant, seed))
+    before = source and os.path.basename(source.folder)
+    name = digest(_list_counted(config), records.settings, records.data, before)
+    folder = os.path.join(work_dir, suite.name, make_name(variant, seed), name)
     return Run(variant, seed, folder, config, records)
+
+
+def _list_counted(config: PretrainConfig) -> dict[str, Any]:
+    """Returns the fields on which the weights of a run depend."""
+    values = config_io.to_dict(config)
+    return {name: value for name, value in values.items() if name not in _NOT_COUNTED}
 
 
 def make_rate(run: Run, rate_steps: tuple[int, int]) -> Stage:
@@ -145,16 +170,11 @@ def make_pretraining(run: Run, source: Source | None) -> Stage:
             ],
         }
 
-    values = {
-        name: value
-        for name, value in config_io.to_dict(run.config).items()
-        if name not in _NOT_COUNTED
-    }
     begins = source and [source.grows, source.pretraining.settings]
     data = digest(run.records.data, source and source.pretraining.data)
     return Stage(
         name=PRETRAINING,
-        settings=digest(_FORMAT, values, run.records.settings, begins),
+        settings=digest(_FORMAT, _list_counted(run.config), run.records.settings, begins),
         data=data if run.records.data else "",
         records=[run.records],
         commands=[_pretrain(run.config, run.records, workdir, start)],
@@ -189,6 +209,7 @@ def share_checkpoint(run: Run, folder: str) -> None:
     """Makes the checkpoint in the folder of another run that of a run."""
     workdir = _find_workdir(run)
     if not os.path.lexists(workdir):
+        os.makedirs(run.folder, exist_ok=True)
         os.symlink(os.path.abspath(os.path.join(folder, PRETRAINING)), workdir)
 
 
@@ -236,13 +257,14 @@ def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> S
 def make_task(run: Run, pretraining: Stage, suite: Suite, task: str, data: Data) -> Stage:
     """Returns the stage that fine-tunes a run on a task, and scores it on dev."""
     settings = suite.tasks[task]
-    workdir = os.path.join(run.folder, task)
     values = {**settings.set, "seed": run.seed}
+    workdir = os.path.join(run.folder, f"{task}-{digest(values)}")
+    cache_dir = os.path.join(os.path.dirname(os.path.dirname(run.folder)), "cache")
     flags = [
         *data.list_task_flags(task, settings),
         f"--init_checkpoint={_find_workdir(run)}",
         f"--workdir={workdir}",
-        f"--cache_dir={os.path.join(os.path.dirname(run.folder), 'cache')}",
+        f"--cache_dir={cache_dir}",
         "--recipe=none",
         *(f"--set={x}" for x in override(values)),
     ]

@@ -56,7 +56,8 @@ def evaluate(
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
     split = dataset.manifest["settings"]["split"]
-    predicted, thresholds = predict(), {}
+    predicted = predict()
+    thresholds: dict[str, float] = {}
     if dataset.task.kind == task_table.MULTI_LABEL:
         predicted, thresholds = _apply_thresholds(
             dataset, predicted, checkpoint.source, tunes=scored and split == "dev"

@@ -64,6 +64,10 @@ class FakePrograms:
 
     def run_pretraining(self, options, sets):
         workdir = Path(self.folder(options["workdir"]))
+        config = json.dumps([sets, options["train_files"], options.get("grow_from")])
+        if (file := workdir / "config.json").exists():
+            assert file.read_text() == config, f"{workdir} belongs to another run"
+        file.write_text(config)
         steps = sets["num_train_steps"]
         loss = 10 - sets["albert"]["num_hidden_layers"] - 0.01 * sets["seed"]
         line = {"step": steps, "loss": 3.0, "eval_masked_lm_loss": loss}
@@ -123,7 +127,8 @@ def test_a_suite_runs_the_first_seeds_first_and_then_is_done(programs, make_runn
     names = [name for name, _, _ in programs.calls]
     assert names.count("train_vocabulary") == names.count("create_pretraining_data") == 1
     grown = next(o for n, o, s in programs.calls if "grow_from" in o)
-    assert grown["grow_from"] == str(tmp_path / "runs" / "depth" / "one.seed-1" / "pretraining")
+    [start] = (tmp_path / "runs" / "depth" / "one.seed-1").glob("*/pretraining")
+    assert grown["grow_from"] == str(start)
     programs.calls.clear()
     make_runner().run()
     assert not programs.calls
