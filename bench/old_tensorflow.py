@@ -1,11 +1,12 @@
 """Whether the TensorFlow of an old server answers as this one does what is exported here.
 
-    PYTHONPATH=tests/fixtures python bench/old_tensorflow.py write FOLDER
+    PYTHONPATH=tests/fixtures python bench/old_tensorflow.py write FOLDER [KIND...]
     old/bin/python bench/old_tensorflow.py read FOLDER    # tensorflow and tensorflow-text 2.12.1
 
-The first exports tiny random models of every kind, with a SentencePiece and a WordPiece vocabulary,
-and keeps a request to each signature with its answer. The second, which needs nothing else of this
-project, asks the same in a session of TensorFlow 1, and fails if a number differs by over 1e-5.
+The first exports tiny random models of every kind, or of some, with a SentencePiece and a WordPiece
+vocabulary, and keeps a request to each signature with its answer. The second, which needs nothing
+else of this project, asks the same in a session of TensorFlow 1, and fails if a number differs by
+over 1e-5.
 """
 
 import pathlib
@@ -18,13 +19,13 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 MODEL, INPUTS, OUTPUTS = "model/1", "inputs", "outputs"
 
 
-def write(folder: pathlib.Path) -> None:
+def write(folder: pathlib.Path, *kinds: str) -> None:
     import fuzzing
 
     from albert_tf.export import model_kinds, signatures
 
     for vocabulary in fuzzing.VOCABULARIES:
-        for kind in model_kinds.KINDS:
+        for kind in kinds or model_kinds.KINDS:
             place = folder / vocabulary / kind
             served = fuzzing.export(kind, vocabulary, str(place))
             for name, signature in signatures.make_signatures(served.source).items():
@@ -81,6 +82,10 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("write", "read"):
-        sys.exit(__doc__)
-    {"write": write, "read": read}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    match sys.argv[1:]:
+        case ["write", folder, *kinds]:
+            write(pathlib.Path(folder), *kinds)
+        case ["read", folder]:
+            read(pathlib.Path(folder))
+        case _:
+            sys.exit(__doc__)

@@ -108,9 +108,9 @@ may be answered together, and token ids may be padded to any length.
 _CARD = """\
 # {title}
 
-An ALBERT that {model.kind.description}, for TensorFlow Serving. Made from `{model.source}`:
-{config.num_hidden_layers} layers of {config.hidden_size}, vocabulary {config.vocab_size}, \
-{model.options.dtype} weights.
+An ALBERT that {model.kind.description}, for TensorFlow Serving and Triton.
+Made from `{model.source}`: {config.num_hidden_layers} layers of {config.hidden_size}, \
+vocabulary {config.vocab_size}, {model.options.dtype} weights.
 It reads {longest} pieces at once.
 {notes}
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
@@ -120,7 +120,10 @@ signature, with which the server warms up.
 
     {docker}
 
-To have requests that come at once answered together, write this to a file `batching.config`, put
+`bin/serve` starts Triton instead, which joins requests by itself.
+
+To have TensorFlow Serving answer requests together that come at once, write this to a file
+`batching.config`, put
 `-v "$PWD/batching.config:/batching.config"` before the name of the image, and
 `--enable_batching=true --batching_parameters_file=/batching.config` after it:
 
@@ -139,6 +142,9 @@ rows than `max_batch_size` is refused, too.
 
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
+
+Each has its command for TensorFlow Serving, and one for Triton, in KServe's protocol. There a name
+is not needed: a request is for the signature that has just its inputs. `[?]` is `[?, 1]`.
 {limits}
 {signatures}
 ## From Python, by gRPC
@@ -241,7 +247,8 @@ def _describe_signatures(
         body = make_rest_body(name, signatures).replace("'", r"'\''")
         url = f"http://localhost:8501/v1/models/{title}:{verb}"
         curl = f"    curl -d '{body}' \\\n        {url}"
-        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, ""]
+        triton = ["From Triton:", "", _make_kserve_command(title, name, signatures), ""]
+        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, "", *triton]
     return "\n".join(sections)
 
 
@@ -257,8 +264,7 @@ def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     if _SERIALIZED not in signature.inputs:
         body = {"inputs": {key: _to_list(value) for key, value in signature.example.items()}}
     else:
-        ids = signatures[TOKEN_IDS].example
-        example = {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
+        example = _make_example(signatures)
         content = base64.b64encode(features.to_example(example)).decode()
         body = {"inputs": {_SERIALIZED: [{"b64": content}]}}
         if signature.method != PREDICT:
@@ -266,11 +272,38 @@ def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
 
 
+def _make_kserve_command(title: str, name: str, signatures: Mapping[str, Signature]) -> str:
+    """Returns the lines of a request to a signature in the protocol of KServe."""
+    signature = signatures[name]
+    url = f"http://localhost:8000/v2/models/{title}/infer"
+    if _SERIALIZED in signature.inputs:
+        example = features.to_example(_make_example(signatures))
+        content, length = serving_api.make_kserve_bytes(_SERIALIZED, example)
+        return (
+            f"    echo '{base64.b64encode(content).decode()}' \\\n"
+            "        | base64 -d | curl --data-binary @- \\\n"
+            f"        -H 'Inference-Header-Content-Length: {length}' \\\n        {url}"
+        )
+    inputs = {key: _shorten(value).numpy() for key, value in signature.example.items()}
+    body = json.dumps(serving_api.make_kserve_request(inputs), ensure_ascii=False)
+    body = body.replace("'", r"'\''")
+    return f"    curl -d '{body}' \\\n        {url}"
+
+
+def _make_example(signatures: Mapping[str, Signature]) -> dict[str, list[int]]:
+    ids = signatures[TOKEN_IDS].example
+    return {key: tf.nest.flatten(_to_list(x)) for key, x in ids.items()}
+
+
 def _to_list(value: tf.Tensor) -> list:
     """Returns an input as JSON has it, long ids cut short."""
-    if value.dtype == tf.string:
-        return tf.nest.map_structure(bytes.decode, value.numpy().tolist())
-    return value[..., :_NUM_SHOWN].numpy().tolist()
+    return tf.nest.map_structure(
+        lambda x: x.decode() if isinstance(x, bytes) else x, _shorten(value).numpy().tolist()
+    )
+
+
+def _shorten(value: tf.Tensor) -> tf.Tensor:
+    return value if value.dtype == tf.string else value[..., :_NUM_SHOWN]
 
 
 def _set_input(name: str, value: tf.Tensor) -> str:

@@ -1,5 +1,6 @@
 """Defines signatures of a SavedModel, and their requests in the protocol of TensorFlow Serving."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -107,3 +108,16 @@ def make_kserve_request(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         kind = KSERVE_TYPES[tf.as_dtype(array.dtype)]
         tensors.append({"name": name, "shape": list(shape), "datatype": kind, "data": values})
     return {"inputs": tensors}
+
+
+def make_kserve_bytes(name: str, value: bytes) -> tuple[bytes, int]:
+    """Returns the body of such a request for one row of bytes, which JSON cannot hold.
+
+    Its header `Inference-Header-Content-Length` must be the number, the length of the JSON.
+    """
+    blob = len(value).to_bytes(4, "little") + value
+    tensor = {"name": name, "shape": [1, 1], "datatype": KSERVE_TYPES[tf.string]}
+    size = {"parameters": {"binary_data_size": len(blob)}}
+    binary = {"parameters": {"binary_data_output": False}}
+    header = json.dumps({"inputs": [tensor | size], **binary}).encode()
+    return header + blob, len(header)

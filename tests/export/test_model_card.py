@@ -1,7 +1,9 @@
 """MODEL.md: what it shows is true, and its examples run."""
 
+import json
 import re
 import shlex
+import subprocess
 import types
 from pathlib import Path
 
@@ -47,17 +49,25 @@ def test_the_python_runs(served, address, capsys):
         assert f"{name} [" in shown
 
 
-def test_every_signature_is_asked_by_curl(served, address):
+def test_every_signature_is_asked_by_both_protocols(served, address):
     exported_model, folder, text = served
-    commands = re.findall(r"^    (curl .*? \\\n.*)$", text, re.MULTILINE)
-    names = []
-    with grpc.insecure_channel(address) as channel:
+    section = text[text.index("## Requests") : text.index("## From Python")]
+    commands = re.findall(r"^    ((?:curl|echo) (?:.*\\\n)+.*)$", section, re.MULTILINE)
+    names = {8501: [], 8000: []}
+    with grpc.insecure_channel(address) as channel, rest.serving(channel, folder) as port:
         for command in commands:
-            model, response = rest.ask(channel, command)
-            assert model == exported_model.options.kind
-            names.append(response.model_spec.signature_name)
-    wanted = set(tf.saved_model.load(folder).signatures) - {"serving_default"}
-    assert sorted(names) == sorted(wanted)
+            (wanted,) = re.findall(r"localhost:(8501|8000)/", command)
+            command = command.replace(f"localhost:{wanted}", f"127.0.0.1:{port}")
+            done = subprocess.run(
+                ["bash", "-c", command.replace("curl", "curl -sS --fail-with-body")],
+                capture_output=True,
+            )
+            assert not done.returncode, (command, done)
+            answer = json.loads(done.stdout)
+            assert answer["model"] == exported_model.options.kind
+            names[int(wanted)].append(answer["signature"])
+    wanted = sorted(set(tf.saved_model.load(folder).signatures) - {"serving_default"})
+    assert sorted(names[8501]) == sorted(names[8000]) == wanted
 
 
 def test_every_input_and_output_is_explained(served):
