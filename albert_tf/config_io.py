@@ -60,6 +60,8 @@ def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults
     """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
     values = files.read_json(path, "--config") if path else {}
     require(isinstance(values, dict), f"--config: {path!r} does not hold a JSON object.")
+    # A run's config that the user may have edited.
+    values = {key: value for key, value in values.items() if key != files.SEAL}
     values = _merged(defaults or {}, values)
     for override in overrides:
         _set(values, override)
@@ -98,4 +100,5 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 
 def save(config: Any, path: str) -> None:
-    files.write_json(path, to_dict(config))
+    """Writes a config with its checksum, which `files.read_sealed` checks."""
+    files.write_sealed(path, to_dict(config))

@@ -2,11 +2,17 @@
 
 What a function here has written is on the disk when it returns: it survives a loss of power. A
 store of objects keeps what it has accepted.
+
+Checksums of formats that have none (JSON, vocabularies, safetensors, SavedModels): a JSON value
+that a program writes for itself holds its own, see `seal`; a folder that appears as a whole has
+`sha256.json`, {name: hash}. What has none, as of older versions and other programs, is read as it
+is.
 """
 
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -18,14 +24,24 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 LOCK = ".lock"
+SEAL = "sha256"
+HASHES = "sha256.json"
+# Files by which readers and servers know a folder.
+_TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|manifest\.json|.*\.index)")
+_NONE: Mapping[str, bytes] = {}
 _DAY = 24 * 60 * 60  # seconds
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is in a store of objects (gs://...), not on a disk."""
+    return "://" in path
 
 
 def expand(patterns: Sequence[str], name: str) -> list[str]:
@@ -78,7 +94,7 @@ def rename_synced(old: str, new: str) -> None:
 
 def sync(path: str) -> None:
     """Returns when the content of a local file, or the names in a local folder, are on the disk."""
-    if "://" in path:
+    if is_remote(path):
         return
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
@@ -92,7 +108,7 @@ def sync(path: str) -> None:
 
 def _sync_tree(folder: str) -> None:
     """Syncs all that lies in a folder, and the folder."""
-    for parent, _, names in tf.io.gfile.walk(folder) if "://" not in folder else ():
+    for parent, _, names in tf.io.gfile.walk(folder) if not is_remote(folder) else ():
         for name in names:
             sync(os.path.join(parent, name))
         sync(parent)
@@ -100,7 +116,7 @@ def _sync_tree(folder: str) -> None:
 
 def make_folders(path: str) -> list[pathlib.Path]:
     """Makes a folder and its missing parents; returns those that it made on a disk."""
-    if "://" in path:
+    if is_remote(path):
         tf.io.gfile.makedirs(path)
         return []
     folders = [pathlib.Path(path), *pathlib.Path(path).parents]
@@ -129,12 +145,39 @@ def replacing_folder(path: str) -> Iterator[str]:
             yield temporary
             _sync_tree(temporary)
             make_folders(parent)
-            tf.io.gfile.rename(temporary, path)
+            _rename_folder(temporary, path)
             sync(parent)
         except BaseException:
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(temporary)
             raise
+
+
+def _rename_folder(old: str, new: str) -> None:
+    """Gives a folder another name, which is not there yet.
+
+    A store has no folders to rename: the files are copied one after the other. The hashes come
+    first, so that readers notice what is missing, and last what tells that a folder is complete.
+    """
+    if not is_remote(new):
+        tf.io.gfile.rename(old, new)
+        return
+    if tf.io.gfile.exists(new):
+        raise tf.errors.AlreadyExistsError(None, None, f"{new} already exists")
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        return bool(_TELLS_COMPLETE.fullmatch(name)), os.path.basename(name) != HASHES, name
+
+    try:
+        for name in sorted(list_files(old), key=order):
+            target = os.path.join(new, name)
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.rename(os.path.join(old, name), target, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(new)
+        raise
+    tf.io.gfile.rmtree(old)
 
 
 @contextlib.contextmanager
@@ -157,7 +200,7 @@ def making_temporary_folder(name: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _making_locked(folder: str) -> Iterator[None]:
     """Makes a folder; on a local file system it is locked from the moment that it has its name."""
-    if "://" in folder:
+    if is_remote(folder):
         tf.io.gfile.makedirs(folder)
         yield
         return
@@ -185,7 +228,7 @@ def _remove_abandoned(parent: str, name: str) -> None:
 
 def _is_abandoned(folder: str) -> bool:
     """Whether nobody has locked a folder; where there are no locks, nobody wrote for a day."""
-    if "://" not in folder:
+    if not is_remote(folder):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
             try:
@@ -214,7 +257,7 @@ def locking_folder(path: str, lock: str = LOCK) -> Iterator[None]:
 
     Raises `UserError`, which names the other process.
     """
-    if "://" in path:
+    if is_remote(path):
         yield
         return
     made = make_folders(path)
@@ -314,3 +357,99 @@ def parse_json(content: bytes, path: str, name: str) -> Any:
 
 def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def seal(value: Any) -> Any:
+    """A JSON object with the hash of its other keys as `sha256`; a list has it as its last element.
+
+    Of an object without that key, or a list without that element.
+    """
+    if isinstance(value, list):
+        return [*value, {SEAL: _hash_value(value)}]
+    return {**value, SEAL: _hash_value(value)}
+
+
+def unseal(value: Any, place: str) -> Any:
+    """The value that was sealed; other values as they are. `UserError` if the hash is another."""
+    if not is_intact(value):
+        raise UserError(
+            f"{place} is damaged: it does not have its own {SEAL}. Restore it; remove that entry "
+            "if you have changed the file yourself."
+        )
+    return _remove_seal(value)
+
+
+def is_intact(value: Any) -> bool:
+    """Whether a value has the hash that it holds, or holds none."""
+    rest = _remove_seal(value)
+    return rest is value or seal(rest) == value
+
+
+def _remove_seal(value: Any) -> Any:
+    """The value without its hash; the value itself if it has none."""
+    if isinstance(value, dict) and SEAL in value:
+        return {name: x for name, x in value.items() if name != SEAL}
+    is_sealed_list = isinstance(value, list) and value and isinstance(value[-1], dict)
+    return value[:-1] if is_sealed_list and value[-1].keys() == {SEAL} else value
+
+
+def _hash_value(value: Any) -> str:
+    # By way of JSON: there tuples are lists, and all keys are strings.
+    content = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def write_sealed(path: str, value: Any) -> None:
+    """Writes a value in one piece with its own hash, so that both always agree."""
+    write_json(path, seal(value))
+
+
+def read_sealed(path: str, name: str) -> Any:
+    """Reads what `write_sealed` wrote, or any JSON; `UserError` if it is damaged."""
+    return unseal(read_json(path, name), path)
+
+
+def _hash_file(path: str) -> str:
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(1 << 24):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def list_files(folder: str) -> list[str]:
+    """The paths of all files in a folder and below, from there, sorted."""
+    return sorted(
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, _, names in tf.io.gfile.walk(folder)
+        for name in names
+    )
+
+
+def write_hashes(folder: str, names: Iterable[str], later: Mapping[str, bytes] = _NONE) -> None:
+    """Writes `sha256.json`: {name: hash} of these files of a folder, and of those to come."""
+    hashes = {x: _hash_file(os.path.join(folder, x)) for x in names if x not in later}
+    hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in later.items()}
+    write_json(os.path.join(folder, HASHES), dict(sorted(hashes.items())))
+
+
+def check_hashes(folder: str) -> None:
+    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one.
+
+    One flipped bit may give another model, or other words to read, in silence.
+    """
+    path = os.path.join(folder, HASHES)
+    hashes = read_json(path, HASHES) if tf.io.gfile.exists(path) else {}
+    if not isinstance(hashes, dict):
+        raise UserError(f"{path} does not hold a JSON object: it is damaged. Restore it.")
+    for name, expected in hashes.items():
+        file = os.path.join(folder, name)
+        if os.path.isabs(name) or ".." in name.split("/"):
+            raise UserError(f"{path} names a file of another folder, {name!r}. Do not trust it.")
+        if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
+            raise UserError(f"there is no file {file!r}, of which {path} has the hash. Restore it.")
+        if _hash_file(file) != expected:
+            raise UserError(
+                f"{file} is damaged: it does not have the hash of {HASHES}. Restore it; remove "
+                f"{path} if you have changed the file yourself."
+            )

@@ -272,7 +272,9 @@ def make_task(run: Run, pretraining: Stage, suite: Suite, task: str, data: Data)
     def read(cpu_seconds: Sequence[float]) -> dict[str, Any]:
         del cpu_seconds
         name = run_files.metrics_file("dev")
-        metrics: Mapping[str, float] = files.read_json(os.path.join(workdir, name), name)["metrics"]
+        metrics: Mapping[str, float] = files.read_sealed(os.path.join(workdir, name), name)[
+            "metrics"
+        ]
         best = task_table.get(task).best_by
         return {task: metrics[best], **{f"{task}_{name}": x for name, x in metrics.items()}}
 

@@ -71,7 +71,7 @@ def choose(
     _check_choices(config, kind, may_be_none=may_be_none)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
-        threshold = _read_best_threshold(checkpoint.source)
+        threshold = read_best_threshold(checkpoint.source)
     if config.text:
         token_lengths.check(run_config, kind)
     options = Options(
@@ -184,11 +184,11 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
         raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
 
 
-def _read_best_threshold(prefix: str) -> float:
+def read_best_threshold(prefix: str) -> float:
     """Returns the threshold of a run's best F1 on dev; 0 if the run was not evaluated."""
     if (folder := finetuned_model.find_run_folder(prefix, _METRICS)) is None:
         return 0.0
-    metrics = files.read_json(os.path.join(folder, _METRICS), _METRICS)["metrics"]
+    metrics = files.read_sealed(os.path.join(folder, _METRICS), _METRICS)["metrics"]
     return metrics.get("best_f1_thresh", 0.0)
 
 

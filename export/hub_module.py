@@ -55,6 +55,8 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
             server_ops.check(os.path.join(temporary, PREPROCESSOR))
         with xla.trace_options(compile_pieces=False):
             _write_encoder(model, os.path.join(temporary, ENCODER))
+        for module in tf.io.gfile.glob(os.path.join(temporary, "*")):
+            files.write_hashes(module, files.list_files(module))
     return os.path.join(folder, ENCODER)
 
 

@@ -114,7 +114,10 @@ vocabulary {config.vocab_size}, {model.options.dtype} weights.
 It reads {longest} pieces at once.
 {notes}
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
-signature, with which the server warms up.
+signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
+project checks before it loads them, and servers do not. After a copy, in this folder:
+
+    sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet
 
 ## Start a server
 

@@ -35,6 +35,7 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
             server_ops.check(temporary)
             serving_api.write_warmup(made, temporary)
             model_card.write(model, made, functions, target, temporary)
+            files.write_hashes(temporary, files.list_files(temporary))
     except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
         if not tf.io.gfile.exists(target):
             raise

@@ -16,12 +16,15 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint
+from albert_tf.errors import UserError, find_remedy, reason
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.serving_api import PREDICT, Signature
 from albert_tf.model import weight_names, xla
 
 LABELS = "labels.txt"
 GRAPH = "saved_model.pb"
+# What TensorFlow raises while it reads another file than it wrote.
+_DAMAGED = (OSError, RuntimeError, IndexError, KeyError, ValueError)
 # What every version has.
 FILES = (GRAPH, "variables/variables.index", "variables/variables.data-00000-of-00001")
 
@@ -42,6 +45,19 @@ def save(
     _set_methods(signatures, folder)
     remove_uuid(folder)
     return functions
+
+
+def load(folder: str) -> Mapping[str, ConcreteFunction]:
+    """Returns the signatures of a SavedModel; `UserError` if it is damaged."""
+    import tensorflow_text  # noqa: F401  (registers its operations)
+
+    files.check_hashes(folder)
+    try:
+        return tf.saved_model.load(folder).signatures
+    except (*_DAMAGED, tf.errors.OpError) as error:
+        if find_remedy(error):  # the disk fails
+            raise
+        raise UserError(f"{folder} is damaged: {reason(error)}. Export it again.") from None
 
 
 def trace(signature: Signature) -> ConcreteFunction:

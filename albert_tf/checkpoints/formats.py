@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
 from albert_tf.train_config import SentenceVectors
 
+_TENSORS = re.compile(r".*\.data-\d+-of-\d+")
+
 
 class Format(NamedTuple):
     """One format of checkpoints.
@@ -48,6 +51,11 @@ class Format(NamedTuple):
 
 def _find_folder(path: str) -> str:
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+
+
+def _list_unchecked(folder: str) -> list[str]:
+    """The files of a folder that have no checksums of their own, as TensorFlow's data have."""
+    return [name for name in files.list_files(folder) if not _TENSORS.fullmatch(name)]
 
 
 def _find_prefix(path: str) -> str:
@@ -152,6 +160,7 @@ def read(path: str, name: str | None = None) -> ModelCheckpoint:
     nothing, an unknown format, a damaged file, or parts that do not agree.
     """
     with archives.open_archive(path) as opened:
+        files.check_hashes(_find_folder(opened))
         name = name or detect_format(opened)
         require_choice("from_format", name, list(FORMATS))
         checkpoint = FORMATS[name].read(FORMATS[name].locate(opened))
@@ -210,5 +219,6 @@ def convert(
             )
         with files.replacing_folder(target) as temporary:
             write(checkpoint, temporary)
+            files.write_hashes(temporary, _list_unchecked(temporary))
     num_weights = len(checkpoint.weights) - len(unsupported)
     logging.info(f"written to {target}: {num_weights} weights ({to_format})")

@@ -156,7 +156,7 @@ def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
 
 def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:
     """The vocabulary files of `folder` under our names; `UserError` if one is damaged."""
-    tokenization.check_hashes(folder)
+    files.check_hashes(folder)
     vocabulary = {}
     for name, candidates in names.items():
         paths = (os.path.join(folder, candidate) for candidate in candidates)

@@ -63,7 +63,7 @@ def read(path: str) -> ModelCheckpoint:
         )
     vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
     tasks = filter(tf.io.gfile.exists, (os.path.join(home, TASK) for home in homes))
-    kinds = [files.read_json(path, TASK).get("kind") for path in tasks]
+    kinds = [files.read_sealed(path, TASK).get("kind") for path in tasks]
     config, weights = _read_config(config_path), read_weights(prefix)
     run = {}
     if os.path.basename(config_path) == RUN_CONFIG:
@@ -99,7 +99,7 @@ def _check_run_config(path: str, config: AlbertConfig, weights: Mapping[str, np.
 
 
 def _read_config(path: str) -> AlbertConfig:
-    values = files.read_json(path, ALBERT_CONFIG)
+    values = files.read_sealed(path, ALBERT_CONFIG)
     if isinstance(values, dict) and os.path.basename(path) == RUN_CONFIG:
         values = values.get("albert")
     if not isinstance(values, dict):
@@ -115,9 +115,9 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     """
     names = {"config": RUN_CONFIG, "task": TASK, "training_data": TRAINING_DATA, "records": RECORDS}
     paths = {key: os.path.join(folder, name) for key, name in names.items()}
-    run = {key: files.read_json(x, key) for key, x in paths.items() if tf.io.gfile.exists(x)}
+    run = {key: files.read_sealed(x, key) for key, x in paths.items() if tf.io.gfile.exists(x)}
     scores = sorted(tf.io.gfile.glob(os.path.join(folder, metrics_file("*"))))
-    metrics = [files.read_json(path, "metrics") for path in scores]
+    metrics = [files.read_sealed(path, "metrics") for path in scores]
     name = f"/{os.path.basename(prefix)}"
     # An ensemble's checkpoint is a list.
     own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]

@@ -47,7 +47,7 @@ def save(
     checkpoint.save_counter.assign(np.int64(step))  # a number of Python would stay in memory
     files.make_folders(directory)
     prefix = os.path.join(directory, f"{NAME}-{step}")
-    if "://" in directory:  # an object appears whole, and TensorFlow writes the index last
+    if files.is_remote(directory):  # an object appears whole, and TensorFlow writes the index last
         checkpoint.write(prefix)
     else:
         _rename(checkpoint.write(os.path.join(directory, _UNFINISHED)), prefix)

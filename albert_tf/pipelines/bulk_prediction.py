@@ -20,6 +20,7 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.errors import UserError, reason, require
+from albert_tf.export import saved_model
 
 _BLOCK_ROWS = 1024
 _FIELDS = ("id", "text", "text_pair", "question", "context", "passage", "options")
@@ -74,7 +75,7 @@ def predict(
     if missing:
         print(f"{output_dir}: {missing} of {len(paths)} files are not done.")
     else:
-        rows = sum(files.read_json(mark, "finished")["rows"] for mark in marks)
+        rows = sum(files.read_sealed(mark, "finished")["rows"] for mark in marks)
         print(f"{output_dir}/predictions-*.jsonl: {rows:,} rows")
 
 
@@ -91,8 +92,8 @@ def _mark_finished(output_dir: str, num_files: int, shares: int) -> list[str]:
         paths = [_finished_path(output_dir, number, share, shares) for share in range(shares)]
         if tf.io.gfile.exists(mark) or not all(map(tf.io.gfile.exists, paths)):
             continue
-        rows = sum(files.read_json(path, "finished")["rows"] for path in paths)
-        files.write_json(mark, {"rows": rows})
+        rows = sum(files.read_sealed(path, "finished")["rows"] for path in paths)
+        files.write_sealed(mark, {"rows": rows})
     return marks
 
 
@@ -163,7 +164,7 @@ def make_predictor(
                 total += len(chosen)
                 yield {"rows": len(chosen), "bytes": sum(progress)}
             progress.clear()
-        files.write_json(mark, {"rows": total})
+        files.write_sealed(mark, {"rows": total})
         yield {"bytes": sum(progress) // shares}
 
     return predict_share
@@ -217,11 +218,9 @@ def load_text_function(version: str) -> tuple[Callable[..., Mapping[str, tf.Tens
     """Loads a model; returns its signature of texts, and the names of the inputs.
 
     Raises:
-        UserError: it takes token ids only.
+        UserError: it takes token ids only, or is damaged.
     """
-    import tensorflow_text  # noqa: F401  (registers its operations)
-
-    function = tf.saved_model.load(version).signatures["serving_default"]
+    function = saved_model.load(version)["serving_default"]
     inputs = function.structured_input_signature[1]
     if any(spec.dtype != tf.string for spec in inputs.values()):
         raise UserError(f"{version} takes token ids. Export it without --text=false.")

@@ -108,7 +108,7 @@ def _find_start(arguments: Arguments, name: str, names: list[str]) -> str | None
     folder = os.path.join(arguments.workdir, _MNLI)
     if arguments.num_seeds == 1:
         return folder
-    best = files.read_json(os.path.join(folder, SUMMARY), "summary of MNLI")["best_seed"]
+    best = files.read_sealed(os.path.join(folder, SUMMARY), "summary of MNLI")["best_seed"]
     return os.path.join(folder, f"seed-{best}")
 
 
@@ -163,7 +163,7 @@ def _run_task(job: Job, strategy: tf.distribute.Strategy, content: dict[str, Any
 
 def _read_content(path: str) -> dict[str, Any]:
     """What a task's file says; nothing if there is none."""
-    content = files.read_json(path, GLUE_TASK) if tf.io.gfile.exists(path) else {}
+    content = files.read_sealed(path, GLUE_TASK) if tf.io.gfile.exists(path) else {}
     if not isinstance(content, dict):
         raise UserError(f"{path} does not hold a JSON object: it is damaged. Remove it.")
     return content
@@ -171,8 +171,8 @@ def _read_content(path: str) -> dict[str, Any]:
 
 def _write_content(path: str, content: dict[str, Any], strategy: tf.distribute.Strategy) -> None:
     if devices.is_chief(strategy):
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        files.write_json(path, content)
+        files.make_folders(os.path.dirname(path))
+        files.write_sealed(path, content)
 
 
 def _predict_diagnostic(arguments: Arguments, strategy: tf.distribute.Strategy) -> None:

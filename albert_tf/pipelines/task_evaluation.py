@@ -79,7 +79,7 @@ def evaluate(
             more = {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
             counts |= {key: value for key, value in more.items() if value}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
-            files.write_json(metrics_file, {**header, **counts})
+            files.write_sealed(metrics_file, {**header, **counts})
     return scores, path
 
 

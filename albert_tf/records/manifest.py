@@ -5,7 +5,8 @@
      "vocabulary": {"size": 30000, "sha256": "..."},
      "files": {"train-00000-00.tfrecord": 1234, ...},       name -> number of examples
      "bytes": {"train-00000-00.tfrecord": 567890, ...},     name -> size; Google's have none
-     "statistics": {...}}
+     "statistics": {...},
+     "sha256": "..."}                                       of all that; Google's have none
 
 The vocabulary itself lies beside it, in `vocabulary/`.
 """
@@ -33,13 +34,13 @@ def write(directory: str, manifest: Mapping[str, Any]) -> None:
     paths = {name: os.path.join(directory, name) for name in manifest["files"]}
     sizes = {name: tf.io.gfile.stat(x).length for name, x in paths.items() if tf.io.gfile.exists(x)}
     content = {"format": FORMAT, **manifest, **({"bytes": sizes} if sizes else {})}
-    files.write_json(os.path.join(directory, NAME), content)
+    files.write_sealed(os.path.join(directory, NAME), content)
 
 
 def read(directory: str) -> dict[str, Any]:
     """Reads a folder's manifest; `UserError` if there is none, or it is of another format."""
     path = os.path.join(directory, NAME)
-    manifest = files.read_json(path, "records without a manifest, so unfinished or not made here")
+    manifest = files.read_sealed(path, "records without a manifest, so unfinished or not made here")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}. Create the records anew.")
     vocabulary = manifest.get("vocabulary")

@@ -52,6 +52,7 @@ def read(path: str) -> TaskDataset:
         )
     remedy = f"Remove {path}: it is made anew from the files of the task."
     manifest.check_size(os.path.join(path, RECORDS), contents, remedy)
+    files.check_hashes(path)
     examples = read_examples(path)
     if not examples or not contents["files"].get(RECORDS):
         raise UserError(f"{path} has no examples. Give a file with at least one.")

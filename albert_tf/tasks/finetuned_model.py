@@ -124,7 +124,7 @@ def read_finetuning_run(prefix: str) -> tuple[dict[str, Any], Task] | None:
     folder = find_run_folder(prefix, TASK)
     if folder is None:
         return None
-    header = files.read_json(os.path.join(folder, TASK), TASK)
+    header = files.read_sealed(os.path.join(folder, TASK), TASK)
     return _read_config_values(folder), task_table.from_header(header)
 
 
@@ -139,7 +139,7 @@ def read_thresholds(prefix: str) -> dict[str, float]:
     name = metrics_file("dev")
     if (folder := find_run_folder(prefix, name)) is None:
         return {}
-    return files.read_json(os.path.join(folder, name), name).get(THRESHOLDS, {})
+    return files.read_sealed(os.path.join(folder, name), name).get(THRESHOLDS, {})
 
 
 def find_run_folder(prefix: str, name: str) -> str | None:
@@ -152,7 +152,7 @@ def find_run_folder(prefix: str, name: str) -> str | None:
 
 
 def _read_config_values(folder: str) -> dict[str, Any]:
-    return files.read_json(os.path.join(folder, RUN_CONFIG), RUN_CONFIG)
+    return files.read_sealed(os.path.join(folder, RUN_CONFIG), RUN_CONFIG)
 
 
 def find_vocabulary(

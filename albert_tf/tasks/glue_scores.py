@@ -41,7 +41,7 @@ def read(paths: Sequence[str]) -> dict[str, dict[str, float]]:
     """
     scores: dict[str, dict[str, float]] = {}
     for path in paths:
-        content = files.read_json(path, "--metrics")
+        content = files.read_sealed(path, "--metrics")
         if not _is_metrics(content):
             raise UserError(f"{path} is no metrics file of bin/run_finetuning. Leave it out.")
         task, split = content["task"], content["split"]

@@ -68,7 +68,7 @@ def summarize(workdir: str, results: Sequence[Result]) -> list[str]:
     best_seed = results[scores.index(max(scores))].seed
     rows = [result._asdict() for result in results]
     path = os.path.join(workdir, SUMMARY)
-    files.write_json(path, {**numbers, "best_seed": best_seed, "runs": rows})
+    files.write_sealed(path, {**numbers, "best_seed": best_seed, "runs": rows})
     lines = [f"seed {result.seed}: {result.score:.4g} {result.predictions}" for result in results]
     summary = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     return [*lines, f"{len(results)} runs: {summary} (seed {best_seed}) -> {path}"]

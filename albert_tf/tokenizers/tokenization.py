@@ -3,7 +3,7 @@
 A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
 `vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization; published ones
 have none, and the defaults.
-`sha256.json` has the hashes of these files, where this project wrote them; every reader checks it.
+`sha256.json` has the hashes of these files, where this project wrote them (see `files`).
 """
 
 import dataclasses
@@ -29,7 +29,6 @@ VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
 NORMALIZATION = "cleaning.json"
-HASHES = "sha256.json"
 # Name of a file that holds the pieces, as we or the publishers call it -> ours.
 _OUR_NAMES = dict.fromkeys((MODEL, "30k-clean.model"), MODEL)
 _OUR_NAMES |= dict.fromkeys((WORDPIECE, "vocab_chinese.txt"), WORDPIECE)
@@ -103,33 +102,9 @@ class Tokenizer:
 
 def write_hashes(directory: str, **later: bytes) -> None:
     """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of those to come."""
-    paths = {name: os.path.join(directory, name) for name in (*_OUR_NAMES, NORMALIZATION)}
-    contents = {
-        name: files.read_bytes(path, "vocabulary")
-        for name, path in paths.items()
-        if name not in later and tf.io.gfile.exists(path)
-    }
-    ordered = sorted((contents | later).items(), key=lambda item: list(paths).index(item[0]))
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in ordered}
-    files.write_json(os.path.join(directory, HASHES), hashes)
-
-
-def check_hashes(directory: str) -> None:
-    """Raises `UserError` if a file differs from its hash in `sha256.json`, where there is one.
-
-    One flipped bit may give other ids: a model would then read other words, in silence.
-    """
-    path = os.path.join(directory, HASHES)
-    hashes = files.read_json(path, "vocabulary") if tf.io.gfile.exists(path) else {}
-    if not isinstance(hashes, dict):
-        raise UserError(f"{path} does not hold a JSON object: it is damaged. Restore it.")
-    for name, expected in hashes.items():
-        file = os.path.join(directory, os.path.basename(name))
-        if hashlib.sha256(files.read_bytes(file, "vocabulary")).hexdigest() != expected:
-            raise UserError(
-                f"{file} is damaged: it does not have the hash of {HASHES}. Restore it; remove "
-                f"{path} if you have changed the vocabulary yourself."
-            )
+    names = (*_OUR_NAMES, NORMALIZATION)
+    present = [name for name in names if tf.io.gfile.exists(os.path.join(directory, name))]
+    files.write_hashes(directory, present, later)
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
@@ -138,7 +113,7 @@ def load(directory: str, **changes: Any) -> Tokenizer:
     Raises `UserError` if there is none, or two, or `from_bytes` does.
     """
     name = find_vocabulary(directory) or MODEL
-    check_hashes(directory)
+    files.check_hashes(directory)
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")
     config_path = os.path.join(directory, NORMALIZATION)
     values = files.read_json(config_path, "vocabulary") if tf.io.gfile.exists(config_path) else {}
@@ -211,7 +186,7 @@ def copy_vocabulary(source: str, target: str) -> None:
     """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
     if source == target:
         return
-    check_hashes(source)
+    files.check_hashes(source)
     files.make_folders(target)
     name = find_vocabulary(source) or MODEL
     for old in (VOCAB, NORMALIZATION, name):

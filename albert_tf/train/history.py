@@ -87,8 +87,7 @@ def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) ->
         files.make_folders(workdir)
         reports.copy(source, workdir, state.step)
         records = [*(r for r in read(source) if r["step"] <= state.step), record]
-        lines = "".join(json.dumps(r) + "\n" for r in records)
-        files.write_bytes(os.path.join(workdir, HISTORY), lines.encode())
+        files.write_bytes(os.path.join(workdir, HISTORY), b"".join(map(to_line, records)))
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
@@ -97,7 +96,7 @@ def _make_record(state: TrainState, identity: RunIdentity, source: str, prefix: 
     before = run_dir.read_config(source, type(identity.config))
     changes = _compare(before, identity.config)
     path = os.path.join(source, RECORDS)
-    old, new = files.read_json(path, RECORDS), identity.files[RECORDS]
+    old, new = files.read_sealed(path, RECORDS), identity.files[RECORDS]
     has_phases = bool(getattr(identity.config, "phases", ()))
     # With phases the position is that of a run which had them from its beginning.
     position = state.step if has_phases else 0
@@ -119,13 +118,19 @@ def _describe_files(rows: list[Any]) -> str:
     return f"{len(rows):,} files, {sum(number for _, number in rows):,} examples"
 
 
+def to_line(record: Mapping[str, Any]) -> bytes:
+    """A line of `history.jsonl`, with its checksum."""
+    return json.dumps(files.seal(record)).encode() + b"\n"
+
+
 def read(workdir: str) -> list[dict[str, Any]]:
     """The changes of a run, the oldest first; none if it continues no other."""
     path = os.path.join(workdir, HISTORY)
     if not tf.io.gfile.exists(path):
         return []
     lines = files.read_bytes(path, HISTORY).splitlines()
-    return [files.parse_json(line, path, HISTORY) for line in lines]
+    records = (files.parse_json(line, path, HISTORY) for line in lines)
+    return [files.unseal(record, path) for record in records]
 
 
 def format_change(record: Mapping[str, Any]) -> str:

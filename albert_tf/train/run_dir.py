@@ -51,7 +51,7 @@ def read_config(workdir: str, cls: type[T]) -> T:
         raise UserError(
             f"--workdir: {workdir!r} is not the folder of a run: it has no {RUN_CONFIG}."
         )
-    return config_io.load(cls, path)
+    return config_io.from_dict(cls, files.read_sealed(path, RUN_CONFIG), path)
 
 
 def vocabulary_path(workdir: str) -> str:
@@ -128,7 +128,7 @@ def _check_folder(identity: RunIdentity) -> None:
             "Make records with the one."
         )
     for name, content in identity.files.items():
-        theirs, ours = files.read_json(os.path.join(workdir, name), name), content
+        theirs, ours = files.read_sealed(os.path.join(workdir, name), name), content
         if isinstance(theirs, dict) and isinstance(ours, dict):  # older ones have fewer keys
             both = theirs.keys() & ours.keys()
             theirs, ours = ({key: values[key] for key in both} for values in (theirs, ours))
@@ -172,5 +172,5 @@ def write(identity: RunIdentity) -> None:
         files.remove_temporary(folder)
     tokenization.copy_vocabulary(identity.vocabulary, vocabulary_path(workdir))
     for name, content in identity.files.items():
-        files.write_json(os.path.join(workdir, name), content)
+        files.write_sealed(os.path.join(workdir, name), content)
     config_io.save(identity.config, os.path.join(workdir, RUN_CONFIG))

@@ -206,7 +206,7 @@ class Run:
     def _read_best(self) -> dict[str, float] | None:
         """The step and the metrics of the best checkpoint, if there is one."""
         path = os.path.join(self.workdir, BEST, BEST_METRICS)
-        return files.read_json(path, BEST) if tf.io.gfile.exists(path) else None
+        return files.read_sealed(path, BEST) if tf.io.gfile.exists(path) else None
 
     def _evaluate(self, step: int) -> None:
         """Evaluates, reports, and saves the checkpoint if it is the best."""
@@ -220,7 +220,7 @@ class Run:
         if best is None or best["step"] == step or not best[by] >= metrics[by]:
             folder = os.path.join(self.workdir, BEST)
             training_checkpoint.save(self.checkpoint, folder, step, 1)
-            files.write_json(os.path.join(folder, BEST_METRICS), {"step": step, **metrics})
+            files.write_sealed(os.path.join(folder, BEST_METRICS), {"step": step, **metrics})
 
 
 def run_loops(

@@ -232,7 +232,7 @@ class _Groups:
 
 
 def _read_keys(path: str) -> np.ndarray:
-    if "://" not in path:
+    if not files.is_remote(path):
         return np.load(path, mmap_mode="r")
     return np.load(io.BytesIO(files.read_bytes(path, os.path.basename(path))))
 

@@ -175,7 +175,7 @@ def _write_shards(plan: Plan, task: Task, shards: Shards, num_processes: int) ->
         for name, shard, num_bytes in results:
             shard["bytes"] = tf.io.gfile.stat(plan.path(name)).length
             shards[name] = shard
-            if "://" not in plan.output_dir:
+            if not files.is_remote(plan.output_dir):
                 progress_list.append(plan.path(task.progress), name, shard)
             elif time.monotonic() > saved + REMOTE_SECONDS:
                 progress_list.write(plan, task, shards)

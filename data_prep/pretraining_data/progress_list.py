@@ -1,7 +1,7 @@
 """The list of a task's finished shards, `progress*.jsonl`: a killed run goes on from it.
 
 The first line is the identity of the run (settings, vocabulary, inputs); when the task is done, it
-has the number of its shards, too.
+has the number of its shards, too. Each line has its own checksum, see `files.seal`.
 """
 
 import contextlib
@@ -120,7 +120,8 @@ def _parse_line(line: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         # The last line of a killed run may be incomplete.
         value = json.loads(line.decode()) if line.endswith(b"\n") else {}
-        return value if isinstance(value, dict) else {}
+        if isinstance(value, dict) and files.is_intact(value):
+            return files.unseal(value, "a line")
     return {}
 
 
@@ -181,10 +182,10 @@ def remove_temporary(folder: str, *, is_alone: bool) -> None:
 def write(plan: Plan, task: Task, shards: Shards, *, is_complete: bool = False) -> None:
     first = {**plan.identity, **({"num_shards": len(shards)} if is_complete else {})}
     lines = [first, *({"name": name, **shard} for name, shard in shards.items())]
-    content = "".join(json.dumps(line) + "\n" for line in lines)
+    content = "".join(json.dumps(files.seal(line)) + "\n" for line in lines)
     files.write_bytes(plan.path(task.progress), content.encode())
 
 
 def append(path: str, name: str, shard: Mapping[str, Any]) -> None:
     """Adds a finished shard and its statistics to a list."""
-    files.append_line(path, json.dumps({"name": name, **shard}))
+    files.append_line(path, json.dumps(files.seal({"name": name, **shard})))

@@ -5,6 +5,7 @@ A task dataset is a folder, `<task>-<split>-<hash of all that its records depend
     records.tfrecord    the features, in the order of the file
     examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
+    sha256.json         see `albert_tf.files`
     windows.npz         of spans and tagged words, see `albert_tf.records.qa_windows`
     words.npz           of tagged words
 """
@@ -115,6 +116,9 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
             "files": {task_dataset.RECORDS: num_records},
             "statistics": statistics,
         }
+        # The records have checksums of their own.
+        others = set(files.list_files(temporary)) - {task_dataset.RECORDS}
+        files.write_hashes(temporary, sorted(others))
         manifest.write(temporary, contents)
     counts = (f"{count:,} {name.replace('_', ' ')}" for name, count in statistics.items())
     logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError
 from albert_tf.export import export_source, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.pipelines import bulk_prediction
@@ -61,12 +61,7 @@ def _load_export(path: str) -> list[DemoModel]:
     """Returns the models of an export, none if the path is no export."""
     if (version := _find_version(path)) is None:
         return []
-    import tensorflow_text  # noqa: F401  (registers its operations)
-
-    try:
-        functions = tf.saved_model.load(version).signatures
-    except (OSError, RuntimeError, IndexError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"--model: {version} is damaged: {reason(error)}") from None
+    functions = saved_model.load(version)
     labels = os.path.join(version, "assets", saved_model.LABELS)
     names = tf.io.gfile.GFile(labels).read().splitlines() if tf.io.gfile.exists(labels) else []
     inputs = {

@@ -79,8 +79,9 @@ def write_model(model: ServedModel, folder: Path, *, joins_requests: bool = True
         joins_requests: whether requests that wait are answered together.
 
     Raises:
-        UserError: the version is no export.
+        UserError: the version is no export, or damaged.
     """
+    files.check_hashes(model.path)
     limits = {"microseconds": serving_api.BATCH_MICROSECONDS, "waiting": serving_api.MAX_WAITING}
     inputs, outputs = _join(_read_signatures(model.path))
     config = _CONFIG.format(

@@ -1,5 +1,6 @@
 """Modules for TF Hub: what they answer, that they learn, and that the Hub's own code takes them."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import tiny_run
 from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.python.saved_model import loader_impl
 
-from albert_tf import config_io, run_files
+from albert_tf import config_io, files, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, hub_module
@@ -90,6 +91,14 @@ def test_a_fingerprint_has_no_random_number(exported):
         fingerprint = fingerprint_pb2.FingerprintDef.FromString(content)
         assert not fingerprint.uuid
         assert fingerprint.saved_model_checksum
+
+
+@pytest.mark.parametrize("name", [hub_module.ENCODER, hub_module.PREPROCESSOR])
+def test_a_module_has_the_hashes_of_its_files(exported, name):
+    folder = Path(exported[1], name)
+    hashed = json.loads((folder / "sha256.json").read_text()).keys()
+    assert {*hashed, "sha256.json"} == set(files.list_files(str(folder)))
+    files.check_hashes(str(folder))
 
 
 def test_it_has_what_the_hub_asks_for(exported, encoder):

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import types
 from pathlib import Path
@@ -68,6 +69,19 @@ def test_every_signature_is_asked_by_both_protocols(served, address):
             names[int(wanted)].append(answer["signature"])
     wanted = sorted(set(tf.saved_model.load(folder).signatures) - {"serving_default"})
     assert sorted(names[8501]) == sorted(names[8000]) == wanted
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_the_command_checks_the_hashes(served, tmp_path, is_damaged):
+    _, written, text = served
+    folder = shutil.copytree(written, tmp_path / "copy")
+    if is_damaged:
+        path = folder / "assets" / "albert_config.json"
+        path.write_text(path.read_text().replace("gelu", "relu"))
+    command = next(line for line in text.splitlines() if "sha256sum" in line)
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr == "") == ((1, False) if is_damaged else (0, True))
+    assert done.stdout == ("assets/albert_config.json: FAILED\n" if is_damaged else "")
 
 
 def test_every_input_and_output_is_explained(served):

@@ -1,9 +1,9 @@
 """Known defects, put back one at a time: the campaign must notice each."""
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager as Context
+from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
@@ -15,15 +15,27 @@ from albert_tf.data_prep.pretraining_data import progress_list
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import reports, run_dir
 
+_sync, _save, _write_hashes = files.sync, vocabulary._save, tokenization.write_hashes
+_list_files, _write_run = training_checkpoint._list_files, run_dir.write
+_append = progress_list.append
 
-@dataclasses.dataclass(frozen=True)
-class Mutation:
-    """A defect, and the program and the kind of fault that show it."""
+
+class Mutation(NamedTuple):
+    """A defect, and the program and the kind of fault that show it.
+
+    `patches` are (module, name of a function or table, what is there instead).
+    """
 
     name: str
     program: str
     fault: str
-    put_back: Callable[[], Context]
+    patches: tuple[tuple, ...]
+
+    def put_back(self) -> Context:
+        stack = contextlib.ExitStack()
+        for module, name, value in self.patches:
+            stack.enter_context(mock.patch.object(module, name, value))
+        return stack
 
 
 @contextlib.contextmanager
@@ -82,88 +94,41 @@ def _append_without_shard(path: str, name: str, shard) -> None:
         _append(path, name, shard)
 
 
-@contextlib.contextmanager
-def _trust_progress() -> Iterator[None]:
-    with (
-        mock.patch.object(files, "sync", _forget),
-        mock.patch.object(progress_list, "append", _append_without_shard),
-        mock.patch.object(progress_list, "_is_whole", lambda _, line: "examples" in line),
-    ):
-        yield
-
-
-_sync, _save, _write_hashes = files.sync, vocabulary._save, tokenization.write_hashes
-_list_files, _write_run = training_checkpoint._list_files, run_dir.write
-_append = progress_list.append
-
-
-def _patch(module: object, name: str, value: object) -> Callable[[], Context]:
-    return lambda: mock.patch.object(module, name, value)
+def _lock_nothing(*_) -> Context:
+    return contextlib.nullcontext()
 
 
 _SOUND = {cause: remedy for cause, remedy in errors._REMEDIES.items() if "output" not in cause}
-
+_NO_SYNC = (files, "sync", _forget)
+# The line of a shard is enough, and comes before it.
+_TRUST_PROGRESS = (
+    _NO_SYNC,
+    (progress_list, "append", _append_without_shard),
+    (progress_list, "_is_whole", lambda _, line: "examples" in line),
+)
+# (defect, program, fault, module, name, what is there instead)
+_ROWS = (
+    ("no temporary file", "vocabulary", "stop", files, "replacing", _write_in_place),
+    ("renamed before it is written", "vocabulary", "stop", files, "replacing", _rename_first),
+    ("hashes after the model", "vocabulary", "stop", vocabulary, "_save", _save_hashes_last),
+    ("files are not synced", "vocabulary", "power", files, "sync", _sync_folders_alone),
+    ("folders are not synced", "vocabulary", "power", files, "sync", _sync_files_alone),
+    ("an error of the disk is a traceback", "vocabulary", "fail", errors, "_REMEDIES", _SOUND),
+    ("no lock", "records", "twice", files, "locking_folder", _lock_nothing),
+    ("no temporary folder", "conversion", "stop", files, "replacing_folder", _fill_in_place),
+    ("renamed before it is synced", "conversion", "power", files, "_sync_tree", _forget),
+    (
+        *("the index of a checkpoint before its data", "pretraining", "stop"),
+        *(training_checkpoint, "_list_files", _list_files_index_last),
+    ),
+    ("checkpoints are not synced", "pretraining", "power", *_NO_SYNC),
+    ("metrics twice after a resume", "pretraining", "stop", reports, "truncate", _forget),
+    (
+        *("the config of a run before its data", "pretraining", "stop"),
+        *(run_dir, "write", _write_config_first),
+    ),
+)
 MUTATIONS = (
-    Mutation(
-        "no temporary file", "vocabulary", "stop", _patch(files, "replacing", _write_in_place)
-    ),
-    Mutation(
-        "renamed before it is written",
-        "vocabulary",
-        "stop",
-        _patch(files, "replacing", _rename_first),
-    ),
-    Mutation(
-        "hashes after the model",
-        "vocabulary",
-        "stop",
-        _patch(vocabulary, "_save", _save_hashes_last),
-    ),
-    Mutation(
-        "files are not synced", "vocabulary", "power", _patch(files, "sync", _sync_folders_alone)
-    ),
-    Mutation(
-        "folders are not synced", "vocabulary", "power", _patch(files, "sync", _sync_files_alone)
-    ),
-    Mutation(
-        "an error of the disk is a traceback",
-        "vocabulary",
-        "fail",
-        _patch(errors, "_REMEDIES", _SOUND),
-    ),
-    Mutation(
-        "no lock",
-        "records",
-        "twice",
-        _patch(files, "locking_folder", lambda *_: contextlib.nullcontext()),
-    ),
-    Mutation("a line of progress before its shard", "records", "power", _trust_progress),
-    Mutation(
-        "no temporary folder",
-        "conversion",
-        "stop",
-        _patch(files, "replacing_folder", _fill_in_place),
-    ),
-    Mutation(
-        "a folder is renamed before it is synced",
-        "conversion",
-        "power",
-        _patch(files, "_sync_tree", _forget),
-    ),
-    Mutation(
-        "the index of a checkpoint before its data",
-        "pretraining",
-        "stop",
-        _patch(training_checkpoint, "_list_files", _list_files_index_last),
-    ),
-    Mutation("checkpoints are not synced", "pretraining", "power", _patch(files, "sync", _forget)),
-    Mutation(
-        "metrics twice after a resume", "pretraining", "stop", _patch(reports, "truncate", _forget)
-    ),
-    Mutation(
-        "the config of a run before its data",
-        "pretraining",
-        "stop",
-        _patch(run_dir, "write", _write_config_first),
-    ),
+    *(Mutation(*row[:3], (row[3:],)) for row in _ROWS),
+    Mutation("a line of progress before its shard", "records", "power", _TRUST_PROGRESS),
 )

@@ -53,8 +53,12 @@ class Program:
     is_whole: bool = False
 
 
+_OF_OTHERS = ("hugging_face", "keras_hub", "sentence_transformers")
+
+
 def _convert(to_format: str) -> Program:
     flags = ("--from={input}/run", "--to={output}/converted", f"--to_format={to_format}")
+    flags += ("--allow_partial=.*",)  # Keras Hub has no place for the heads
     return Program("convert_checkpoint", flags, "converted", is_whole=True)
 
 
@@ -91,8 +95,7 @@ PROGRAMS = {
         "run",
     ),
     "conversion": _convert("albert_tf"),
-    "conversion to google": _convert("google"),
-    "conversion to hugging_face": _convert("hugging_face"),
+    **{f"conversion to {x}": _convert(x) for x in ("google", *_OF_OTHERS)},
     "export": Program(
         "export_saved_model",
         (
@@ -103,6 +106,12 @@ PROGRAMS = {
             "--text=false",
         ),
         "models/1",
+        is_whole=True,
+    ),
+    "Hub module": Program(
+        "export_hub_module",
+        ("--checkpoint={input}/run", "--to={output}/hub", "--text=false"),
+        "hub",
         is_whole=True,
     ),
 }

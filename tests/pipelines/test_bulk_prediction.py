@@ -199,7 +199,8 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch, capsys):
     )
     assert predict(model, inputs, "shared", Driver(num_processes=2)) == alone
     assert (tmp_path / "shared" / "finished-00000-1-of-2.json").exists()
-    assert files.read_json(str(tmp_path / "shared" / "finished-00000.json"), "") == {"rows": 11}
+    path = str(tmp_path / "shared" / "finished-00000.json")
+    assert files.read_sealed(path, "") == {"rows": 11}
     assert "shared/predictions-*.jsonl: 11 rows" in capsys.readouterr().out
     # Another number of processes resumes it.
     (tmp_path / "shared" / "finished-00000.json").unlink()

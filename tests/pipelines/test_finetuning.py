@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import replicas
+import sealed_files
 import tensorflow as tf
 import tiny_finetuning
 import tiny_run
@@ -40,7 +41,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in metrics if "loss" not in r}
     assert list(evaluated) == [4, 8]
     assert all(np.isfinite(record["loss"]) for record in metrics if "loss" in record)
-    best = json.loads((tmp_path / "run/best/metrics.json").read_text())
+    best = sealed_files.read(tmp_path / "run/best/metrics.json")
     assert best[METRICS[kind]] == max(evaluated.values())
     # The best checkpoint, read again, predicts as it did in the run.
     scores = predict(tmp_path / "run", folders[kind][1], tmp_path / "out")
@@ -49,7 +50,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     content = predictions.read(f"{tmp_path}/out/predictions-dev.json")
     assert content["checkpoint"] == checkpoint
     assert list(content["predictions"]) == [f"e{row}" for row in range(10)]
-    metrics_file = json.loads((tmp_path / "out/metrics-dev.json").read_text())
+    metrics_file = sealed_files.read(tmp_path / "out/metrics-dev.json")
     header = {"task": content["task"], "split": "dev", "checkpoint": checkpoint}
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
@@ -85,7 +86,7 @@ def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
         **changes,
     )
     finetune(chosen, folder, folder, tmp_path / "run", vocabulary)
-    scores = json.loads((tmp_path / "run/best/metrics.json").read_text())
+    scores = sealed_files.read(tmp_path / "run/best/metrics.json")
     full = 100 if kind.startswith("span") else 1
     assert scores[METRICS[kind]] > 0.98 * full
 

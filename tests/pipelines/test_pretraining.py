@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import replicas
+import sealed_files
 import tensorflow as tf
 import tiny_run
 
@@ -218,9 +219,9 @@ def test_a_folder_that_is_no_run_is_named(data, tmp_path):
 
 def forget_sizes(folder):
     """Leaves the sizes out of a manifest, as in those of Google's records."""
-    content = json.loads((folder / "manifest.json").read_text())
+    content = sealed_files.read(folder / "manifest.json")
     del content["bytes"]
-    (folder / "manifest.json").write_text(json.dumps(content))
+    sealed_files.write(folder / "manifest.json", content)
 
 
 def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
@@ -241,9 +242,9 @@ def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
 @pytest.mark.parametrize("counted", [20, 22])
 def test_a_manifest_that_counts_wrongly_is_noticed(data, tmp_path, counted):
     path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
-    content = json.loads(path.read_text())
+    content = sealed_files.read(path)
     content["files"]["train-0.tfrecord"] = counted
-    path.write_text(json.dumps(content))
+    sealed_files.write(path, content)
     with pytest.raises(UserError, match=rf"\(21 examples where its .* says {counted}\)") as caught:
         tiny_run.run(path.parent, tmp_path / "run", tiny_run.settings())
     assert "\n" not in str(caught.value)
@@ -253,7 +254,7 @@ def test_records_of_a_task_are_no_pretraining_records(data, tmp_path):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
     for settings in ({"task": "mrpc"}, {"sentence_task": "sop", "max_seq_length": "14"}):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "settings": settings}))
+        sealed_files.write(path, {**sealed_files.read(path), "settings": settings})
         with pytest.raises(UserError, match="does not describe pre-training records"):
             pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{path.parent}/eval-*"])
 

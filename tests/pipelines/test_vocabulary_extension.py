@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sealed_files
 import tiny_checkpoints
 import tiny_run
 
@@ -134,9 +135,9 @@ def test_the_folder_begins_pretraining_and_fine_tuning(extend, tmp_path):
     data = tmp_path / "data"
     tiny_run.write_records(str(data), {"train-0.tfrecord": 9}, vocabulary_sha256=sha256)
     tokenization.copy_vocabulary(vocabulary, str(data / "vocabulary"))
-    manifest = json.loads((data / "manifest.json").read_text())
+    manifest = sealed_files.read(data / "manifest.json")
     manifest["vocabulary"]["size"] = 63
-    (data / "manifest.json").write_text(json.dumps(manifest))
+    sealed_files.write(data / "manifest.json", manifest)
     config = tiny_run.settings(
         albert=tiny_run.albert(vocab_size=63), num_train_steps=2, save_checkpoints_steps=2
     )

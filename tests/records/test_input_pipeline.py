@@ -1,11 +1,11 @@
 """Tests that the order of the data depends on the seed only, and that every record is used."""
 
 import collections
-import json
 
 import numpy as np
 import pytest
 import replicas
+import sealed_files
 import tensorflow as tf
 import tiny_run
 
@@ -143,7 +143,7 @@ def test_the_corrupt_file_is_found(tmp_path):
     bad = tmp_path / "train-1.tfrecord"
     bad.write_bytes(bad.read_bytes()[:-20])
     path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "bytes": {}}))
+    sealed_files.write(path, {**sealed_files.read(path), "bytes": {}})
     paths = [f"{folder}/{name}" for name in SIZES]
     with pytest.raises(tf.errors.DataLossError) as caught:
         list(input_pipeline.eval_batches(paths, batch_size=5, max_examples=0))
@@ -157,9 +157,9 @@ def test_the_corrupt_file_is_found(tmp_path):
 def test_a_wrong_count_is_noticed_at_the_end_of_a_pass(tmp_path, counted, is_training):
     folder = tiny_run.write_records(str(tmp_path), SIZES, vocabulary_sha256="x")
     path = tmp_path / "manifest.json"
-    content = json.loads(path.read_text())
+    content = sealed_files.read(path)
     content["files"]["train-1.tfrecord"] = counted
-    path.write_text(json.dumps(content))
+    sealed_files.write(path, content)
     paths = [f"{folder}/{name}" for name in SIZES]
     with pytest.raises(input_pipeline.DAMAGED) as caught:
         if is_training:

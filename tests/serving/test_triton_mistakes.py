@@ -36,6 +36,11 @@ def copy_model(exported, folder):
     return shutil.copytree(exported, folder / "words")
 
 
+def cut_unhashed(folder, size):
+    os.remove(folder / "sha256.json")
+    os.truncate(folder / "saved_model.pb", size)
+
+
 MISTAKES = {
     "no folder": (lambda folder: shutil.rmtree(folder), "has no version of a model. Make one with"),
     "empty": (lambda folder: shutil.rmtree(folder / "1"), "has no version of a model. Make one"),
@@ -49,10 +54,14 @@ MISTAKES = {
     ),
     "cut off": (
         lambda folder: os.truncate(folder / "1/saved_model.pb", 999),
+        "/1/saved_model.pb is damaged: it does not have the hash of",
+    ),
+    "cut off, of earlier versions": (
+        lambda folder: cut_unhashed(folder / "1", 999),
         "/1 is damaged: remove that folder",
     ),
-    "no graph": (
-        lambda folder: os.truncate(folder / "1/saved_model.pb", 0),
+    "no graph, of earlier versions": (
+        lambda folder: cut_unhashed(folder / "1", 0),
         "/1 is damaged: remove that folder",
     ),
 }

@@ -1,13 +1,13 @@
 """bin/create_pretraining_data: from a folder of text to a folder of records."""
 
 import dataclasses
-import json
 import math
 import os
 import sys
 
 import numpy as np
 import pytest
+import sealed_files
 import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
@@ -308,9 +308,9 @@ def test_one_copy_is_the_default_of_online_records():
 def test_static_records_of_earlier_versions_are_finished(create):
     folder = create()
     path = folder / "manifest.json"
-    content = json.loads(path.read_text())
+    content = sealed_files.read(path)
     assert content["settings"].pop("masking") == "static"
-    path.write_text(json.dumps(content))
+    sealed_files.write(path, content)
     create()
     with pytest.raises(UserError, match="masking='static', not 'online'"):
         create(masking="online")

@@ -120,10 +120,10 @@ def test_a_folder_of_before_a_setting_was_known(create, is_finished):
     for name in ("manifest.json", "progress.jsonl"):
         first, *others = (directory / name).read_text().splitlines(keepends=True)
         whole = name == "manifest.json"
-        values = json.loads(first + "".join(others) if whole else first)
+        values = files.unseal(json.loads(first + "".join(others) if whole else first), name)
         for setting in ("masking", "word_segmenter", "text_field"):
             del values["settings"][setting]
-        text = json.dumps(values) + "\n"
+        text = json.dumps(files.seal(values)) + "\n"
         (directory / name).write_text(text if whole else text + "".join(others))
     if not is_finished:
         (directory / "manifest.json").unlink()

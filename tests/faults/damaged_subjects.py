@@ -1,0 +1,306 @@
+"""Tiny folders that programs read, and their readers, for `flipped_bytes`."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_exports
+import tiny_finetuning
+import tiny_run
+import tiny_texts
+
+from albert_tf import files
+from albert_tf.checkpoints import formats, training_checkpoint
+from albert_tf.data_prep.pretraining_data import progress_list
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.export import export_source, hub_module, model_versions, saved_model
+from albert_tf.pipelines import pretraining_records
+from albert_tf.records import input_pipeline, manifest, qa_windows, task_dataset
+from albert_tf.run_files import METRICS_LOG, RECORDS
+from albert_tf.tasks import finetuned_model
+from albert_tf.tokenizers import tokenization
+from albert_tf.train import history, run_dir
+from albert_tf.train_config import PretrainConfig
+
+TEXTS = ("the cafe sold 2011, offices", "An old bad day. (so) w1", "")
+WRITTEN = [name for name, format in formats.FORMATS.items() if format.write]
+SHARDS = {f"train-{n:05d}-000-00.tfrecord": {"examples": 3 + n, "tokens": 70} for n in range(4)}
+
+
+class Subject(NamedTuple):
+    """A folder to be damaged.
+
+    Attributes:
+        make: writes the folder.
+        read: returns all that a program takes from it, in values that can be compared.
+        leave_out: names of files that are not damaged.
+        is_sound: (result, that of the whole folder): whether another result is right, too.
+    """
+
+    make: Callable[[Path], Any]
+    read: Callable[[Path], Any]
+    leave_out: tuple[str, ...] = ()
+    is_sound: Callable[[Any, Any], bool] = lambda result, expected: False
+
+    def list_files(self, folder: Path) -> list[Path]:
+        names = (folder / name for name in files.list_files(str(folder)))
+        return [x for x in names if x.stat().st_size and x.name not in self.leave_out]
+
+
+def make_sentencepieces(folder: Path) -> None:
+    """A vocabulary without the large table of a normalizer."""
+    folder.mkdir(parents=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cafe sold offices", "an old day w1 bad so"] * 20),
+        model_prefix=str(folder / "spiece"),
+        vocab_size=tiny_run.VOCAB,
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    files.write_json(str(folder / tokenization.NORMALIZATION), {"lower_case": True})
+    tokenization.write_hashes(str(folder))
+
+
+def make_wordpieces(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / tokenization.WORDPIECE).write_text("".join(f"{x}\n" for x in tiny_texts.PIECES))
+    files.write_json(str(folder / tokenization.NORMALIZATION), {"lower_case": False})
+    tokenization.write_hashes(str(folder))
+
+
+def read_vocabulary(folder: Path) -> Any:
+    tokenizer = tokenization.load(str(folder))
+    return tokenizer.sha256, tokenizer.config, tokenizer.encode_batch(TEXTS)
+
+
+def make_records(folder: Path) -> None:
+    folder.mkdir()
+    make_sentencepieces(folder / manifest.VOCABULARY)
+    tokenizer = tokenization.load(str(folder / manifest.VOCABULARY))
+    changes = {"masking": "online", "ngram": 3, "masked_lm_prob": 0.15}
+    tiny_run.write_records(
+        str(folder),
+        {"train-0.tfrecord": 3, "train-1.tfrecord": 2},
+        vocabulary_sha256=tokenizer.sha256,
+        examples_of=tiny_run.unmasked_examples,
+        **changes,
+    )
+
+
+def read_records(folder: Path) -> Any:
+    """As training does, with its translation of TensorFlow's errors."""
+    paths = [str(folder / f"train-{number}.tfrecord") for number in range(2)]
+    contents = manifest.read(str(folder))
+    manifest.check_pretraining(str(folder), contents)
+    tokenizer = tokenization.load(str(folder / manifest.VOCABULARY))
+    masking = pretraining_records.read_masking(paths, tokenizer)
+    assert masking
+    try:
+        batches = input_pipeline.eval_batches(paths, batch_size=2, max_examples=0)
+        records = [value for x in batches.as_numpy_iterator() for value in x[0]]
+    except input_pipeline.DAMAGED as error:
+        raise input_pipeline.corrupt_error(paths, error) from None
+    return contents, dataclasses.replace(masking, tokenizer=tokenizer.sha256), records
+
+
+@functools.cache
+def _make_plan(folder: str) -> progress_list.Plan:
+    config = DataConfig(max_seq_length=48, max_predictions_per_seq=7)
+    identity = {
+        "settings": dataclasses.asdict(config),
+        "vocabulary": {"size": 61, "sha256": "x"},
+        "inputs": [["corpus.txt", 1234]],
+    }
+    return progress_list.Plan(config, (), identity, "", folder)
+
+
+def make_progress(folder: Path) -> None:
+    folder.mkdir()
+    for name in SHARDS:
+        (folder / name).write_bytes(b"")
+    plan = _make_plan(str(folder))
+    first, *others = SHARDS
+    progress_list.write(plan, progress_list.ALONE, {first: SHARDS[first]})
+    for name in others:
+        progress_list.append(plan.path("progress.jsonl"), name, SHARDS[name])
+
+
+def read_progress(folder: Path) -> Any:
+    return progress_list.read(_make_plan(str(folder)), progress_list.ALONE)
+
+
+def are_fewer_shards(result: Any, expected: Any) -> bool:
+    """A shard whose line is damaged is made anew."""
+    return not result[1] and result[0].items() <= expected[0].items()
+
+
+def _config() -> PretrainConfig:
+    return tiny_run.settings(albert=tiny_run.albert(), learning_rate=1e-05)
+
+
+def make_run(folder: Path) -> None:
+    """The folder of a run with a history, but without checkpoints."""
+    vocabulary = folder / manifest.VOCABULARY
+    make_sentencepieces(vocabulary)
+    tokenizer = tokenization.load(str(vocabulary))
+    rows = [["train-0.tfrecord", 21], ["train-1.tfrecord", 16]]
+    identity = run_dir.RunIdentity(
+        workdir=str(folder),
+        config=_config(),
+        vocabulary=str(vocabulary),
+        tokenizer=tokenizer,
+        files={RECORDS: rows},
+    )
+    run_dir.write(identity)
+    record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
+    files.write_bytes(str(folder / "history.jsonl"), history.to_line(record))
+    metrics = {"metrics": {"best_f1": 0.5, "best_f1_thresh": -1.25}}
+    files.write_sealed(str(folder / "metrics-dev.json"), metrics)
+
+
+def read_run(folder: Path) -> Any:
+    return (
+        run_dir.read_config(str(folder), PretrainConfig),
+        files.read_sealed(str(folder / RECORDS), RECORDS),
+        history.read(str(folder)),
+        export_source.read_best_threshold(str(folder / "model.ckpt-0")),
+        tokenization.load(run_dir.vocabulary_path(str(folder))).sha256,
+    )
+
+
+@functools.cache
+def _make_state() -> Any:
+    sizes = {"vocab_size": 11, "embedding_size": 2, "hidden_size": 4, "intermediate_size": 3}
+    return tiny_run.train_state(tf.distribute.get_strategy(), albert=tiny_run.albert(**sizes))
+
+
+def make_training_checkpoint(folder: Path) -> None:
+    folder.mkdir()
+    state = _make_state()
+    checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
+    state.optimizer.iterations.assign(8)
+    training_checkpoint.save(checkpoint, str(folder), 8)
+
+
+def resume(folder: Path) -> Any:
+    state = _make_state()
+    checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
+    prefix = training_checkpoint.resume(checkpoint, str(folder))
+    variables = [*state.model.weights, *state.optimizer.variables]
+    return prefix, state.step, [np.array(x).tobytes() for x in variables]
+
+
+def make_checkpoint(folder: Path, to_format: str) -> None:
+    source = folder.parent / f"{folder.name}_source"
+    make_sentencepieces(source / manifest.VOCABULARY)
+    size = tokenization.load(str(source / manifest.VOCABULARY)).size
+    made = tiny_checkpoints.make(source / manifest.VOCABULARY, vocab_size=size)
+    formats.get_writer("albert_tf")(made, str(source / "native"))
+    formats.convert(str(source / "native"), str(folder), to_format=to_format, allow_partial=".*")
+
+
+def _make_writer(to_format: str) -> Callable[[Path], Any]:
+    return lambda folder: make_checkpoint(folder, to_format)
+
+
+def read_checkpoint(folder: Path) -> Any:
+    checkpoint = formats.read(str(folder))
+    weights = {name: array.tobytes() for name, array in checkpoint.weights.items()}
+    return checkpoint.config, weights, checkpoint.vocabulary, checkpoint.is_regression
+
+
+def make_export(folder: Path) -> None:
+    model_versions.write(tiny_exports.source("encoder", text=False), str(folder))
+
+
+def read_export(folder: Path) -> Any:
+    [path] = folder.iterdir()
+    functions = saved_model.load(str(path))
+    name = next(iter(functions))
+    inputs = functions[name].structured_input_signature[1]
+    outputs = functions[name](**{x: tf.zeros([2, 7], tf.int32) for x in inputs})
+    return {key: value.numpy().tobytes() for key, value in outputs.items()}
+
+
+def make_hub_module(folder: Path) -> None:
+    source = folder.parent / "native"
+    source.mkdir()
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(), str(source))
+    hub_module.write(export_source.read_pretrained(str(source)), str(folder), None)
+
+
+def read_hub_module(folder: Path) -> Any:
+    """As users do who check the hashes before they load it."""
+    path = str(folder / hub_module.ENCODER)
+    files.check_hashes(path)
+    module = tf.saved_model.load(path)
+    outputs = module(dict.fromkeys(hub_module.NAMES.values(), tf.zeros([2, 7], tf.int32)))
+    return outputs["sequence_output"].numpy().tobytes()
+
+
+def make_finetuning_run(folder: Path) -> None:
+    folder.mkdir()
+    task = {"task": "own", "kind": "classification", "labels": ["x", "y"], "has_pairs": False}
+    config = tiny_finetuning.settings()
+    make_sentencepieces(folder / manifest.VOCABULARY)
+    tokenizer = tokenization.load(str(folder / manifest.VOCABULARY))
+    identity = run_dir.RunIdentity(
+        workdir=str(folder),
+        config=config,
+        vocabulary=str(folder / manifest.VOCABULARY),
+        tokenizer=tokenizer,
+        files={"task.json": task},
+    )
+    run_dir.write(identity)
+
+
+def read_finetuning_run(folder: Path) -> Any:
+    return finetuned_model.read_finetuning_run(str(folder / "model.ckpt-0"))
+
+
+def make_task_dataset(folder: Path) -> None:
+    vocabulary = folder.parent / "task_vocabulary"
+    make_sentencepieces(vocabulary)
+    tiny_finetuning.write_folder(folder, "span_or_none", str(vocabulary), number=3)
+    names = [task_dataset.EXAMPLES, task_dataset.WINDOWS]
+    files.write_hashes(str(folder), names)
+
+
+def read_task_dataset(folder: Path) -> Any:
+    dataset = task_dataset.read(str(folder))
+    windows = qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS))
+    try:
+        records = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
+    except input_pipeline.DAMAGED as error:
+        raise task_dataset.damaged_error(dataset, error) from None
+    return dataset, [np.array(x).tobytes() for x in windows], records
+
+
+SUBJECTS: dict[str, Subject] = {
+    "vocabulary (SentencePiece)": Subject(make_sentencepieces, read_vocabulary),
+    "vocabulary (WordPiece)": Subject(make_wordpieces, read_vocabulary),
+    "records": Subject(make_records, read_records, leave_out=(tokenization.MODEL,)),
+    "progress": Subject(make_progress, read_progress, is_sound=are_fewer_shards),
+    "pre-training run": Subject(make_run, read_run, leave_out=(tokenization.MODEL, METRICS_LOG)),
+    "fine-tuning run": Subject(
+        make_finetuning_run, read_finetuning_run, leave_out=(tokenization.MODEL,)
+    ),
+    "training checkpoint": Subject(make_training_checkpoint, resume),
+    **{f"checkpoint ({x})": Subject(_make_writer(x), read_checkpoint) for x in WRITTEN},
+    "export (SavedModel)": Subject(make_export, read_export),
+    "export (Hub module)": Subject(make_hub_module, read_hub_module),
+    "task dataset": Subject(make_task_dataset, read_task_dataset),
+}
