@@ -24,18 +24,17 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 
 LOCK = ".lock"
 SEAL = "sha256"
 HASHES = "sha256.json"
 # Files by which readers and servers know a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|manifest\.json|.*\.index)")
-_NONE: Mapping[str, bytes] = {}
 _DAY = 24 * 60 * 60  # seconds
 
 
@@ -168,15 +167,10 @@ def _rename_folder(old: str, new: str) -> None:
     def order(name: str) -> tuple[bool, bool, str]:
         return bool(_TELLS_COMPLETE.fullmatch(name)), os.path.basename(name) != HASHES, name
 
-    try:
-        for name in sorted(list_files(old), key=order):
-            target = os.path.join(new, name)
-            tf.io.gfile.makedirs(os.path.dirname(target))
-            tf.io.gfile.rename(os.path.join(old, name), target, overwrite=True)
-    except BaseException:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.rmtree(new)
-        raise
+    for name in sorted(list_files(old), key=order):
+        target = os.path.join(new, name)
+        tf.io.gfile.makedirs(os.path.dirname(target))
+        tf.io.gfile.rename(os.path.join(old, name), target, overwrite=True)
     tf.io.gfile.rmtree(old)
 
 
@@ -419,14 +413,11 @@ def _hash_file(path: str) -> str:
 
 def list_files(folder: str) -> list[str]:
     """The paths of all files in a folder and below, from there, sorted."""
-    return sorted(
-        os.path.relpath(os.path.join(parent, name), folder)
-        for parent, _, names in tf.io.gfile.walk(folder)
-        for name in names
-    )
+    found = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(folder) for name in names)
+    return sorted(os.path.relpath(path, folder) for path in found)
 
 
-def write_hashes(folder: str, names: Iterable[str], later: Mapping[str, bytes] = _NONE) -> None:
+def write_hashes(folder: str, names: Iterable[str], **later: bytes) -> None:
     """Writes `sha256.json`: {name: hash} of these files of a folder, and of those to come."""
     hashes = {x: _hash_file(os.path.join(folder, x)) for x in names if x not in later}
     hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in later.items()}
@@ -440,8 +431,7 @@ def check_hashes(folder: str) -> None:
     """
     path = os.path.join(folder, HASHES)
     hashes = read_json(path, HASHES) if tf.io.gfile.exists(path) else {}
-    if not isinstance(hashes, dict):
-        raise UserError(f"{path} does not hold a JSON object: it is damaged. Restore it.")
+    require(isinstance(hashes, dict), f"{path} is damaged: it holds no JSON object. Restore it.")
     for name, expected in hashes.items():
         file = os.path.join(folder, name)
         if os.path.isabs(name) or ".." in name.split("/"):

@@ -74,7 +74,7 @@ def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
 
 
 def _read(workdir: str, name: str) -> Any:
-    return files.read_json(os.path.join(workdir, name), name)
+    return files.read_sealed(os.path.join(workdir, name), name)
 
 
 def _describe_curves(task: Task, records: Sequence[Mapping[str, float]]) -> list[str]:

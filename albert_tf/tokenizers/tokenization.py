@@ -104,7 +104,7 @@ def write_hashes(directory: str, **later: bytes) -> None:
     """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of those to come."""
     names = (*_OUR_NAMES, NORMALIZATION)
     present = [name for name in names if tf.io.gfile.exists(os.path.join(directory, name))]
-    files.write_hashes(directory, present, later)
+    files.write_hashes(directory, present, **later)
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
