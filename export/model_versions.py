@@ -5,7 +5,9 @@ rename: there the files are copied one after the other, and a server that watche
 that is not whole yet. Write to a disk first, or watch the folder when the export is done.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -13,6 +15,19 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
+
+# Of a version of bin/export_int8: the graph of token ids, the SavedModel around it, its signatures.
+INT8_GRAPH, INT8_WEIGHTS, REQUESTS, SIGNATURES = (
+    "model.xml",
+    "model.bin",
+    "requests",
+    "signatures.json",
+)
+# {a file that tells the format of a version: what every version of it has}
+FORMATS: Mapping[str, Sequence[str]] = {
+    saved_model.GRAPH: saved_model.FILES,
+    INT8_GRAPH: (INT8_GRAPH, INT8_WEIGHTS, SIGNATURES, f"{REQUESTS}/{saved_model.GRAPH}"),
+}
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
@@ -29,12 +44,24 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
     """
     target = choose_folder(folder, version)
     made = signatures.make_signatures(model)
+    with replacing(target) as temporary:
+        functions = saved_model.save(model, made, temporary)
+        server_ops.check(temporary)
+        serving_api.write_warmup(made, temporary)
+        model_card.write(model, made, functions, target, temporary)
+    return target
+
+
+@contextlib.contextmanager
+def replacing(target: str) -> Iterator[str]:
+    """Yields a temporary folder, which becomes the version `target` at the end.
+
+    Raises:
+        UserError: another export wrote it meanwhile.
+    """
     try:
         with files.replacing_folder(target) as temporary:
-            functions = saved_model.save(model, made, temporary)
-            server_ops.check(temporary)
-            serving_api.write_warmup(made, temporary)
-            model_card.write(model, made, functions, target, temporary)
+            yield temporary
             files.write_hashes(temporary, files.list_files(temporary))
     except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
         if not tf.io.gfile.exists(target):
@@ -42,7 +69,6 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
         raise UserError(
             f"{target} was written by another export meanwhile: export again."
         ) from None
-    return target
 
 
 def choose_folder(folder: str, version: int | None = None) -> str:
@@ -73,7 +99,7 @@ def find_newest(folder: str) -> int:
     Raises:
         UserError: there is none, or it is not whole.
     """
-    if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
+    if any(tf.io.gfile.exists(os.path.join(folder, name)) for name in FORMATS):
         parent = os.path.dirname(folder.rstrip("/")) or "."
         raise UserError(f"{folder} is one version of a model: give the folder of all, {parent}.")
     if not (versions := list_versions(folder)):
@@ -81,10 +107,16 @@ def find_newest(folder: str) -> int:
             f"{folder} has no version of a model. Make one with bin/export_saved_model."
         )
     version = os.path.join(folder, str(versions[-1]))
-    for name in saved_model.FILES:
+    for name in FORMATS[find_format(version)]:
         if not tf.io.gfile.exists(os.path.join(version, name)):
             raise UserError(f"{version} lacks {name}: remove that folder, and export again.")
     return versions[-1]
+
+
+def find_format(version: str) -> str:
+    """Returns the key in `FORMATS` of a version; that of a SavedModel if it has none."""
+    names = (x for x in FORMATS if tf.io.gfile.exists(os.path.join(version, x)))
+    return next(names, saved_model.GRAPH)
 
 
 def _list_names(folder: str) -> list[str]:

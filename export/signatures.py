@@ -27,8 +27,10 @@ _QUESTION = "When does the museum open?"
 _MASKED = "The museum [MASK] at nine and [MASK] at five."
 
 
-def make_signatures(model: ExportedModel) -> dict[str, Signature]:
+def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[str, Signature]:
     """Returns all signatures of a model, by name; the default one first.
+
+    With `calls_once` each calls the network just once, in its own graph, with all windows.
 
     Raises:
         UserError: see `make_text_signatures`.
@@ -38,8 +40,11 @@ def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     def compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         return model.compute_outputs({**batch, **token_ids.check(batch, model.config)})
 
-    answer = tf.function(compute, input_signature=[specs], autograph=False)
-    signatures = make_text_signatures(model, answer) if model.options.text else {}
+    answer: Function = compute
+    if not calls_once:
+        answer = tf.function(compute, input_signature=[specs], autograph=False)
+    windows = answer if calls_once else None
+    signatures = make_text_signatures(model, answer, windows) if model.options.text else {}
     ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
     name, method, convert = REPLIES.get(
@@ -104,28 +109,34 @@ REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, ExportedModel], Tensors
 
 
 class _TextModel(NamedTuple):
-    """A model, its tokenizer, and its function of token ids."""
+    """A model, its tokenizer, and its functions of token ids: of texts, and of many windows."""
 
     model: ExportedModel
     tokenizer: GraphTokenizer
     answer: Function
+    answer_windows: Function
 
     @property
     def config(self) -> FinetuneConfig:
         return self.model.options.run_config
 
 
-def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
+def make_text_signatures(
+    model: ExportedModel, answer: Function, answer_windows: Function | None = None
+) -> dict[str, Signature]:
     """Returns the signatures of raw text by name, the most usual first.
 
-    `answer` is the model's function of token ids.
+    `answer` is the model's function of token ids, `answer_windows` that of any number of windows,
+    by default `answer` for a batch after the other.
 
     Raises:
         UserError: the model has no vocabulary, or one that a graph cannot follow.
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
-    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer)
+    if answer_windows is None:
+        answer_windows = functools.partial(answer_ops.run_in_batches, answer)
+    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer, answer_windows)
     entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
         # The model was trained on one of them, and would answer the other with nonsense.
@@ -180,7 +191,7 @@ def _answer_choices(model: _TextModel, inputs: Tensors) -> Tensors:
 def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
     options, config, names = model.model.options, model.config, model.model.inputs
     read = answer_ops.make_reader(
-        lambda batch: model.answer({name: batch[name] for name in names}),
+        lambda batch: model.answer_windows({name: batch[name] for name in names}),
         model.tokenizer,
         config,
         AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
@@ -191,7 +202,7 @@ def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
 
 def _answer_spans(model: _TextModel, inputs: Tensors) -> Tensors:
     labels = model.model.options.labels
-    tag = tag_ops.make_tagger(model.answer, model.tokenizer, model.config, labels)
+    tag = tag_ops.make_tagger(model.answer_windows, model.tokenizer, model.config, labels)
     return tag(inputs[TEXT])
 
 

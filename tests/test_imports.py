@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
         *("albert_tf/optim", "albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
-        *("data_prep", "data_prep/corpus", "data_prep/task_data", "export"),
+        *("data_prep", "data_prep/corpus", "data_prep/task_data", "export", "export/requests"),
     },
     # A client that needs nothing of this project.
     "serving": set(),
@@ -62,7 +62,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "export": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
-        *("albert_tf/tasks", "albert_tf/tokenizers", "export/graph_tokenizer", "export/requests"),
+        *("albert_tf/tasks", "albert_tf/tokenizers", "environments", "export/graph_tokenizer"),
+        "export/requests",
     },
     "plan/formula": {"albert_tf"},
     "plan/aot": {

@@ -76,12 +76,12 @@ def make_predict(
             is_real = whole.pop(features.IS_REAL_EXAMPLE).numpy() > 0
             for name, tensor in whole.items():
                 outputs.setdefault(name, []).append(tensor.numpy()[is_real])
-        return {name: _concatenate(arrays) for name, arrays in outputs.items()}
+        return {name: join_outputs(arrays) for name, arrays in outputs.items()}
 
     return predict
 
 
-def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def join_outputs(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Joins [n, ...] of several batches; logits of tokens are padded to the longest sequence."""
     widths = [array.shape[1] if array.ndim > 1 else 0 for array in arrays]
     if min(widths) < max(widths):

@@ -47,7 +47,7 @@ def make_reader(
 
     def read(questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
         windows, batch = window_ops.pack(questions, contexts, tokenizer, lengths)
-        outputs = run_in_batches(run, batch)
+        outputs = run(batch)
         chars = code_points.decode(contexts)
         spans = _strip(span_decoding.rank_spans(outputs, windows, options), chars)
         answers = _select_best(spans, chars, options.n_best_size)

@@ -43,7 +43,7 @@ def make_tagger(
         windows, token_rows, batch = window_ops.pack_texts(texts, tokenizer, lengths)
         chars = code_points.decode(texts)
         words = _find_tokens(word_ops.find_words(chars, kinds), windows, token_rows)
-        logits = answer_ops.run_in_batches(run, batch)["logits"]
+        logits = run(batch)["logits"]
         spans = tag_decoding.decode(logits, windows, words, labels)
         columns = {
             "span_texts": answer_ops.extract_texts(spans.texts, spans.starts, spans.ends, chars),

@@ -18,6 +18,8 @@ import triton_python_backend_utils as pb_utils
 
 Arrays = Mapping[str, np.ndarray]
 _WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+# Sequences that an int8 model reads at once, of one request or of several together.
+_WINDOWS = 32
 
 
 class Signature(NamedTuple):
@@ -127,15 +129,7 @@ def load_saved_model(folder: str) -> Signatures:
         def compute(inputs: Arrays) -> Arrays:
             # In Triton an input of one value for each row is [B, 1].
             arrays = {k: x[:, 0] if specs[k].shape.rank == 1 else x for k, x in inputs.items()}
-            try:
-                # By way of the model: one that nobody holds loses its variables.
-                function = model.signatures[name]
-                outputs = function(**{key: tf.constant(x) for key, x in arrays.items()})
-            except tf.errors.InvalidArgumentError as error:
-                # TensorFlow puts the sentence of a failed check into brackets.
-                match = re.search(r"assertion failed: \[(.*?)\]", str(error))
-                raise ValueError(match[1] if match else str(error).partition("\n")[0]) from None
-            return {key: x.numpy() for key, x in outputs.items()}
+            return _call(model, name, arrays)
 
         shapes = {key: x.shape for key, x in model.signatures[name].structured_outputs.items()}
         padded = (key for key, shape in shapes.items() if shape.rank > 1 and shape[1] is None)
@@ -148,6 +142,21 @@ def load_saved_model(folder: str) -> Signatures:
     for inputs in _read_warmup(folder):
         signatures[frozenset(inputs)].compute(inputs)
     return signatures
+
+
+def _call(model, name: str, inputs: Arrays) -> Arrays:
+    """Returns the outputs of a signature of a SavedModel; raises `ValueError` with a sentence."""
+    import tensorflow as tf
+
+    try:
+        # By way of the model: one that nobody holds loses its variables.
+        function = model.signatures[name]
+        outputs = function(**{key: tf.constant(x) for key, x in inputs.items()})
+    except tf.errors.InvalidArgumentError as error:
+        # TensorFlow puts the sentence of a failed check into brackets.
+        match = re.search(r"assertion failed: \[(.*?)\]", str(error))
+        raise ValueError(match[1] if match else str(error).partition("\n")[0]) from None
+    return {key: x.numpy() for key, x in outputs.items()}
 
 
 def _read_warmup(folder: str) -> Iterator[Arrays]:
@@ -166,5 +175,47 @@ def _read_warmup(folder: str) -> Iterator[Arrays]:
         yield {name: x if x.ndim > 1 else x[:, np.newaxis] for name, x in arrays.items()}
 
 
+def load_int8(folder: str) -> Signatures:
+    """Loads a model of bin/export_int8: OpenVINO's, between two functions of a SavedModel."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import openvino
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (registers its operations)
+
+    with open(os.path.join(folder, "signatures.json"), encoding="utf-8") as file:
+        described = json.load(file)
+    parts = tf.saved_model.load(os.path.join(folder, "requests"))
+    # As when the model was scored.
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    path = os.path.join(folder, "model.xml")
+    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+
+    def run(ids: Arrays) -> Arrays:
+        request.infer(dict(ids))
+        outputs = request.model_outputs
+        return {x.any_name: request.get_tensor(x).data.copy() for x in outputs}
+
+    def make(name: str) -> Signature:
+        shapes = {key: shape for key, (_, shape) in described[name]["inputs"].items()}
+
+        def compute(inputs: Arrays) -> Arrays:
+            arrays = {k: x[:, 0] if len(shapes[k]) == 1 else x for k, x in inputs.items()}
+            ids = _call(parts, f"pack_{name}", arrays)
+            starts = range(0, max(1, len(ids["input_ids"])), _WINDOWS)
+            batches = [run({k: x[i : i + _WINDOWS] for k, x in ids.items()}) for i in starts]
+            outputs = {key: np.concatenate([x[key] for x in batches]) for key in batches[0]}
+            return _call(parts, f"answer_{name}", {**arrays, **outputs})
+
+        return Signature(compute, frozenset(described[name]["padded"]))
+
+    signatures = {frozenset(x["inputs"]): make(name) for name, x in described.items()}
+    for inputs in _read_warmup(folder):
+        signatures[frozenset(inputs)].compute(inputs)
+    return signatures
+
+
 # {a file in the folder of a version: what loads it}
-RUNTIMES: Mapping[str, Callable[[str], Signatures]] = {"saved_model.pb": load_saved_model}
+RUNTIMES: Mapping[str, Callable[[str], Signatures]] = {
+    "saved_model.pb": load_saved_model,
+    "model.xml": load_int8,
+}

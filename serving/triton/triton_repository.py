@@ -65,7 +65,8 @@ def find_model(folder: str) -> ServedModel:
     """
     version = model_versions.find_newest(folder)
     path = folder if "://" in folder else os.path.abspath(folder)
-    graph = os.path.join(folder, str(version), saved_model.GRAPH)
+    written = os.path.join(folder, str(version))
+    graph = os.path.join(written, model_versions.find_format(written))
     identity = tf.io.gfile.stat(graph).mtime_nsec
     return ServedModel(serving_api.make_model_name(folder), path, version, identity)
 
@@ -83,7 +84,9 @@ def write_model(model: ServedModel, folder: Path, *, joins_requests: bool = True
     """
     files.check_hashes(model.path)
     limits = {"microseconds": serving_api.BATCH_MICROSECONDS, "waiting": serving_api.MAX_WAITING}
-    inputs, outputs = _join(_read_signatures(model.path))
+    is_int8 = model_versions.find_format(model.path) == model_versions.INT8_GRAPH
+    read = _read_int8_signatures if is_int8 else _read_signatures
+    inputs, outputs = _join(read(model.path))
     config = _CONFIG.format(
         backend=BACKEND.name,
         rows=serving_api.BATCH_ROWS,
@@ -122,6 +125,23 @@ def _read_signatures(path: str) -> list[tuple[Specs, Specs]]:
     if serving_api.TOKEN_IDS not in signatures:
         raise UserError(f"{path} is no model of bin/export_saved_model.")
     return [(_read_specs(x.inputs), _read_specs(x.outputs)) for x in signatures.values()]
+
+
+def _read_int8_signatures(path: str) -> list[tuple[Specs, Specs]]:
+    """Returns the same of a model of bin/export_int8."""
+    content = files.read_json(os.path.join(path, model_versions.SIGNATURES), "--model")
+    try:
+        return [_read_described(described) for described in content.values()]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path} is damaged: remove that folder, and export again.") from None
+
+
+def _read_described(described: Mapping) -> tuple[Specs, Specs]:
+    inputs, outputs = (
+        {name: (tf.as_dtype(dtype), [*shape]) for name, (dtype, shape) in described[side].items()}
+        for side in ("inputs", "outputs")
+    )
+    return inputs, outputs
 
 
 def _read_specs(tensors: Mapping) -> Specs:

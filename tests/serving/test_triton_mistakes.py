@@ -151,3 +151,18 @@ def test_a_python_without_its_library_is_refused(monkeypatch, exported, run_prog
     assert message.startswith("serve: no Python 3.10 to 3.12 with venv and its library")
     assert "apt install" in message
     assert not list(tmp_path.glob("albert-serve-*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("{", "is not JSON"), ('{"text": {"inputs": {}}}', "/1 is damaged"), ("[]", "/1 is damaged")],
+)
+def test_damaged_signatures_of_an_int8_model_are_one_line(run_program, tmp_path, content, sentence):
+    version = tmp_path / "words/1"
+    for name in model_versions.FORMATS[model_versions.INT8_GRAPH]:
+        (version / name).parent.mkdir(parents=True, exist_ok=True)
+        (version / name).touch()
+    (version / model_versions.SIGNATURES).write_text(content)
+    message = run_program(PROGRAM, f"--model={tmp_path}/words", *PORTS)
+    assert sentence in message
+    assert "\n" not in message

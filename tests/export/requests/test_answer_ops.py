@@ -1,5 +1,6 @@
 """Answers to questions inside a graph are the answers of Python."""
 
+import functools
 import random
 
 import numpy as np
@@ -46,7 +47,7 @@ def beams(batch, starts=3, ends=4):
 
 def make_reader(tokenizer, run, options, null_threshold=0.0):
     read = answer_ops.make_reader(
-        run,
+        functools.partial(answer_ops.run_in_batches, run),
         tiny_texts.graph(tokenizer),
         LENGTHS,
         options,

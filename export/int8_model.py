@@ -1,0 +1,259 @@
+"""Writes a version whose network is int8, for OpenVINO, which has neither strings nor tokenizers.
+
+    model.xml, model.bin   the network: token ids -> its outputs, as `task_model` names them
+    requests/              a SavedModel of two functions for each signature,
+                               pack_<name>    a request -> token ids
+                               answer_<name>  the request, the network's outputs -> the answer
+    signatures.json        {name: {"inputs", "outputs": {name: [type, shape]}, "padded": [outputs]}}
+    assets.extra/          a request for each signature
+    MODEL.md               the card
+
+The functions are those of bin/export_saved_model, traced around something that stands in for the
+network, so that the answers are made in the same way.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.export import model_card, model_kinds, model_versions, saved_model, serving_api
+from albert_tf.export.int8_runtime import Result
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.requests.token_ids import NAMES, Tensors, make_specs
+from albert_tf.export.serving_api import DEFAULT, TOKEN_IDS, Signature
+from albert_tf.export.signatures import make_signatures
+from albert_tf.model import xla
+
+# The kinds that have a score, whose outputs are those of a task's head.
+KINDS = tuple(
+    kind for kind in model_kinds.KINDS if kind not in ("encoder", "sentence_embedding", "fill_mask")
+)
+_NUM_SHOWN = 8  # token ids of an example
+_CARD = """\
+# {title}
+
+An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{model.source}` by
+
+    {command}
+
+| | {metric} | ms | MB |
+|---|---|---|---|
+| float32 | {before} | {float32_ms:.1f} | {float32_mb:.2f} |
+| int8 | {after} | {int8_ms:.1f} | {int8_mb:.2f} |
+
+The score is that of all {examples} examples of dev. A request of {length} tokens was timed on the
+machine that exported it, both in OpenVINO and without tokenizing. Products are int8; sums,
+LayerNorm, GELU and softmax are float32.
+
+## Start a server
+
+    bin/serve --model={folder}
+
+## Requests
+
+`?` is any number; the first, that of rows, is the same for all inputs of a request. By KServe's
+protocol an input of one value for each row is `[?, 1]`.
+
+{signatures}"""
+
+
+class Scores(NamedTuple):
+    """What the card tells of a model.
+
+    Attributes:
+        command: that exported it.
+        metric: its name.
+        before, after: the metric of the float32 network, and of the int8 one.
+        examples: number of those that were scored.
+        length: tokens of the request that was timed, the first of `Result.seconds`.
+    """
+
+    command: Sequence[str]
+    metric: str
+    before: float
+    after: float
+    examples: int
+    length: int
+
+
+class _AskedError(Exception):
+    """Ends a function that asks the network, with what it asks."""
+
+    def __init__(self, batch: Mapping[str, tf.Tensor]):
+        super().__init__()
+        self.batch = dict(batch)
+
+
+class _StandIn:
+    """Stands in for a network: gives the outputs that it has, or raises `_AskedError`."""
+
+    def __init__(self):
+        self.outputs = None
+
+    def apply(self, tokens: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> Tensors:
+        if self.outputs is None:
+            raise _AskedError({**batch, **tokens})
+        return self.outputs
+
+
+def save_graph(model: ExportedModel, folder: str) -> dict[str, tf.TensorSpec]:
+    """Writes the network alone, as a SavedModel of token ids [B, S]; returns specs of its outputs.
+
+    Padding is computed, too: shapes that depend on values are slow in other runtimes.
+    """
+
+    def compute(ids: Mapping[str, tf.Tensor]) -> Tensors:
+        return dict(model.network.apply({name: ids[name] for name in NAMES}, ids))
+
+    with xla.trace_options(static_shapes=True):
+        signature = Signature(make_specs(model.inputs), compute, {})
+        functions = saved_model.save(model, {TOKEN_IDS: signature}, folder)
+    outputs = functions[TOKEN_IDS].structured_outputs
+    return {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in outputs.items()}
+
+
+def write(
+    model: ExportedModel,
+    outputs: Mapping[str, tf.TensorSpec],
+    result: Result,
+    scores: Scores,
+    target: str,
+) -> None:
+    """Writes a version.
+
+    Args:
+        model: the float32 model.
+        outputs: of its network, as `save_graph` returns them.
+        result: the int8 model.
+        scores: for the card.
+        target: folder of the version, which appears when it is complete.
+
+    Raises:
+        UserError: another export wrote it meanwhile.
+    """
+    made, functions = _trace_parts(model, outputs)
+    with model_versions.replacing(target) as folder:
+        for name in (model_versions.INT8_GRAPH, model_versions.INT8_WEIGHTS):
+            content = files.read_bytes(str(result.folder / name), name)
+            files.write_bytes(os.path.join(folder, name), content)
+        requests = os.path.join(folder, model_versions.REQUESTS)
+        traced = saved_model.save(model, functions, requests)
+        described = {
+            name: _describe(signature, traced[f"answer_{name}"].structured_outputs)
+            for name, signature in made.items()
+            if name != DEFAULT
+        }
+        files.write_json(os.path.join(folder, model_versions.SIGNATURES), described)
+        serving_api.write_warmup(made, folder)
+        card = _make_card(model, made, described, result, scores, os.path.dirname(target))
+        files.write_bytes(os.path.join(folder, model_card.NAME), card.encode())
+
+
+def check_kind(model: ExportedModel) -> None:
+    """Raises `UserError` if a model has no score."""
+    if model.options.kind not in KINDS:
+        raise UserError(
+            f"{model.source} is of kind {model.options.kind}, which has no score that int8 could "
+            f"keep. Take a model of {', '.join(KINDS)}."
+        )
+
+
+def _trace_parts(
+    model: ExportedModel, outputs: Mapping[str, tf.TensorSpec]
+) -> tuple[dict[str, Signature], dict[str, Signature]]:
+    """Returns the signatures, and the two functions of each."""
+    stand_in = _StandIn()
+    around: Any = stand_in
+    made = make_signatures(model._replace(network=around), calls_once=True)
+    functions = {}
+
+    def make(signature: Signature) -> tuple[Signature, Signature]:
+        def pack(inputs: Mapping[str, tf.Tensor]) -> Tensors:
+            stand_in.outputs = None
+            try:
+                signature.function(inputs)
+            except _AskedError as asked:
+                return {name: asked.batch[name] for name in model.inputs}
+            raise AssertionError("it asks no network")
+
+        def answer(inputs: Mapping[str, tf.Tensor]) -> Tensors:
+            stand_in.outputs = {name: inputs[name] for name in outputs}
+            return signature.function({name: inputs[name] for name in signature.inputs})
+
+        given = {**signature.inputs, **outputs}
+        return Signature(signature.inputs, pack, {}), Signature(given, answer, {})
+
+    for name, signature in made.items():
+        if name != DEFAULT:
+            functions[f"pack_{name}"], functions[f"answer_{name}"] = make(signature)
+    return made, functions
+
+
+def _describe(signature: Signature, outputs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
+    inputs = {name: _describe_tensor(x) for name, x in signature.inputs.items()}
+    described = {name: _describe_tensor(x) for name, x in sorted(outputs.items())}
+    padded = [name for name, (_, shape) in described.items() if len(shape) > 1 and shape[1] < 0]
+    return {"inputs": inputs, "outputs": described, "padded": padded}
+
+
+def _describe_tensor(spec: tf.TensorSpec) -> tuple[str, list[int]]:
+    return spec.dtype.name, [-1 if size is None else size for size in spec.shape]
+
+
+def _make_card(
+    model: ExportedModel,
+    made: Mapping[str, Signature],
+    described: Mapping[str, Mapping[str, Any]],
+    result: Result,
+    scores: Scores,
+    versions: str,
+) -> str:
+    title = serving_api.make_model_name(versions)
+    sections = []
+    for name, signature in described.items():
+        rows = [
+            f"| {side} | `{key}` | {dtype} {shape} | {model_card.MEANINGS[key]} |".replace(
+                "-1", "?"
+            )
+            for side, tensors in (("in", signature["inputs"]), ("out", signature["outputs"]))
+            for key, (dtype, shape) in tensors.items()
+        ]
+        request = {
+            key: x.numpy() if x.dtype == tf.string else x.numpy()[..., :_NUM_SHOWN]
+            for key, x in made[name].example.items()
+        }
+        sections += [
+            f"### `{name}`",
+            "",
+            "| | name | type | what |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+        if "inputs" not in request:  # which JSON cannot hold
+            body = json.dumps(serving_api.make_kserve_request(request), ensure_ascii=False)
+            url = f"http://127.0.0.1:8000/v2/models/{title}/infer"
+            sections += [f"    curl -d {shlex.quote(body)} \\\n        {url}", ""]
+    sizes = (tf.io.gfile.stat(str(result.folder / x)).length for x in ("model.xml", "model.bin"))
+    return _CARD.format(
+        title=title,
+        model=model,
+        command=shlex.join(scores.command),
+        metric=scores.metric,
+        before=f"{scores.before:.4g}",
+        after=f"{scores.after:.4g}",
+        examples=scores.examples,
+        length=scores.length,
+        float32_ms=1e3 * result.float32_seconds[0][0],
+        int8_ms=1e3 * result.seconds[0][0],
+        float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
+        int8_mb=sum(sizes) / 1e6,
+        folder=shlex.quote(versions),
+        signatures="\n".join(sections),
+    )
