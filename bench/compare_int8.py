@@ -16,6 +16,7 @@ With --preset=albert_base_v2 there is neither --checkpoint nor a score: weights 
 is quantised anew then.
 """
 
+import functools
 import os
 import statistics
 import tempfile
@@ -29,6 +30,7 @@ from absl import app, flags, logging
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
+from albert_tf.data_prep.task_data.task_source import DataArguments, DataSource
 from albert_tf.export import (
     export_source,
     int8_model,
@@ -44,14 +46,14 @@ from albert_tf.pipelines import int8_export
 from albert_tf.records import features, task_dataset
 from albert_tf.train_config import FinetuneConfig
 
-CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning")
+CHECKPOINT = flags.DEFINE_string("checkpoint", "", "run of fine-tuning")
 TASK = flags.DEFINE_string("task", "sst-2", "of the run")
 DATA_DIR = flags.DEFINE_string("data_dir", None, "folder of its files")
 TRAIN_FILE = flags.DEFINE_string("train_file", None, "as of bin/export_int8")
 DEV_FILE = flags.DEFINE_string("dev_file", None, "as of bin/export_int8")
 CACHE_DIR = flags.DEFINE_string("cache_dir", None, "as of bin/export_int8")
 INT8 = flags.DEFINE_string("int8", None, "folder of versions of bin/export_int8")
-PRESET = flags.DEFINE_enum("preset", None, sorted(PRESETS), "of a model with random weights")
+PRESET = flags.DEFINE_enum("preset", "", ["", *sorted(PRESETS)], "of a model with random weights")
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in the larger request")
 SECONDS = flags.DEFINE_float("seconds", 10.0, "for a timing, or two runs if they take longer")
 FORMS_FLAG = flags.DEFINE_list("forms", ["float32", "bfloat16", "int8", "litert"], "rows")
@@ -114,7 +116,7 @@ def ask_saved_model(job: Job, dtype: str) -> Row:
 
             outputs = [ask(batch) for batch in job.batches]
             requests = [make_request(model.inputs, shape) for shape in job.shapes]
-            return Row(outputs, [measure(lambda x=x: ask(x)) for x in requests], size)
+            return Row(outputs, [measure(functools.partial(ask, x)) for x in requests], size)
 
 
 def ask_int8(job: Job) -> Row:
@@ -159,7 +161,7 @@ def ask_litert(job: Job) -> Row:
     outputs = [ask(batch) for batch in job.batches]
     shapes = [[rows, min(size, length)] for rows, size in job.shapes]
     requests = [make_request(model.inputs, shape) for shape in shapes]
-    return Row(outputs, [measure(lambda x=x: ask(x)) for x in requests], len(content))
+    return Row(outputs, [measure(functools.partial(ask, x)) for x in requests], len(content))
 
 
 def ask_onnx(job: Job) -> Row:
@@ -197,7 +199,7 @@ def ask_onnx(job: Job) -> Row:
 
         outputs = [ask(batch) for batch in job.batches]
         requests = [make_request(model.inputs, shape) for shape in job.shapes]
-        seconds = [measure(lambda x=x: ask(x)) for x in requests]
+        seconds = [measure(functools.partial(ask, x)) for x in requests]
         return Row(outputs, seconds, os.path.getsize(path))
 
 
@@ -228,9 +230,7 @@ def read_random(dtype: str) -> ExportedModel:
 
 def read_source() -> tuple[int8_export.Source, int8_export.Batches]:
     arguments = int8_export.Int8Arguments(
-        data=int8_export.DataArguments(
-            task=TASK.value, source=int8_export.DataSource(data_dir=DATA_DIR.value)
-        ),
+        data=DataArguments(task=TASK.value, source=DataSource(data_dir=DATA_DIR.value)),
         checkpoint=CHECKPOINT.value,
         train_file=TRAIN_FILE.value,
         dev_file=DEV_FILE.value,

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def main(folder: Path) -> None:
         openvino.save_model(model, path, compress_to_fp16=False)
     compiled = compile_model(path)
     outputs = run(compiled, read_batches(folder / "batches.npz"))
-    named = {f"{i}.{name}": x for i, batch in enumerate(outputs) for name, x in batch.items()}
+    named: Any = {f"{i}.{name}": x for i, batch in enumerate(outputs) for name, x in batch.items()}
     np.savez(folder / "outputs.npz", **named)
     report["seconds"] = _measure(compiled, job["shapes"])
     (folder / "report.json").write_text(json.dumps(report))

@@ -107,4 +107,5 @@ def _run(folder: Path, job: Mapping[str, Any], batches: Sequence[Batch]) -> Resu
 
 
 def _write_batches(path: Path, batches: Sequence[Batch]) -> None:
-    np.savez(path, **{f"{i}.{k}": x for i, batch in enumerate(batches) for k, x in batch.items()})
+    named: Any = {f"{i}.{k}": x for i, batch in enumerate(batches) for k, x in batch.items()}
+    np.savez(path, **named)

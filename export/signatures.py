@@ -5,7 +5,7 @@ All of a model's end in one and the same function of token ids, so that its grap
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -134,9 +134,9 @@ def make_text_signatures(
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
-    if answer_windows is None:
-        answer_windows = functools.partial(answer_ops.run_in_batches, answer)
-    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer, answer_windows)
+    in_batches = functools.partial(answer_ops.run_in_batches, answer)
+    windows: Any = answer_windows or in_batches
+    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer, windows)
     entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
         # The model was trained on one of them, and would answer the other with nonsense.

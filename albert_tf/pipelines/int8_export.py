@@ -165,7 +165,8 @@ def make_batches(source: Source) -> Batches:
     records = _read_records(source.dev, source.finetuned)
     ids = _select_inputs(source.exported, records)
     lengths = ids[features.INPUT_MASK].sum(-1).max(-1)  # [N, C, S] -> [N]
-    order, rows, begin = np.argsort(-lengths, kind="stable"), [], 0
+    order, begin = np.argsort(-lengths, kind="stable"), 0
+    rows: list[Batch] = []
     while begin < len(order):
         longest = max(1, lengths[order[begin]])
         end = begin + max(1, _BATCH_TOKENS // longest)

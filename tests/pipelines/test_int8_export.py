@@ -200,7 +200,7 @@ def test_a_quantiser_that_fails_is_one_line(run_program, right, monkeypatch):
 @pytest.mark.slow
 def test_a_real_one_answers_nearly_as_float32(run_program, right, capsys):
     int8_environment.require()
-    assert run_program(PROGRAM, *to_arguments(right, max_loss=40)) in (None, 0)
+    assert run_program(PROGRAM, *to_arguments(right, max_loss=20)) in (None, 0)
     folder = capsys.readouterr().out.splitlines()[-1]
     source = read(right)
     batches = int8_export.make_batches(source)
@@ -218,10 +218,10 @@ def test_a_real_one_answers_nearly_as_float32(run_program, right, capsys):
 
 @pytest.mark.slow
 def test_bad_calibration_is_refused(run_program, right, monkeypatch, tmp_path):
-    """Its examples are all alike, and none is like those of dev."""
+    """Its examples are all alike; with others the same limit is kept, above."""
     int8_environment.require()
     bad = write_rows(tmp_path / "bad.jsonl", ["a", "a"], [0, 1])
-    message = run_program(PROGRAM, *to_arguments(right, train_file=bad, max_loss=0))
+    message = run_program(PROGRAM, *to_arguments(right, train_file=bad, max_loss=20))
     assert "int8 lowers pearson on dev from 100.00 to" in message
     assert is_empty(right)
 
