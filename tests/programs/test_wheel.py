@@ -18,7 +18,7 @@ FOLDERS = (
 )
 FILES = (
     *("LICENSE", "README.md", "pyproject.toml"),
-    *("requirements-plan.txt", "requirements-triton.txt"),
+    *("requirements-int8.txt", "requirements-plan.txt", "requirements-triton.txt"),
 )
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
@@ -61,6 +61,7 @@ def test_the_wheel_installs_one_package_and_one_command(site):
     assert [path.name for path in (site / "bin").iterdir()] == ["albert-tf"]
     assert (site / "albert_tf/py.typed").exists()
     assert (site / "albert_tf/plan/jax_side/run_step.py").exists()
+    assert (site / "albert_tf/requirements-int8.txt").exists()
     assert (site / "albert_tf/requirements-plan.txt").exists()
     assert (site / "albert_tf/requirements-triton.txt").exists()
     assert (site / "albert_tf/serving/triton/triton_backend.py").exists()
