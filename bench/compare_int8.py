@@ -173,7 +173,8 @@ def ask_onnx(job: Job) -> Row:
     model = job.read("float32")
     with tempfile.TemporaryDirectory() as folder:
         int8_model.save_graph(model, f"{folder}/graph")
-        function = tf.saved_model.load(f"{folder}/graph").signatures["token_ids"]
+        loaded = tf.saved_model.load(f"{folder}/graph")  # else its variables are gone
+        function = loaded.signatures["token_ids"]
         frozen = convert_to_constants.convert_variables_to_constants_v2(function)
         keys = sorted(function.structured_outputs)
         names = {x.name: name for name, x in zip(keys, frozen.outputs, strict=True)}
