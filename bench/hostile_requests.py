@@ -52,7 +52,8 @@ def measure_memory(ids: set[int]) -> float:
 
 def attack(served: kserve.Served, functions: dict) -> list[str]:
     """Returns what went wrong."""
-    wrong, ended, stretches = [], [], [[]]
+    wrong, ended = [], []
+    stretches: list[list[float]] = [[]]
     for first in range(0, NUMBER.value, _EACH):
         number = min(_EACH, NUMBER.value - first)
         counts = hostile.send(
