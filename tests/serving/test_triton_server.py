@@ -178,6 +178,13 @@ def test_one_bad_request_is_nobody_elses_error(served, functions):
             kserve.assert_same(answer, expected)
 
 
+def test_data_that_do_not_fill_their_shape_are_refused(served):
+    text = {"name": "text", "shape": [2**40, 1], "datatype": "BYTES", "data": ["a"]}
+    body = json.dumps({"inputs": [text]}).encode()
+    status, content = kserve.post(served.ports[0], "/v2/models/classification/infer", body)
+    assert (status, b"do not fill its shape" in content) == (400, True), content
+
+
 def test_clients_can_neither_load_programs_nor_read_memory(served):
     for path, status in {
         "/v2/repository/models/classification/load": 503,
