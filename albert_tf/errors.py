@@ -12,6 +12,8 @@ _REMEDIES = {
     "No such file or directory": "Make the folder first.",
     "Permission denied": "Take a folder that you may read and write.",
     "is not a directory": "Take another folder.",
+    "Too many levels of symbolic links": "The link leads back to itself: name a file.",
+    "File name too long": "Take a shorter one.",
     "Read-only file system": "Take a folder that you may write.",
 }
 

@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import time
@@ -55,10 +56,24 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
         matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
         if not matches:
             raise UserError(f"{name}: no file matches {pattern!r}.")
+        for path in matches:
+            refuse_endless(path, name)
         expanded.update(dict.fromkeys(matches))
     if not expanded:
         raise UserError(f"{name}: name at least one file.")
     return list(expanded)
+
+
+def refuse_endless(path: str, name: str) -> None:
+    """Raises `UserError` for what has no end: a pipe, a device, a link to itself."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:  # what is not there is missed by whoever opens it
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UserError(f"{name}: {path!r}: {error.strerror}.") from None
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
 
 
 @contextlib.contextmanager
@@ -329,6 +344,7 @@ def write_json(path: str, value: Any) -> None:
 
 def read_bytes(path: str, name: str) -> bytes:
     """Returns the content of a file; `name` is that of the thing, for the error message."""
+    refuse_endless(path, name)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()

@@ -173,7 +173,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         main(argv)
         sys.stdout.flush()
     except UserError as error:
-        _exit(error.exit_status, f"{name}: {error}")
+        _exit(error.exit_status, f"{name}: {to_line(error)}")
     except BrokenPipeError:  # `| head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
@@ -188,6 +188,11 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         raise
     except KeyboardInterrupt:
         _exit(128 + signal.SIGINT, f"{name}: interrupted")
+
+
+def to_line(error: UserError) -> str:
+    """A user's mistake in one line, though it may name a file whose name has several."""
+    return "\\n".join(str(error).splitlines())
 
 
 def _exit(status: int, message: str) -> None:

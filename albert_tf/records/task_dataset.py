@@ -64,7 +64,10 @@ def read_examples(path: str) -> list[dict[str, Any]]:
     content = files.read_bytes(file := os.path.join(path, EXAMPLES), "examples")
     try:
         # Not splitlines: a question may hold a line separator of Unicode.
-        return [json.loads(line) for line in content.decode().split("\n") if line]
+        examples = [json.loads(line) for line in content.decode().split("\n") if line]
+        if not all(isinstance(x, dict) and isinstance(x.get("id"), str) for x in examples):
+            raise ValueError("a line is no example with an id")
+        return examples
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{file} is damaged ({error}): remove the folder {path} and prepare the split again."

@@ -3,7 +3,7 @@
 The published tasks are a table; `make_own` makes the user's own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,8 +103,9 @@ def get(name: str) -> Task:
     return TASKS[name]
 
 
-def from_header(content: Mapping[str, Any]) -> Task:
+def from_header(content: Any) -> Task:
     """Returns the task that the header of a file names; raises `UserError` if there is none."""
+    require(isinstance(content, dict), "the header of a task is damaged: it is no object of JSON.")
     name, kind, labels = (content.get(key) for key in ("task", "kind", "labels"))
     if not isinstance(name, str):
         raise UserError(f"the header of the file names the task {name!r}: it is damaged.")
@@ -114,12 +115,10 @@ def from_header(content: Mapping[str, Any]) -> Task:
     if not is_sound or not isinstance(kind, str):
         raise UserError(f"the header of the file has kind {kind!r}, labels {labels!r}: damaged.")
     # Predictions, and older files, do not have `has_pairs`.
-    return make_own(
-        kind,
-        labels or (),
-        has_pairs=content.get("has_pairs"),
-        num_texts=content.get("num_texts", 1),
-    )
+    has_pairs, num_texts = content.get("has_pairs"), content.get("num_texts", 1)
+    if has_pairs not in (None, True, False) or type(num_texts) is not int:
+        raise UserError(f"the header of the file has num_texts {num_texts!r}: it is damaged.")
+    return make_own(kind, labels, has_pairs=has_pairs, num_texts=num_texts)
 
 
 def make_own(

@@ -139,7 +139,14 @@ def read_thresholds(prefix: str) -> dict[str, float]:
     name = metrics_file("dev")
     if (folder := find_run_folder(prefix, name)) is None:
         return {}
-    return files.read_sealed(os.path.join(folder, name), name).get(THRESHOLDS, {})
+    path = os.path.join(folder, name)
+    content = files.read_sealed(path, name)
+    thresholds = content.get(THRESHOLDS, {}) if isinstance(content, dict) else None
+    if not isinstance(thresholds, dict) or not all(
+        isinstance(x, int | float) for x in thresholds.values()
+    ):
+        raise UserError(f"{path} is damaged: its thresholds are no numbers. Evaluate again.")
+    return thresholds
 
 
 def find_run_folder(prefix: str, name: str) -> str | None:

@@ -129,8 +129,21 @@ def read(workdir: str) -> list[dict[str, Any]]:
     if not tf.io.gfile.exists(path):
         return []
     lines = files.read_bytes(path, HISTORY).splitlines()
-    records = (files.parse_json(line, path, HISTORY) for line in lines)
-    return [files.unseal(record, path) for record in records]
+    parsed = (files.parse_json(line, path, HISTORY) for line in lines)
+    records = [files.unseal(record, path) for record in parsed]
+    for number, record in enumerate(records, 1):
+        if not _is_change(record):
+            raise UserError(f"{path}: line {number} is damaged: it is no change of a run.")
+    return records
+
+
+def _is_change(record: Any) -> bool:
+    if not isinstance(record, dict) or not isinstance(record.get("changes"), dict):
+        return False
+    values = record["changes"].values()
+    return {"step", "run", "position"} <= record.keys() and all(
+        isinstance(value, list) and len(value) == 2 for value in values
+    )
 
 
 def format_change(record: Mapping[str, Any]) -> str:
