@@ -214,7 +214,9 @@ class Murders:
             hit = one.send(kind)
             self.counts["signals"] += hit
             self._end(children, one, kind)
-            is_over = all(child.status == 0 for child in children)
+            # A run of training that is told to end does so with status 0.
+            is_ended = hit and kind != signal.SIGSTOP
+            is_over = not is_ended and all(child.status == 0 for child in children)
             if is_over or self._is_finished() or self.chance.random() < SHARE_OF_ENDS:
                 self._run_to_the_end(is_over=is_over)
         self._run_to_the_end(is_over=False)
