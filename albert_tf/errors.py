@@ -1,6 +1,8 @@
 """The one exception that a user sees, and the checks that raise it."""
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 
 # {what an error of the disk says: the remedy}. TensorFlow's errors have no number to tell them by:
@@ -48,6 +50,18 @@ def require_range(name: str, value: float, lowest: float, highest: float) -> Non
     """Raises `UserError` unless the field `name` is in the range, which NaN never is."""
     require(value >= lowest, f"{name} must be at least {lowest}.")
     require(value <= highest, f"{name} must be at most {highest}.")
+
+
+def refuse_endless(path: str, name: str) -> None:
+    """Raises `UserError` for what has no end: a pipe, a device, a link to itself."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:  # what is not there is missed by whoever opens it
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UserError(f"{name}: {path!r}: {error.strerror}.") from None
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
 
 
 def find_remedy(error: Exception) -> str | None:

@@ -20,7 +20,6 @@ import re
 import shutil
 import signal
 import socket
-import stat
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, refuse_endless, require
 
 LOCK = ".lock"
 SEAL = "sha256"
@@ -56,24 +55,10 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
         matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
         if not matches:
             raise UserError(f"{name}: no file matches {pattern!r}.")
-        for path in matches:
-            refuse_endless(path, name)
         expanded.update(dict.fromkeys(matches))
     if not expanded:
         raise UserError(f"{name}: name at least one file.")
     return list(expanded)
-
-
-def refuse_endless(path: str, name: str) -> None:
-    """Raises `UserError` for what has no end: a pipe, a device, a link to itself."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:  # what is not there is missed by whoever opens it
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise UserError(f"{name}: {path!r}: {error.strerror}.") from None
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
 
 
 @contextlib.contextmanager

@@ -12,8 +12,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, refuse_endless, require
 
 # An archive may announce this many times its size, or bytes: weights hardly compress.
 MOST_TIMES, ALWAYS_ALLOWED = 20, 1 << 30
@@ -38,7 +37,7 @@ def open_archive(path: str) -> Iterator[str]:
     if not path.endswith(ENDINGS) or tf.io.gfile.isdir(path):
         yield path
         return
-    files.refuse_endless(path, "checkpoint")
+    refuse_endless(path, "checkpoint")
     require(tf.io.gfile.exists(path), f"there is no file {path!r}.")
     with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
         with tf.io.gfile.GFile(path, "rb") as file:

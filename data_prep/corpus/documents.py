@@ -18,7 +18,7 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, refuse_endless
 
 Document = list[str]
 
@@ -47,6 +47,7 @@ def expand_inputs(patterns: Sequence[str]) -> list[str]:
     """
     paths = files.expand(patterns, "--input_files")
     for path in paths:
+        refuse_endless(path, "--input_files")
         if tf.io.gfile.stat(path).length == 0:
             raise _make_empty_error(path)
     return paths
