@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.export import saved_model, server_ops
 from albert_tf.export.graph_tokenizer.graph_tokenizer import make_tokenizer
@@ -55,6 +56,7 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
             server_ops.check(os.path.join(temporary, PREPROCESSOR))
         with xla.trace_options(compile_pieces=False):
             _write_encoder(model, os.path.join(temporary, ENCODER))
+        tf_checkpoint.remove_parts(temporary)
         for module in tf.io.gfile.glob(os.path.join(temporary, "*")):
             files.write_hashes(module, files.list_files(module))
     return os.path.join(folder, ENCODER)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
@@ -62,6 +63,7 @@ def replacing(target: str) -> Iterator[str]:
     try:
         with files.replacing_folder(target) as temporary:
             yield temporary
+            tf_checkpoint.remove_parts(temporary)
             files.write_hashes(temporary, files.list_files(temporary))
     except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
         if not tf.io.gfile.exists(target):

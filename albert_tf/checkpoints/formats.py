@@ -219,6 +219,7 @@ def convert(
             )
         with files.replacing_folder(target) as temporary:
             write(checkpoint, temporary)
+            tf_checkpoint.remove_parts(temporary)
             files.write_hashes(temporary, _list_unchecked(temporary))
     num_weights = len(checkpoint.weights) - len(unsupported)
     logging.info(f"written to {target}: {num_weights} weights ({to_format})")

@@ -85,6 +85,14 @@ def _open(prefix: str) -> Iterator[Any]:
         raise UserError(message) from None
 
 
+def remove_parts(folder: str) -> None:
+    """Removes the parts that TensorFlow saves first, where it could not, below a folder."""
+    for parent, names, _ in tf.io.gfile.walk(folder):
+        for name in names:
+            if name.endswith("_temp"):
+                tf.io.gfile.rmtree(os.path.join(parent, name))
+
+
 def check_index(prefix: str) -> None:
     """Raises `ValueError` unless every tensor of the index has its place in the files of data.
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError
 
@@ -31,6 +32,15 @@ def prefix(tmp_path_factory):
 def test_a_whole_checkpoint_is_read(prefix):
     tf_checkpoint.check_index(prefix)
     assert len(tf_checkpoint.list_keys(prefix)) == len(SHAPES) + 3
+
+
+def test_parts_that_tensorflow_could_not_remove_are_removed(tmp_path):
+    for name in ("variables/variables_temp", "x_temp/part"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "part-00000").write_text("x")
+    (tmp_path / "variables" / "kept").write_text("x")
+    tf_checkpoint.remove_parts(str(tmp_path))
+    assert files.list_files(str(tmp_path)) == ["variables/kept"]
 
 
 def test_a_checkpoint_of_objects_is_read(tmp_path):

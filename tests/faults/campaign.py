@@ -4,7 +4,8 @@
     python tests/faults/campaign.py --programs=records,export --faults=power --share=0.1
 
 Each case is a run with one fault and then the same command again. It must end with the files of an
-undisturbed run. Prints what did not, and a table of the outcomes; `docs/reliability.md` has one.
+undisturbed run. Prints what did not, and a table of the outcomes, with the number N of operations
+and that of all cases; `docs/reliability.md` has one.
 """
 
 # ruff: noqa: E402
@@ -231,7 +232,11 @@ def run_all(folder: Path, arguments: argparse.Namespace) -> int:
     import programs
 
     total: collections.Counter = collections.Counter()
-    print(f"{'program':26} {'fault':6} {'N':>4}", *(f"{x:>9}" for x in OUTCOMES), "   CPU s")
+    print(
+        f"{'program':26} {'fault':6} {'N':>4} {'all':>5}",
+        *(f"{x:>9}" for x in OUTCOMES),
+        "   CPU s",
+    )
     for program in list(filter(None, arguments.programs.split(","))) or programs.PROGRAMS:
         campaign = Campaign(program, folder, random.Random(arguments.seed))
         for kind in arguments.faults.split(","):
@@ -245,8 +250,9 @@ def run_all(folder: Path, arguments: argparse.Namespace) -> int:
             total += counts
             row = (f"{counts[outcome]:9}" for outcome in OUTCOMES)
             seconds = f"{time.process_time() - begin:8.0f}"
-            print(f"{program:26} {kind:6} {len(campaign.operations):4}", *row, seconds, flush=True)
-    print(f"{'total':38}", *(f"{total[outcome]:9}" for outcome in OUTCOMES))
+            sizes = f"{len(campaign.operations):4} {len([*campaign.list_cases(kind)]):5}"
+            print(f"{program:26} {kind:6} {sizes}", *row, seconds, flush=True)
+    print(f"{'total':44}", *(f"{total[outcome]:9}" for outcome in OUTCOMES))
     return 1 if any(total[outcome] for outcome in BAD) else 0
 
 

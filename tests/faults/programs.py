@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import io
 import json
+import os
 import re
 import runpy
 import shutil
@@ -19,7 +20,7 @@ import tiny_run
 from absl import flags
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
-from albert_tf import config_io
+from albert_tf import config_io, files
 from albert_tf.checkpoints import formats
 from albert_tf.pipelines import task_evaluation
 from albert_tf.train import eval_step, train_state, train_step
@@ -174,6 +175,10 @@ def read_result(folder: Path) -> dict[str, bytes]:
         content = path.read_bytes()
         if path.name == "metrics.jsonl":
             content = b"".join(_leave_out_times(line) for line in content.splitlines(True))
+        elif path.name == files.HASHES:
+            hashes = json.loads(content)
+            kept = {x: hash for x, hash in hashes.items() if os.path.basename(x) not in _NUMBERED}
+            content = json.dumps(kept).encode()
         elif path.name in _NUMBERED:
             content = _leave_out_numbers(content, _NUMBERED[path.name])
         result[name] = content
