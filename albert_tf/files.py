@@ -34,7 +34,7 @@ LOCK = ".lock"
 SEAL = "sha256"
 HASHES = "sha256.json"
 # Files by which readers and servers know a folder.
-_TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|manifest\.json|.*\.index)")
+_TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
 _DAY = 24 * 60 * 60  # seconds
 
 
