@@ -176,9 +176,7 @@ def read_result(folder: Path) -> dict[str, bytes]:
         if path.name == "metrics.jsonl":
             content = b"".join(_leave_out_times(line) for line in content.splitlines(True))
         elif path.name == files.HASHES:
-            hashes = json.loads(content)
-            kept = {x: hash for x, hash in hashes.items() if os.path.basename(x) not in _NUMBERED}
-            content = json.dumps(kept).encode()
+            content = _leave_out_hashes(content)
         elif path.name in _NUMBERED:
             content = _leave_out_numbers(content, _NUMBERED[path.name])
         result[name] = content
@@ -191,6 +189,15 @@ def _leave_out_times(line: bytes) -> bytes:
         kept = {name: value for name, value in record.items() if name not in _MEASURED}
         return json.dumps(kept).encode() + b"\n"
     return line
+
+
+def _leave_out_hashes(content: bytes) -> bytes:
+    """The hashes without those of graphs; a damaged list as it is."""
+    with contextlib.suppress(ValueError):
+        hashes = json.loads(content)
+        kept = {x: hash for x, hash in hashes.items() if os.path.basename(x) not in _NUMBERED}
+        return json.dumps(kept).encode()
+    return content
 
 
 def _leave_out_numbers(content: bytes, message: type) -> bytes:
