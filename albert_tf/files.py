@@ -215,16 +215,24 @@ def _remove_abandoned(parent: str, name: str) -> None:
     pattern = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{32}}\.tmp/?")
     for entry in tf.io.gfile.listdir(parent or "."):
         path = os.path.join(parent, entry)
-        if pattern.fullmatch(entry) and _is_abandoned(path):
-            with contextlib.suppress(tf.errors.OpError):  # another process removes it as well
-                tf.io.gfile.rmtree(path)
+        if not (pattern.fullmatch(entry) and _is_abandoned(path)):
+            continue
+        # Another process may remove it as well. TensorFlow would follow links out of the folder.
+        if not is_remote(path):
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(path)
 
 
 def _is_abandoned(folder: str) -> bool:
     """Whether nobody has locked a folder; where there are no locks, nobody wrote for a day."""
     if not is_remote(folder):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:  # it is gone, a link, or the private one of another user
+            return False
         with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True

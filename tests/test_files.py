@@ -2,6 +2,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -211,8 +212,18 @@ def test_file_systems_and_stores_without_locks(tmp_path, monkeypatch):
 
 def test_a_temporary_folder_is_removed_and_those_of_killed_processes_too(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / f"mine.{'0' * 32}.tmp" / "models").mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    left = tmp_path / f"mine.{'0' * 32}.tmp"
+    (left / "models").mkdir(parents=True)
+    for link in (left / "models" / "name", tmp_path / f"mine.{'1' * 32}.tmp"):
+        link.symlink_to(outside)
     with files.making_temporary_folder("mine") as first:
+        assert not left.exists()
+        assert [path.name for path in outside.iterdir()] == ["kept"]
+        shutil.rmtree(outside)
+        (tmp_path / f"mine.{'1' * 32}.tmp").unlink()
         assert [str(path) for path in tmp_path.iterdir()] == [first]
         with files.making_temporary_folder("mine") as second:
             write_text(first)
