@@ -151,8 +151,11 @@ def has_models(process: subprocess.Popen, number: int) -> bool:
     Triton does not start one again, and calls its model ready.
     """
     living = 0
+    threads = [*Path(f"/proc/{process.pid}/task").glob("*/children")]
+    if not threads:
+        return True  # the server has ended, or this Linux does not tell (CONFIG_PROC_CHILDREN)
     try:
-        for file in Path(f"/proc/{process.pid}/task").glob("*/children"):
+        for file in threads:
             for child in file.read_text().split():
                 state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
                 living += state != "Z"

@@ -71,7 +71,8 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
         python = triton_process.make_python()
         log = Path(config.log_file or folder / "log")
         log.write_bytes(b"")
-        served, end = {model.name: model for model in models}, None
+        served = {model.name: model for model in models}
+        seen, end = dict(served), None
         while end is None or time.monotonic() < end:
             is_ready = False
             try:
@@ -84,7 +85,7 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
                         print("\n".join(make_commands(models[0], config)), flush=True)
                         end = time.monotonic() + _count_seconds(config)
                     is_ready = True
-                    _follow(served, server, end)
+                    _follow(served, seen, server, end)
             except _CrashError as error:
                 if not is_ready:
                     raise
@@ -109,15 +110,19 @@ def _count_seconds(config: ServerConfig) -> float:
     return math.inf if config.timeout_s is None else config.timeout_s
 
 
-def _follow(served: dict[str, ServedModel], server: Server, end: float) -> None:
+def _follow(
+    served: dict[str, ServedModel], seen: dict[str, ServedModel], server: Server, end: float
+) -> None:
     """Serves what is exported meanwhile, until the time is over.
 
     Args:
         served: {name: model}, to be kept up to date.
+        seen: the same of the newest models, each of which is tried once: one of them may have
+            crashed the server.
         server: the server.
         end: of the time.
     """
-    seen, reported = dict(served), ""
+    reported = ""
     while (seconds := end - time.monotonic()) > 0:
         time.sleep(min(1.0, seconds))
         _check(server)
@@ -133,10 +138,10 @@ def _follow(served: dict[str, ServedModel], server: Server, end: float) -> None:
                 served[model.name] = newest
                 logging.info("%s is served", newest.path)
             except UserError as error:
-                _check(server)
                 if str(error) != reported:
                     logging.warning("%s goes on as it is: %s", model.name, error)
                 reported = str(error)
+                _check(server)
 
 
 def _replace(model: ServedModel, server: Server) -> None:

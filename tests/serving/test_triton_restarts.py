@@ -1,0 +1,82 @@
+"""bin/serve starts a crashed server again, with a stand-in for Triton."""
+
+import contextlib
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.serving.triton import triton_process, triton_repository, triton_server
+from albert_tf.serving.triton.server_config import ServerConfig
+from albert_tf.serving.triton.triton_repository import ServedModel
+
+
+class Process:
+    status = None
+
+    def poll(self):
+        return self.status
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """The servers that were started; they see version 1 first, and version 2 from then on."""
+    started: list[Process] = []
+    versions = iter([1])
+
+    @contextlib.contextmanager
+    def running(*_):
+        started.append(Process())
+        yield started[-1]
+
+    def find_model(folder):
+        return ServedModel("words", folder, next(versions, 2), 0)
+
+    for place, name, value in (
+        (triton_process, "running", running),
+        (triton_process, "make_python", lambda: "python"),
+        (triton_process, "has_models", lambda *_: True),
+        (triton_repository, "find_model", find_model),
+        (triton_server, "_publish", lambda *_: None),
+        (triton_server, "_wait_until_served", lambda *_: None),
+        (triton_server, "make_commands", lambda *_: []),
+    ):
+        monkeypatch.setattr(place, name, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    return started
+
+
+def serve():
+    ports = dict.fromkeys(("http_port", "grpc_port", "metrics_port"), 0)
+    triton_server.serve(["words"], ServerConfig(timeout_s=0.2, **ports))
+
+
+def test_a_version_that_crashes_the_server_is_tried_once(processes, monkeypatch):
+    tried = []
+
+    def crash(model, server):
+        tried.append(model.version)
+        server.process.status = -11
+        triton_server._check(server)
+
+    monkeypatch.setattr(triton_server, "_replace", crash)
+    serve()
+    assert tried == [2]
+    assert len(processes) == 2
+
+
+def test_a_server_that_ends_with_an_error_is_not_started_again(processes, monkeypatch):
+    def end(_, server):
+        server.process.status = 1
+        raise UserError("it is not served")
+
+    monkeypatch.setattr(triton_server, "_replace", end)
+    with pytest.raises(UserError, match=r"ended by itself .exit status 1"):
+        serve()
+    assert len(processes) == 1
+
+
+def test_a_linux_that_lists_no_children_is_no_crash():
+    class Gone:
+        pid = 2**30
+
+    assert triton_process.has_models(Gone(), 1)
