@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import importlib.metadata
 import json
 import os
 import platform
@@ -12,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -22,7 +23,6 @@ from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions, worst_mistakes
 from albert_tf.train import report_page, reports, run_dir
 
-_PACKAGES = ("tensorflow", "keras", "numpy")
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 
 
@@ -42,8 +42,9 @@ class Evaluated(NamedTuple):
 
 def write_command(workdir: str, began: datetime.datetime, *, finished: bool) -> None:
     """Appends the command of this process to those that trained the run, with time and versions."""
-    versions = {"python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
+    versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
+    versions = {"python": platform.python_version(), **versions}
     command = f"{os.path.basename(sys.argv[0])} {shlex.join(sys.argv[1:])}"
     record = {
         "command": command.strip(),
