@@ -43,7 +43,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.model import task_heads, task_model, weight_names
 from albert_tf.pipelines import int8_export
-from albert_tf.records import features, task_dataset
+from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", "", "run of fine-tuning")
@@ -253,7 +253,7 @@ def main(_: list[str]) -> None:
     shapes = [[1, LENGTH], [SEQUENCES.value, LENGTH]]
     scored = None if PRESET.value else read_source()
     job = Job(read_checkpoint, scored[1].rows, shapes) if scored else Job(read_random, [], shapes)
-    metric = task_dataset.choose_best_by(scored[0].dev) if scored else "score"
+    metric = int8_export.choose_metric(scored[0].dev) if scored else "score"
     print(f"| form | {metric} | {one}: ms, CPU ms | {many}: ms, CPU ms | MB |")
     print("|---|---|---|---|---|")
     for name in FORMS_FLAG.value:

@@ -124,7 +124,7 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
             smooth=arguments.smooth,
         ) as result:
             after = score(source, dev, result.outputs)
-            metric = task_dataset.choose_best_by(source.dev)
+            metric = choose_metric(source.dev)
             command = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
             scores = int8_model.Scores(
                 command, metric, before[metric], after[metric], len(source.dev.examples), length
@@ -229,7 +229,10 @@ def run_network(model: ExportedModel, batches: Batches) -> list[dict[str, np.nda
 def score(
     source: Source, batches: Batches, outputs: Sequence[Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Scores outputs of the network for all records of dev; see `predictions.score`."""
+    """Scores outputs of the network for all records of dev; see `predictions.score`.
+
+    With the thresholds that are served.
+    """
     task, dev = source.dev.task, source.dev
     places = np.argsort(batches.order)
     joined = {
@@ -239,7 +242,13 @@ def score(
     if task.kind == task_table.MULTI_LABEL:
         thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint.source)
         predicted = label_scores.apply_thresholds(task, predicted, thresholds)
-    return predictions.score(task, dev.examples, predicted)
+    threshold = source.exported.options.null_threshold
+    return predictions.score(task, dev.examples, predicted, null_threshold=threshold)
+
+
+def choose_metric(dev: TaskDataset) -> str:
+    """Returns the metric that must stay: not `best_f1`, which takes the best threshold for each."""
+    return "f1" if dev.task.kind == task_table.SPAN_OR_NONE else task_dataset.choose_best_by(dev)
 
 
 def _check_loss(arguments: Int8Arguments, source: Source, scores: int8_model.Scores) -> None:

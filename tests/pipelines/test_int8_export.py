@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import int8_environment
 import numpy as np
@@ -22,6 +23,8 @@ from albert_tf.environments import virtual_environments
 from albert_tf.export import int8_runtime
 from albert_tf.export.int8_runtime import Result
 from albert_tf.pipelines import int8_export
+from albert_tf.records import task_table
+from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
 
 PROGRAM = ROOT / "bin/export_int8"
@@ -149,6 +152,24 @@ def test_the_score_is_that_of_the_evaluation(flags, monkeypatch):
     )
     expected = predictions.score(source.dev.task, source.dev.examples, predict())
     assert int8_export.score(source, batches, outputs) == pytest.approx(expected, abs=1e-6)
+
+
+def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
+    """Though another threshold would be as good as before."""
+    rows = [{"id": "a", "answers": ["x"], "labelled": True}]
+    rows += [{"id": "n", "answers": [], "labelled": True}]
+    dev = TaskDataset("", {}, task_table.get("squad2"), rows)
+    source = mock.Mock(dev=dev)
+    source.exported.options.null_threshold = -1.0
+    scores = []
+    for shift in (0.0, 1.0):
+        predicted = {"a": {"prediction": "x", "null_odds": shift - 1.5}}
+        predicted["n"] = {"prediction": "x", "null_odds": shift + 0.5}
+        monkeypatch.setattr(inference, "decode_outputs", lambda *_, p=predicted: p)
+        batches = int8_export.Batches(np.array([0]), [], {})
+        scores.append(int8_export.score(source, batches, [{"start": np.zeros([1])}]))
+    assert [x["best_f1"] for x in scores] == [100, 100]
+    assert [x[int8_export.choose_metric(dev)] for x in scores] == [100, 50]
 
 
 @pytest.mark.parametrize(
