@@ -146,22 +146,27 @@ def make_python() -> str:
 
 
 def has_models(process: subprocess.Popen, number: int) -> bool:
-    """Whether at least so many processes of models live below the server's.
+    """Returns whether as many processes of models live as there are models, or nobody knows.
 
     Triton does not start one again, and calls its model ready.
     """
+    # While one child ends, Linux may leave others out of the list (man proc): so ask again.
+    counts = (_count_children(process.pid) for _ in range(3))
+    return any(count is None or count >= number for count in counts)
+
+
+def _count_children(pid: int) -> int | None:
+    """Returns the number of living children; None if a process ends, or this Linux has no list."""
+    lists = [*Path(f"/proc/{pid}/task").glob("*/children")]
     living = 0
-    threads = [*Path(f"/proc/{process.pid}/task").glob("*/children")]
-    if not threads:
-        return True  # the server has ended, or this Linux does not tell (CONFIG_PROC_CHILDREN)
     try:
-        for file in threads:
+        for file in lists:
             for child in file.read_text().split():
                 state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
                 living += state != "Z"
     except OSError:
-        return True  # one has ended meanwhile: the next time tells
-    return living >= number
+        return None
+    return living if lists else None
 
 
 def _link_backend(triton: Path, version: str, folder: Path) -> None:

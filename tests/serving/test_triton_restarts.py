@@ -1,6 +1,9 @@
 """bin/serve starts a crashed server again, with a stand-in for Triton."""
 
 import contextlib
+import os
+import subprocess
+from unittest import mock
 
 import pytest
 
@@ -75,8 +78,12 @@ def test_a_server_that_ends_with_an_error_is_not_started_again(processes, monkey
     assert len(processes) == 1
 
 
-def test_a_linux_that_lists_no_children_is_no_crash():
-    class Gone:
-        pid = 2**30
-
-    assert triton_process.has_models(Gone(), 1)
+def test_processes_of_models_are_counted():
+    with subprocess.Popen(["sleep", "60"]) as child:
+        parent = mock.Mock(pid=os.getpid())
+        number = triton_process._count_children(parent.pid)
+        assert triton_process.has_models(parent, number)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        assert not triton_process.has_models(parent, number)
+    assert triton_process.has_models(mock.Mock(pid=2**30), 1)  # nobody knows
