@@ -54,8 +54,12 @@ def _find_folder(path: str) -> str:
 
 
 def _list_unchecked(folder: str) -> list[str]:
-    """The files of a folder that have no checksums of their own, as TensorFlow's data have."""
-    return [name for name in files.list_files(folder) if not _TENSORS.fullmatch(name)]
+    """The files of a folder without checksums of their own, as TensorFlow's data have.
+
+    The card is for people, who may edit it.
+    """
+    names = files.list_files(folder)
+    return [x for x in names if x != hugging_face_card.NAME and not _TENSORS.fullmatch(x)]
 
 
 def _find_prefix(path: str) -> str:

@@ -68,6 +68,15 @@ def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):
     assert "as `AlbertForPreTraining`" in card
 
 
+def test_a_card_may_be_edited(tmp_path, vocabulary):
+    convert(tmp_path, tiny_checkpoints.make(vocabulary), vocabulary)
+    (tmp_path / "out" / "README.md").write_text("Another card.")
+    formats.read(str(tmp_path / "out"))
+    (tmp_path / "out" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        formats.read(str(tmp_path / "out"))
+
+
 @pytest.mark.parametrize(
     ("task", "model", "use"),
     [
