@@ -142,8 +142,7 @@ def write(
         for name in (model_versions.INT8_GRAPH, model_versions.INT8_WEIGHTS):
             content = files.read_bytes(str(result.folder / name), name)
             files.write_bytes(os.path.join(folder, name), content)
-        requests = os.path.join(folder, model_versions.REQUESTS)
-        traced = saved_model.save(model, functions, requests)
+        traced = saved_model.save(model, functions, os.path.join(folder, model_versions.REQUESTS))
         described = {
             name: _describe(signature, traced[f"answer_{name}"].structured_outputs)
             for name, signature in made.items()
@@ -151,7 +150,9 @@ def write(
         }
         files.write_json(os.path.join(folder, model_versions.SIGNATURES), described)
         serving_api.write_warmup(made, folder)
-        card = _make_card(model, made, described, result, scores, os.path.dirname(target))
+        versions = os.path.dirname(target)
+        requests = _make_requests(made, described, serving_api.make_model_name(versions))
+        card = _make_card(model, requests, result, scores, versions)
         files.write_bytes(os.path.join(folder, model_card.NAME), card.encode())
 
 
@@ -207,14 +208,31 @@ def _describe_tensor(spec: tf.TensorSpec) -> tuple[str, list[int]]:
 
 
 def _make_card(
-    model: ExportedModel,
-    made: Mapping[str, Signature],
-    described: Mapping[str, Mapping[str, Any]],
-    result: Result,
-    scores: Scores,
-    versions: str,
+    model: ExportedModel, requests: str, result: Result, scores: Scores, versions: str
 ) -> str:
-    title = serving_api.make_model_name(versions)
+    sizes = (tf.io.gfile.stat(str(result.folder / x)).length for x in ("model.xml", "model.bin"))
+    return _CARD.format(
+        title=serving_api.make_model_name(versions),
+        model=model,
+        command=shlex.join(scores.command),
+        metric=scores.metric,
+        before=f"{scores.before:.4g}",
+        after=f"{scores.after:.4g}",
+        examples=scores.examples,
+        length=scores.length,
+        float32_ms=1e3 * result.float32_seconds[0][0],
+        int8_ms=1e3 * result.seconds[0][0],
+        float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
+        int8_mb=sum(sizes) / 1e6,
+        folder=shlex.quote(versions),
+        signatures=requests,
+    )
+
+
+def _make_requests(
+    made: Mapping[str, Signature], described: Mapping[str, Mapping[str, Any]], title: str
+) -> str:
+    """Returns the part of the card with the inputs, outputs and a request of each signature."""
     sections = []
     for name, signature in described.items():
         rows = [
@@ -228,32 +246,10 @@ def _make_card(
             key: x.numpy() if x.dtype == tf.string else x.numpy()[..., :_NUM_SHOWN]
             for key, x in made[name].example.items()
         }
-        sections += [
-            f"### `{name}`",
-            "",
-            "| | name | type | what |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
+        head = [f"### `{name}`", "", "| | name | type | what |", "|---|---|---|---|"]
+        sections += [*head, *rows, ""]
         if "inputs" not in request:  # which JSON cannot hold
             body = json.dumps(serving_api.make_kserve_request(request), ensure_ascii=False)
             url = f"http://127.0.0.1:8000/v2/models/{title}/infer"
             sections += [f"    curl -d {shlex.quote(body)} \\\n        {url}", ""]
-    sizes = (tf.io.gfile.stat(str(result.folder / x)).length for x in ("model.xml", "model.bin"))
-    return _CARD.format(
-        title=title,
-        model=model,
-        command=shlex.join(scores.command),
-        metric=scores.metric,
-        before=f"{scores.before:.4g}",
-        after=f"{scores.after:.4g}",
-        examples=scores.examples,
-        length=scores.length,
-        float32_ms=1e3 * result.float32_seconds[0][0],
-        int8_ms=1e3 * result.seconds[0][0],
-        float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
-        int8_mb=sum(sizes) / 1e6,
-        folder=shlex.quote(versions),
-        signatures="\n".join(sections),
-    )
+    return "\n".join(sections)

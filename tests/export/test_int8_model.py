@@ -1,6 +1,7 @@
 """Requests are packed, and answers made, around an int8 network as in the model's own export."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny_exports
 import tiny_run
+from repository import ROOT
 from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.errors import UserError
@@ -101,6 +103,17 @@ def test_the_card_tells_scores_times_sizes_and_requests(written):
     assert f"bin/serve --model={shlex.quote(str(Path(target).parent))}\n" in card
     assert "| in | `text` | string [?] | a text |" in card
     assert "http://127.0.0.1:8000/v2/models/gr__e/infer" in card
+
+
+def test_the_server_runs_the_network_as_when_it_was_scored():
+    """Neither program can import the other."""
+    programs = (ROOT / "export/int8_quantizer.py", ROOT / "serving/triton/triton_backend.py")
+    settings = [
+        re.findall(r'\{"INFERENCE_PRECISION_HINT.*?\}', x.read_text(encoding="utf-8"))
+        for x in programs
+    ]
+    assert settings[0] == settings[1]
+    assert len(settings[0]) == 1
 
 
 @pytest.mark.parametrize("kind", ["encoder", "sentence_embedding", "fill_mask"])
