@@ -182,7 +182,7 @@ def write(
 
     `functions` are the signatures, traced.
     """
-    versions = os.path.dirname(target if "://" in target else os.path.abspath(target))
+    versions = os.path.dirname(target if files.is_remote(target) else os.path.abspath(target))
     title = serving_api.make_model_name(versions)
     name = next(iter(signatures))
     config, options = model.config, model.options
@@ -223,7 +223,7 @@ def _make_docker_command(folder: str, name: str) -> str:
     """Returns the command that starts a server, which reads remote folders (gs://...) by itself."""
     run = f"docker run --rm -p 8500:8500 -p 8501:8501 -e MODEL_NAME={name} \\\n        "
     image = f"tensorflow/serving:{SERVER}"
-    if "://" in folder:
+    if files.is_remote(folder):
         return f"{run}{image} --model_base_path={shlex.quote(folder)}"
     return f"{run}-v {shlex.quote(f'{folder}:/models/{name}')} {image}"
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
+from albert_tf import files
 from albert_tf.export.requests.token_ids import Tensors
 
 # Names of signatures; the default one is the first of text, or without text that of token ids.
@@ -48,7 +49,7 @@ class Signature(NamedTuple):
 
 def make_model_name(folder: str) -> str:
     """Returns the name by which a server knows the model in a folder of versions."""
-    path = folder.rstrip("/") if "://" in folder else os.path.abspath(folder)
+    path = folder.rstrip("/") if files.is_remote(folder) else os.path.abspath(folder)
     # Fit for a URL and a shell.
     return re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(path)) or "albert"
 

@@ -64,7 +64,7 @@ def find_model(folder: str) -> ServedModel:
         UserError: there is none, or it is not whole.
     """
     version = model_versions.find_newest(folder)
-    path = folder if "://" in folder else os.path.abspath(folder)
+    path = folder if files.is_remote(folder) else os.path.abspath(folder)
     written = os.path.join(folder, str(version))
     graph = os.path.join(written, model_versions.find_format(written))
     identity = tf.io.gfile.stat(graph).mtime_nsec
@@ -85,6 +85,8 @@ def write_model(model: ServedModel, folder: Path, *, joins_requests: bool = True
     files.check_hashes(model.path)
     limits = {"microseconds": serving_api.BATCH_MICROSECONDS, "waiting": serving_api.MAX_WAITING}
     is_int8 = model_versions.find_format(model.path) == model_versions.INT8_GRAPH
+    if is_int8 and files.is_remote(model.path):
+        raise UserError(f"{model.path} is an int8 model, which is served from a disk: copy it.")
     read = _read_int8_signatures if is_int8 else _read_signatures
     inputs, outputs = _join(read(model.path))
     config = _CONFIG.format(

@@ -5,9 +5,11 @@ import shutil
 import socket
 
 import pytest
+import tensorflow as tf
 import tiny_exports
 from repository import ROOT
 
+from albert_tf import files
 from albert_tf.environments import virtual_environments
 from albert_tf.export import model_versions
 from albert_tf.serving.triton import triton_process
@@ -87,8 +89,6 @@ def test_one_version_is_no_model(exported, run_program):
 
 
 def test_a_saved_model_of_another_kind_is_refused(run_program, tmp_path):
-    import tensorflow as tf
-
     tf.saved_model.save(tf.Module(), str(tmp_path / "other/1"))
     (tmp_path / "other/1/variables/variables.data-00000-of-00001").touch()
     (tmp_path / "other/1/variables/variables.index").touch()
@@ -166,3 +166,12 @@ def test_damaged_signatures_of_an_int8_model_are_one_line(run_program, tmp_path,
     message = run_program(PROGRAM, f"--model={tmp_path}/words", *PORTS)
     assert sentence in message
     assert "\n" not in message
+
+
+def test_an_int8_model_in_a_store_is_one_line(run_program):
+    version = "ram://models/words/1"
+    for name in model_versions.FORMATS[model_versions.INT8_GRAPH]:
+        tf.io.gfile.makedirs(os.path.dirname(f"{version}/{name}"))
+        files.write_bytes(f"{version}/{name}", b"")
+    message = run_program(PROGRAM, "--model=ram://models/words", *PORTS)
+    assert message == f"serve: {version} is an int8 model, which is served from a disk: copy it."
