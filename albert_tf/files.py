@@ -363,9 +363,9 @@ def to_json(value: Any) -> bytes:
 
 
 def seal(value: Any) -> Any:
-    """A JSON object with the hash of its other keys as `sha256`; a list has it as its last element.
+    """Returns a JSON object or list with its own hash, which it must not have yet.
 
-    Of an object without that key, or a list without that element.
+    An object has the hash of its other keys as `sha256`; a list has it as its last element.
     """
     if isinstance(value, list):
         return [*value, {SEAL: _hash_value(value)}]
@@ -422,8 +422,8 @@ def _hash_file(path: str) -> str:
 
 def list_files(folder: str) -> list[str]:
     """The paths of all files in a folder and below, from there, sorted."""
-    found = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(folder) for name in names)
-    return sorted(os.path.relpath(path, folder) for path in found)
+    paths = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(folder) for name in names)
+    return sorted(os.path.relpath(path, folder) for path in paths)
 
 
 def write_hashes(folder: str, names: Iterable[str], **later: bytes) -> None:

@@ -82,8 +82,8 @@ class Scores(NamedTuple):
     length: int
 
 
-class _AskedError(Exception):
-    """Ends a function that asks the network, with what it asks."""
+class _NetworkCallError(Exception):
+    """Ends the tracing of a function where it calls the network, with the inputs of the call."""
 
     def __init__(self, batch: Mapping[str, tf.Tensor]):
         super().__init__()
@@ -91,14 +91,14 @@ class _AskedError(Exception):
 
 
 class _StandIn:
-    """Stands in for a network: gives the outputs that it has, or raises `_AskedError`."""
+    """Stands in for a network: gives the outputs that it has, or raises `_NetworkCallError`."""
 
     def __init__(self):
         self.outputs = None
 
     def apply(self, tokens: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> Tensors:
         if self.outputs is None:
-            raise _AskedError({**batch, **tokens})
+            raise _NetworkCallError({**batch, **tokens})
         return self.outputs
 
 
@@ -179,9 +179,9 @@ def _trace_parts(
             stand_in.outputs = None
             try:
                 signature.function(inputs)
-            except _AskedError as asked:
-                return {name: asked.batch[name] for name in model.inputs}
-            raise AssertionError("it asks no network")
+            except _NetworkCallError as call:
+                return {name: call.batch[name] for name in model.inputs}
+            raise AssertionError("it calls no network")
 
         def answer(inputs: Mapping[str, tf.Tensor]) -> Tensors:
             stand_in.outputs = {name: inputs[name] for name in outputs}
