@@ -64,7 +64,7 @@ class TritonPythonModel:
         if (signature := self.signatures.get(names)) is None:
             known = " or ".join(", ".join(sorted(names)) for names in self.signatures)
             return [_refuse(f"the inputs of a request must be {known}.")] * len(batch)
-        if any(x.ndim < 2 for x in batch[0].values()):  # Triton let a shape of 2^40 rows pass
+        if any(x.ndim < 2 for x in batch[0].values()):  # Triton lets a shape of 2^40 rows pass
             return [_refuse("the data of an input do not fill its shape.")] * len(batch)
         are_texts = all(x.dtype == object for x in batch[0].values())
         if len(batch) > 1 and signature.padded and names == {"inputs"}:
