@@ -5,7 +5,6 @@ Their NumPy and that of TensorFlow need not be one.
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.environments import virtual_environments
 from albert_tf.environments.virtual_environments import Environment
 from albert_tf.errors import UserError
@@ -67,7 +67,7 @@ def quantizing(
     Raises:
         UserError: the environment cannot be made, or the model cannot be quantised.
     """
-    with tempfile.TemporaryDirectory(prefix="albert-int8-") as name:
+    with files.making_temporary_folder("albert-int8") as name:
         folder = Path(name)
         _write_batches(folder / "calibration.npz", calibration)
         yield _run(folder, {"graph": graph, "smooth": smooth, "shapes": shapes}, batches)
@@ -75,7 +75,7 @@ def quantizing(
 
 def run(model: str, batches: Sequence[Batch], shapes: Sequence[Sequence[int]] = ()) -> Result:
     """Returns what the int8 model in a folder answers; errors as of `quantizing`."""
-    with tempfile.TemporaryDirectory(prefix="albert-int8-") as name:
+    with files.making_temporary_folder("albert-int8") as name:
         folder = Path(name)
         for file in ("model.xml", "model.bin"):
             (folder / file).symlink_to(Path(model).resolve() / file)

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
@@ -114,7 +114,7 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
     dev = make_batches(source)
     before = score(source, dev, run_network(source.exported, dev))
     length = min(_LENGTH, source.finetuned.config.max_seq_length)
-    with tempfile.TemporaryDirectory() as graph:
+    with files.making_temporary_folder("albert-int8-graph") as graph:
         outputs = int8_model.save_graph(source.exported, graph)
         with int8_runtime.quantizing(
             graph,

@@ -210,10 +210,14 @@ def test_without_an_environment_it_is_one_line(run_program, right, monkeypatch, 
     assert is_empty(right)
 
 
-def test_a_quantiser_that_fails_is_one_line(run_program, right, monkeypatch):
+def test_a_quantiser_that_fails_is_one_line(run_program, right, monkeypatch, tmp_path):
     monkeypatch.setattr(virtual_environments, "make", lambda _: "false")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left_over = tmp_path / f"albert-int8.{'0' * 32}.tmp"
+    left_over.mkdir()
     message = run_program(PROGRAM, *to_arguments(right))
     assert message.startswith("export_int8: the model cannot be quantised (exit status 1")
+    assert not list(tmp_path.glob("albert-int8*"))
     assert "so that it is made anew" in message
     assert is_empty(right)
 
@@ -255,7 +259,7 @@ def test_a_killed_export_leaves_nothing_under_the_final_name(right, tmp_path):
     command = [sys.executable, str(PROGRAM), *to_arguments(right, max_loss=100)]
     process = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 300
-    while not (jobs := [*tmp_path.glob("albert-int8-*/job.json")]):
+    while not (jobs := [*tmp_path.glob("albert-int8.*/job.json")]):
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.05)
