@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import sealed_files
 import tiny_checkpoints
 import tiny_program
 from tiny_program import TEXTS, read, write, write_mnli
@@ -103,7 +104,8 @@ def test_a_task_runs_again_if_it_is_another_one(run, jobs, tmp_path, capsys):
     assert not run(*command)
     assert [name for name, _ in jobs[4:]] == ["rte"]
     path = tmp_path / "run/rte/glue_task.json"
-    path.write_text(json.dumps(read(path) | {"is_finished": False}))  # as after a kill -9
+    content = sealed_files.read(path)
+    sealed_files.write(path, content | {"is_finished": False})  # as after a kill -9
     assert not run(*command, "--set=eval_batch_size=3")  # another setting
     assert [name for name, _ in jobs[5:]] == ["mnli", "sts-b", "rte"]
     capsys.readouterr()
