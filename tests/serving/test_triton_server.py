@@ -263,6 +263,7 @@ def export_copy(folder, version, damaged=None):
     shutil.copytree(folder / "1", folder / "copy")
     if damaged:
         os.truncate(folder / "copy" / damaged, 10)
+        os.remove(folder / "copy" / "sha256.json")  # else the server would not be asked
     (folder / "copy").rename(folder / str(version))
 
 
