@@ -183,12 +183,10 @@ def making_temporary_folder(name: str) -> Iterator[str]:
     parent = tempfile.gettempdir()
     _remove_abandoned(parent, name)
     folder = os.path.join(parent, f"{name}.{uuid.uuid4().hex}.tmp")
-    with _making_locked(folder):
-        try:
-            os.chmod(folder, 0o700)
-            yield folder
-        finally:
-            shutil.rmtree(folder)
+    with _making_locked(folder), contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        os.chmod(folder, 0o700)
+        yield folder
 
 
 @contextlib.contextmanager
@@ -240,11 +238,8 @@ def _is_abandoned(folder: str) -> bool:
                 return False
             finally:
                 os.close(descriptor)
-    names = (
-        os.path.join(parent, name)
-        for parent, folders, names in tf.io.gfile.walk(folder)
-        for name in ("", *folders, *names)
-    )
+    walk = tf.io.gfile.walk(folder)
+    names = (os.path.join(x, name) for x, below, own in walk for name in ("", *below, *own))
     last_change = max((tf.io.gfile.stat(name).mtime_nsec / 1e9 for name in names), default=0.0)
     return 0 < last_change < time.time() - _DAY
 
@@ -303,12 +298,10 @@ def _lock(path: str) -> IO[str]:
 @contextlib.contextmanager
 def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
     """Within, `handler` handles these signals (see `signal.signal`)."""
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
+    with contextlib.ExitStack() as stack:
+        for number in numbers:
+            stack.callback(signal.signal, number, signal.signal(number, handler))
         yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
 
 
 def cleaning_up() -> contextlib.AbstractContextManager[None]:
@@ -367,9 +360,8 @@ def seal(value: Any) -> Any:
 
     An object has the hash of its other keys as `sha256`; a list has it as its last element.
     """
-    if isinstance(value, list):
-        return [*value, {SEAL: _hash_value(value)}]
-    return {**value, SEAL: _hash_value(value)}
+    own = {SEAL: _hash_value(value)}
+    return [*value, own] if isinstance(value, list) else {**value, **own}
 
 
 def unseal(value: Any, place: str) -> Any:
