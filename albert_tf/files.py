@@ -366,18 +366,13 @@ def seal(value: Any) -> Any:
 
 def unseal(value: Any, place: str) -> Any:
     """The value that was sealed; other values as they are. `UserError` if the hash is another."""
-    if not is_intact(value):
+    rest = _remove_seal(value)
+    if rest is not value and seal(rest) != value:
         raise UserError(
             f"{place} is damaged: it does not have its own {SEAL}. Restore it; remove that entry "
             "if you have changed the file yourself."
         )
-    return _remove_seal(value)
-
-
-def is_intact(value: Any) -> bool:
-    """Whether a value has the hash that it holds, or holds none."""
-    rest = _remove_seal(value)
-    return rest is value or seal(rest) == value
+    return rest
 
 
 def _remove_seal(value: Any) -> Any:

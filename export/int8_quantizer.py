@@ -31,7 +31,7 @@ sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 import openvino  # noqa: E402
 
-# Of what is not int8: with bfloat16 it is no faster, and the answers would depend on the processor.
+# Of what is not int8: with bfloat16 the answers would depend on the processor.
 _SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 # A timing is the median of so many runs, of fewer if they take longer than so many seconds.
 _RUNS, _SECONDS = 20, 10.0

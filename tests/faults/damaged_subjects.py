@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tiny_checkpoints
 import tiny_exports
 import tiny_finetuning
 import tiny_run
 import tiny_texts
+import vocabularies
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, training_checkpoint
@@ -57,19 +57,10 @@ class Subject(NamedTuple):
 def make_sentencepieces(folder: Path) -> None:
     """A vocabulary without the large table of a normalizer."""
     folder.mkdir(parents=True)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["the cafe sold offices", "an old day w1 bad so"] * 20),
-        model_prefix=str(folder / "spiece"),
-        vocab_size=tiny_run.VOCAB,
-        hard_vocab_limit=False,
-        normalization_rule_name="identity",
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
+    lines = ["the cafe sold offices", "an old day w1 bad so"] * 20
+    options = {"vocab_size": tiny_run.VOCAB, "hard_vocab_limit": False}
+    model = vocabularies.train_model(lines, normalization_rule_name="identity", **options)
+    (folder / tokenization.MODEL).write_bytes(model)
     files.write_json(str(folder / tokenization.NORMALIZATION), {"lower_case": True})
     tokenization.write_hashes(str(folder))
 

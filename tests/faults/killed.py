@@ -214,7 +214,7 @@ class Murders:
             hit = one.send(kind)
             self.counts["signals"] += hit
             self._end(children, one, kind)
-            # A run of training that is told to end does so with status 0.
+            # A training run ends with status 0 after SIGTERM.
             is_ended = hit and kind != signal.SIGSTOP
             is_over = not is_ended and all(child.status == 0 for child in children)
             if is_over or self._is_finished() or self.chance.random() < SHARE_OF_ENDS:
@@ -239,9 +239,9 @@ class Murders:
         for child in children:
             said = child.finish()
             if "Traceback" in said:
-                self._note("traceback", said)
+                self._record("traceback", said)
             if child.status not in {0, -kind, 128 + kind, *lost}:
-                self._note("wrong status", f"{child.status}: {said}")
+                self._record("wrong status", f"{child.status}: {said}")
 
     def _is_finished(self) -> bool:
         """Whether the target is there, of a program that would refuse to make it again."""
@@ -253,7 +253,7 @@ class Murders:
             children = self.start()
             said = [child.finish() for child in children]
             if any(child.status for child in children):
-                self._note("refused", "\n".join(said))
+                self._record("refused", "\n".join(said))
         actual = programs.read_result(self.output)
         differ = [name for name in self.expected if actual.get(name) != self.expected[name]]
         more = [name for name in actual if name not in self.expected]
@@ -261,12 +261,12 @@ class Murders:
         self.counts["leftovers"] += len(more) > len(strange)
         self.counts["ends"] += 1
         if differ or strange:
-            self._note("other files", f"{differ} {strange}")
+            self._record("other files", f"{differ} {strange}")
         shutil.rmtree(self.output, ignore_errors=True)
 
-    def _note(self, what: str, text: str) -> None:
-        self.counts[what] += 1
-        self.notes.append(f"{what}: {text[-1500:]}")
+    def _record(self, outcome: str, text: str) -> None:
+        self.counts[outcome] += 1
+        self.notes.append(f"{outcome}: {text[-1500:]}")
 
 
 def main() -> None:

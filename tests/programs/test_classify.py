@@ -96,8 +96,8 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
                 for x in row["prediction"]
             ]
         expected += [text, *(f"   {line or 'none'}" for line in lines or [""])]
-    asked = [f"--text={text}" for text in texts]
-    assert not run_program(PROGRAM, f"--checkpoint={tmp_path}/run", *asked)
+    text_flags = [f"--text={text}" for text in texts]
+    assert not run_program(PROGRAM, f"--checkpoint={tmp_path}/run", *text_flags)
     assert capsys.readouterr().out.splitlines() == expected
     assert is_empty == all(line == "   none" for line in expected[1::2])
     if kind == "token_classification":
@@ -107,7 +107,7 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
             f"--kind={kind}",
             f"--labels={','.join(labels)}",
         )
-        assert not run_program(PROGRAM, *named, *asked)
+        assert not run_program(PROGRAM, *named, *text_flags)
         assert capsys.readouterr().out.splitlines() == expected
 
 

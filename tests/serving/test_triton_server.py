@@ -263,7 +263,9 @@ def export_copy(folder, version, damaged=None):
     shutil.copytree(folder / "1", folder / "copy")
     if damaged:
         os.truncate(folder / "copy" / damaged, 10)
-        os.remove(folder / "copy" / "sha256.json")  # else the server would not be asked
+        os.remove(
+            folder / "copy" / "sha256.json"
+        )  # else bin/serve refuses it before Triton loads it
     (folder / "copy").rename(folder / str(version))
 
 
