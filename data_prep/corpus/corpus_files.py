@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -12,6 +13,8 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 _CHUNK_BYTES = 1 << 20
+# A byte of zstd may stand for 32 KB, so that a chunk would not fit into memory.
+_ZSTD_BYTES = 1 << 10
 _LONGEST_ROW = 1 << 28
 
 _COMPRESSED = (".gz", ".xz", ".zst")
@@ -160,11 +163,17 @@ def _iterate(stream: Any) -> Iterator[bytes]:
 
 def _decompress_frames(file: Any, make: Callable[[], Any]) -> Iterator[bytes]:
     """Raises `EOFError` if the last frame is cut short, which zstandard's reader does not."""
-    frame = None
+    frame, content = None, io.BytesIO()
     for chunk in _iterate(file):
-        while chunk:
-            frame = frame or make()
-            yield frame.decompress(chunk)
-            chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+        for start in range(0, len(chunk), _ZSTD_BYTES):
+            part = chunk[start : start + _ZSTD_BYTES]
+            while part:
+                frame = frame or make()
+                content.write(frame.decompress(part))
+                part, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+            if content.tell() > _CHUNK_BYTES:
+                yield from _iterate(io.BytesIO(content.getvalue()))
+                content = io.BytesIO()
+    yield content.getvalue()
     if frame:
         raise EOFError("it ends within a frame")

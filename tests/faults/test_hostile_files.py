@@ -1,6 +1,16 @@
 """Files that are no files, or not what their names say: each reader refuses them in one line."""
 
+import contextlib
+import io
+import json
+import lzma
 import os
+import pickle
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -92,3 +102,92 @@ def test_a_name_that_no_disk_takes_is_one_line(name, tmp_path):
     with pytest.raises((UserError, tf.errors.OpError)) as error:
         READERS[name](str(tmp_path / ("x" * 300 + name)))
     assert isinstance(error.value, UserError) or find_remedy(error.value)
+
+
+def make_xz_bomb():
+    packer = lzma.LZMACompressor(preset=0)
+    return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(64)), packer.flush()])
+
+
+def make_xz_of_a_large_dictionary():
+    """Its header says that 4 GB of what was unpacked must be kept."""
+    content = bytearray(lzma.compress(b"a line\n", check=lzma.CHECK_CRC32))
+    content[16] = 40  # the size of the dictionary, as xz's format encodes it
+    content[20:24] = zlib.crc32(content[12:20]).to_bytes(4, "little")
+    return bytes(content)
+
+
+def make_zst_bomb(num_blocks=2000):
+    """As many blocks of 128 KB that are one byte each; the header allows a window of 128 KB."""
+    header = b"\x28\xb5\x2f\xfd" + bytes([0, (17 - 10) << 3])
+    blocks = (((1 << 17) << 3 | 1 << 1 | (k == num_blocks - 1)) for k in range(num_blocks))
+    return header + b"".join(block.to_bytes(3, "little") + b"a" for block in blocks)
+
+
+def make_safetensors(header, length=None):
+    content = json.dumps(header).encode()
+    return struct.pack("<Q", len(content) if length is None else length) + content + bytes(16)
+
+
+def make_tar(size):
+    """One member, of a size that the header alone knows."""
+    info = tarfile.TarInfo("config.json")
+    info.size = size
+    return info.tobuf() + bytes(2048)
+
+
+def make_zip(size, packed_size):
+    """A pickle of PyTorch whose list of members lies about their sizes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}))
+    data = bytearray(content.getvalue())
+    place = data.index(b"PK\1\2") + 20
+    data[place : place + 8] = struct.pack("<II", packed_size, size)
+    return bytes(data)
+
+
+def tensor(shape, begin, end):
+    return {"a": {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}}
+
+
+# What announces, or unpacks to, far more than it has: (the file, its content).
+READABLE = ("xz of 64 MB", "xz of a large dictionary", "zst of 260 MB")
+LIES = {
+    "xz of 64 MB": ("text.txt.xz", make_xz_bomb),
+    "xz of a large dictionary": ("text.txt.xz", make_xz_of_a_large_dictionary),
+    "zst of 260 MB": ("text.txt.zst", make_zst_bomb),
+    "zst of a large window": ("text.txt.zst", lambda: b"\x28\xb5\x2f\xfd\0\xb0" + bytes(9)),
+    "header of 2^63": ("model.safetensors", lambda: make_safetensors({}, 1 << 63)),
+    "header of 2^30": ("model.safetensors", lambda: make_safetensors({}, 1 << 30)),
+    "shape": ("model.safetensors", lambda: make_safetensors(tensor([1 << 40], 0, 16))),
+    "product": ("model.safetensors", lambda: make_safetensors(tensor([1 << 32, 1 << 32], 0, 0))),
+    "places": ("model.safetensors", lambda: make_safetensors(tensor([1 << 30], 0, 1 << 32))),
+    "tar of 8 GB": ("model.tar.gz", lambda: make_tar((1 << 33) - 1)),
+    "tar that is cut": ("model.tar.gz", lambda: make_tar(1 << 20)),
+    "zip of 4 GB": ("pytorch_model.bin", lambda: make_zip((1 << 32) - 2, (1 << 32) - 2)),
+    "zip that unpacks to 4 GB": ("pytorch_model.bin", lambda: make_zip((1 << 32) - 2, 20)),
+    "zip of nothing": ("pytorch_model.bin", lambda: make_zip(0, 0)),
+}
+
+
+def read_peak():
+    """The highest resident memory of this process in KB."""
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_lies_about_its_size_takes_little_memory(lie, tmp_path):
+    name, make = LIES[lie]
+    read = READERS.get(name, read_text)
+    path = tmp_path / name
+    path.write_bytes(make())
+    if name.endswith(".zst"):
+        pytest.importorskip("zstandard")
+    is_refused = pytest.raises(UserError) if lie not in READABLE else contextlib.nullcontext()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = read_peak()
+    with is_refused as error:
+        read(str(path))
+    assert read_peak() - before < 150_000  # KB
+    assert error is None or len(program.to_line(error.value).splitlines()) == 1
