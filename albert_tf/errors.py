@@ -5,8 +5,12 @@ import os
 import stat
 from collections.abc import Sequence
 
-# {what an error of the disk says: the remedy}. TensorFlow's errors have no number to tell them by:
-# that of a full disk is that of a full GPU.
+_OUT_OF_MEMORY = (
+    "Memory has run out: take smaller batches (train_batch_size, eval_batch_size; micro-batches: "
+    "num_micro_batches), fewer processes, or more memory, and run it again."
+)
+# {what an error of the machine says: the remedy}. TensorFlow's errors have no number to tell them
+# by: that of a full disk is that of a full GPU.
 _REMEDIES = {
     "No space left on device": "Free some space and run it again.",
     "Disk quota exceeded": "Free some space and run it again.",
@@ -17,6 +21,8 @@ _REMEDIES = {
     "Too many levels of symbolic links": "The link leads back to itself: name a file.",
     "File name too long": "Take a shorter one.",
     "Read-only file system": "Take a folder that you may write.",
+    "Cannot allocate memory": _OUT_OF_MEMORY,
+    "can't start new thread": _OUT_OF_MEMORY,
 }
 
 
@@ -65,9 +71,11 @@ def refuse_endless(path: str, name: str) -> None:
 
 
 def find_remedy(error: Exception) -> str | None:
-    """The remedy for an error of the disk; None for another error."""
-    message = str(error).partition("\n")[0]
-    return next((remedy for cause, remedy in _REMEDIES.items() if cause in message), None)
+    """The remedy for an error of the disk or the memory; None for another error."""
+    message = reason(error)
+    remedy = next((remedy for cause, remedy in _REMEDIES.items() if cause in message), None)
+    is_full = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return remedy or (_OUT_OF_MEMORY if is_full else None)
 
 
 def reason(error: Exception) -> str:

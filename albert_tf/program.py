@@ -177,10 +177,11 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
     except BrokenPipeError:  # `| head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except (MemoryError, ImportError, RuntimeError) as error:  # TensorFlow may not be imported
+        _exit_with_remedy(name, error)
+        raise
     except (OSError, tf.errors.OpError) as error:
-        if remedy := find_remedy(error):
-            message = str(error).partition("\n")[0]
-            sys.exit(f"{name}: {message}. {remedy}")
+        _exit_with_remedy(name, error)
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
         if isinstance(error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)):
             kind = type(error).__name__
@@ -193,6 +194,12 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
 def to_line(error: UserError) -> str:
     """A user's mistake in one line, though it may name a file whose name has several."""
     return "\\n".join(str(error).splitlines())
+
+
+def _exit_with_remedy(name: str, error: Exception) -> None:
+    """Ends the program if the disk or the memory is at fault; else returns."""
+    if remedy := find_remedy(error):
+        sys.exit(f"{name}: {reason(error)}. {remedy}")
 
 
 def _exit(status: int, message: str) -> None:

@@ -11,6 +11,8 @@ from absl import flags
 from albert_tf import program
 from albert_tf.errors import LostWorkerError, UserError
 
+IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
+
 
 @pytest.fixture
 def run(monkeypatch):
@@ -65,6 +67,17 @@ def test_text_that_is_not_utf8_is_shown_and_nothing_runs(run):
             tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device\nmore"),
             "/x; No space left on device. ",
         ),
+        (
+            tf.errors.UnknownError(None, None, f"{IN_A_GRAPH}/x; Input/output error\nmore"),
+            "/x; Input/output error. ",
+        ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, f"{IN_A_GRAPH}OOM when allocating\nmore"),
+            "OOM when allocating. Memory has run out: ",
+        ),
+        (MemoryError(), "MemoryError. Memory has run out: "),
+        (ImportError("x.so: cannot map: Cannot allocate memory"), ". Memory has run out: "),
+        (RuntimeError("can't start new thread"), "can't start new thread. Memory has run out: "),
     ],
 )
 def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(run, error, message):

@@ -104,7 +104,7 @@ def _work(connection: Connection, make_work: Callable[..., Work], arguments: tup
                 connection.send(result)
             connection.send(None)
     except Exception as error:
-        if not isinstance(error, UserError | OSError | tf.errors.OpError):
+        if not isinstance(error, UserError | OSError | MemoryError | tf.errors.OpError):
             traceback.print_exc()  # an exception loses its traceback in a pipe
         connection.send(error)
 
