@@ -5,7 +5,7 @@
 A third of the moments are random times, the others lie in or shortly after a rename, a sync, a save
 or a line of a log. After a kill the program is killed again, or runs to its end: then its files
 are those of an undisturbed run. TERM must end without a traceback; STOP holds the program, or one
-of two workers, for two seconds, and must change nothing. `--clock` shifts the clock before each
+of two workers, for --held seconds, and must change nothing. `--clock` shifts the clock before each
 run by up to ten years. Prints a row for each program.
 
 Programs are children of a process that has imported TensorFlow and not used it; updates of training
@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ from albert_tf.pipelines import finetuning_program  # noqa: F401  (imported once
 LIMIT = 600  # seconds of a run on a busy machine
 SHARE_OF_TIMES = 1 / 3
 SHARE_OF_ENDS = 0.4  # of the kills after which the program runs to its end
-HELD = 2.0  # seconds of SIGSTOP
 _TEN_YEARS = 10 * 365 * 24 * 3600
 # What changes files: (module, name).
 _CHANGES = [(os, "fsync"), (os, "rename"), (tf.io.gfile, "rename"), (tf.io.gfile, "remove")]
@@ -63,7 +62,7 @@ class Victim:
     num_workers: int = 1
 
 
-def _list_victims() -> dict[str, Victim]:
+def list_victims() -> dict[str, Victim]:
     several = ("--num_processes=2", "--shard_megabytes=0.001")
     records = programs.PROGRAMS["records"]
     two = dataclasses.replace(records, arguments=(*records.arguments, *several))
@@ -169,6 +168,8 @@ def _count_changes(pipe: int, at_change: int) -> list[int]:
 class Murders:
     """The cases of one program in a folder."""
 
+    held = 2.0  # seconds of SIGSTOP
+
     def __init__(self, victim: Victim, folder: Path, chance: random.Random, *, has_shifts: bool):
         self.victim, self.folder, self.chance = victim, folder, chance
         self.output, self.has_shifts = folder / "run" / "out", has_shifts
@@ -186,42 +187,53 @@ class Murders:
     def start(self, at_change: int = -1) -> list[Child]:
         number = self.victim.num_workers
         cluster = tiny_workers.addresses(number) if number > 1 else []
-        return [self._start_one(cluster, k, at_change) for k in range(number)]
+        return [self.start_one(cluster, k, at_change) for k in range(number)]
 
-    def _start_one(self, cluster: list[str], index: int, at_change: int) -> Child:
+    def start_one(self, cluster: list[str], index: int, at_change: int) -> Child:
         def run() -> programs.Ended:
             tf.config.run_functions_eagerly(not cluster)  # which workers cannot
             if cluster:
                 os.environ["TF_CONFIG"] = tiny_workers.tf_config(cluster, index)
-            return programs.run(self.victim.program, self.folder / "run")
+            return self.run()
 
         shift = self.chance.randint(-_TEN_YEARS, _TEN_YEARS) if self.has_shifts else 0
         output = self.folder / f"output-{index}"
         return Child(run, output, at_change=at_change, shift=shift)
+
+    def run(self) -> programs.Ended:
+        """Runs the program, in the process that is its own."""
+        return programs.run(self.victim.program, self.folder / "run")
 
     def try_all(self, number: int, kind: int, seconds: float) -> None:
         """Sends `number` signals to running programs, or as many as there is time for."""
         end = time.monotonic() + seconds
         shutil.rmtree(self.output, ignore_errors=True)
         while self.counts["signals"] < number and time.monotonic() < end:
-            children = self.start(at_change=self._wait_where())
+            children = self.start(at_change=self.wait_where())
             one = self.chance.choice(children)
-            if self.at_time is not None:
-                one.wait_for_change(self.at_time)
-            else:
-                children[0].wait_for_change(LIMIT)
-                time.sleep(self.chance.choice([0, 0, 0.001, 0.005, 0.02]))
+            self.wait(children, one)
             hit = one.send(kind)
             self.counts["signals"] += hit
-            self._end(children, one, kind)
+            if hit and kind == signal.SIGSTOP:
+                time.sleep(self.held)
+                one.send(signal.SIGCONT)
+            self.end(children, kind)
             # A training run ends with status 0 after SIGTERM.
             is_ended = hit and kind != signal.SIGSTOP
             is_over = not is_ended and all(child.status == 0 for child in children)
             if is_over or self._is_finished() or self.chance.random() < SHARE_OF_ENDS:
-                self._run_to_the_end(is_over=is_over)
-        self._run_to_the_end(is_over=False)
+                self.run_to_the_end(is_over=is_over)
+        self.run_to_the_end(is_over=False)
 
-    def _wait_where(self) -> int:
+    def wait(self, children: list[Child], one: Child) -> None:
+        """Waits for the moment of `wait_where`."""
+        if self.at_time is not None:
+            one.wait_for_change(self.at_time)
+        else:
+            children[0].wait_for_change(LIMIT)
+            time.sleep(self.chance.choice([0, 0, 0.001, 0.005, 0.02]))
+
+    def wait_where(self) -> int:
         """Chooses the next moment: the number of a change, or a time (`at_time`)."""
         self.at_time = None
         if self.chance.random() < SHARE_OF_TIMES:
@@ -229,31 +241,28 @@ class Murders:
             return -1
         return self.chance.randint(1, self.num_changes)
 
-    def _end(self, children: list[Child], one: Child, kind: int) -> None:
+    def end(self, children: list[Child], kind: int) -> None:
         """Waits for the ends of all after a signal, and notes what they say."""
-        if kind == signal.SIGSTOP and one.poll() is None:
-            time.sleep(HELD)
-            one.send(signal.SIGCONT)
         # A worker that has lost another may be ended by TensorFlow itself.
         lost = {os.EX_TEMPFAIL, -signal.SIGABRT} if len(children) > 1 else set()
         for child in children:
             said = child.finish()
             if "Traceback" in said:
-                self._record("traceback", said)
+                self.record("traceback", said)
             if child.status not in {0, -kind, 128 + kind, *lost}:
-                self._record("wrong status", f"{child.status}: {said}")
+                self.record("wrong status", f"{child.status}: {said}")
 
     def _is_finished(self) -> bool:
         """Whether the target is there, of a program that would refuse to make it again."""
         is_there = (self.output / self.victim.program.target).exists()
         return self.victim.program.is_whole and is_there
 
-    def _run_to_the_end(self, *, is_over: bool) -> None:
+    def run_to_the_end(self, *, is_over: bool) -> None:
         if not is_over and not self._is_finished():
             children = self.start()
             said = [child.finish() for child in children]
             if any(child.status for child in children):
-                self._record("refused", "\n".join(said))
+                self.record("refused", "\n".join(said))
         actual = programs.read_result(self.output)
         differ = [name for name in self.expected if actual.get(name) != self.expected[name]]
         more = [name for name in actual if name not in self.expected]
@@ -261,12 +270,29 @@ class Murders:
         self.counts["leftovers"] += len(more) > len(strange)
         self.counts["ends"] += 1
         if differ or strange:
-            self._record("other files", f"{differ} {strange}")
+            self.record("other files", f"{differ} {strange}")
         shutil.rmtree(self.output, ignore_errors=True)
 
-    def _record(self, outcome: str, text: str) -> None:
+    def record(self, outcome: str, text: str) -> None:
         self.counts[outcome] += 1
         self.notes.append(f"{outcome}: {text[-1500:]}")
+
+
+@contextlib.contextmanager
+def making_inputs() -> Iterator[Path]:
+    """Yields a folder, in memory if there is one, in which the programs find what they read."""
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        folder = Path(name)
+        (folder / "run" / "in").mkdir(parents=True)
+        # In a process of its own: this one must not use TensorFlow.
+        inputs = Child(
+            lambda: programs.write_inputs(folder / "run" / "in") or programs.Ended(0, ""),
+            folder / "output",
+        )
+        said = inputs.finish()
+        assert inputs.status == 0, said
+        yield folder
 
 
 def main() -> None:
@@ -275,25 +301,18 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="of each program")
     parser.add_argument("--seconds", type=float, default=1e9, help="most time for a program")
     parser.add_argument("--signal", choices=["KILL", "TERM", "STOP", "INT"], default="KILL")
+    parser.add_argument("--held", type=float, default=2.0, help="seconds of STOP")
     parser.add_argument("--clock", action="store_true", help="shift the clock before each run")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     kind = signal.Signals[f"SIG{arguments.signal}"]
-    victims, bad = _list_victims(), 0
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    victims, bad = list_victims(), 0
     print(f"{'program':28} signals  ends  leftovers  wrong")
-    with tempfile.TemporaryDirectory(dir=memory) as name, contextlib.suppress(BrokenPipeError):
-        folder = Path(name)
-        (folder / "run" / "in").mkdir(parents=True)
-        inputs = Child(
-            lambda: programs.write_inputs(folder / "run" / "in") or programs.Ended(0, ""),
-            folder / "output",
-        )
-        said = inputs.finish()
-        assert inputs.status == 0, said
+    with making_inputs() as folder, contextlib.suppress(BrokenPipeError):
         for chosen in list(filter(None, arguments.programs.split(";"))) or victims:
             chance = random.Random(arguments.seed)
             murders = Murders(victims[chosen], folder, chance, has_shifts=arguments.clock)
+            murders.held = arguments.held
             murders.try_all(arguments.kills, kind, arguments.seconds)
             counts = murders.counts
             row = f"{counts['signals']:7} {counts['ends']:5} {counts['leftovers']:10}"
