@@ -22,7 +22,9 @@ _REMEDIES = {
     "File name too long": "Take a shorter one.",
     "Read-only file system": "Take a folder that you may write.",
     "Cannot allocate memory": _OUT_OF_MEMORY,
+    "Could not allocate": _OUT_OF_MEMORY,
     "can't start new thread": _OUT_OF_MEMORY,
+    "Resource temporarily unavailable": _OUT_OF_MEMORY,  # C++ cannot start one
 }
 
 

@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files, documents
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, find_remedy, require
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
 
@@ -119,6 +119,8 @@ def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: boo
             minloglevel=2,  # errors only
         )
     except RuntimeError as error:
+        if find_remedy(error):
+            raise
         raise _explain_failure(error, config) from None
     return writer.getvalue()
 
