@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import training_checkpoint
+from albert_tf.errors import UserError
 
 
 class Killed(BaseException):
@@ -67,3 +69,45 @@ def test_a_folder_that_is_copied_in_part_is_noticed(tmp_path, name):
         outcomes.append(outcome)
         assert outcome != flipped_bytes.WRONG, message
     assert set(outcomes) == {flipped_bytes.NOTICED}
+
+
+def make_training_checkpoint(value):
+    return tf.train.Checkpoint(v=tf.Variable(value))
+
+
+def test_a_training_checkpoint_counts_from_its_index_on(tmp_path):
+    """Its data may be there in part, or that of an older one whose index is already gone."""
+    training_checkpoint.save(make_training_checkpoint([1.5] * 99), str(tmp_path / "whole"), 4)
+    training_checkpoint.save(make_training_checkpoint([2.5] * 99), str(tmp_path / "whole"), 8)
+    index, data = "model.ckpt-8.index", "model.ckpt-8.data-00000-of-00001"
+    contents = {name: (tmp_path / "whole" / name).read_bytes() for name in (data, index)}
+    states = [{}, {data: 0.5}, {data: 1}, {data: 1, index: 0.5}, {data: 1, index: 1}]
+    for number, state in enumerate(states):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        for name, content in contents.items():
+            (folder / name).unlink()
+            if share := state.get(name):
+                (folder / name).write_bytes(content[: int(share * len(content))])
+        checkpoint = make_training_checkpoint([0.0] * 99)
+        if state.get(index) == 0.5:
+            with pytest.raises(
+                UserError, match=r"Remove .*model\.ckpt-8\.\* to resume from the one"
+            ):
+                training_checkpoint.resume(checkpoint, str(folder))
+            continue
+        prefix = training_checkpoint.resume(checkpoint, str(folder))
+        assert prefix == str(folder / ("model.ckpt-8" if index in state else "model.ckpt-4"))
+        with copying_store(last=99):
+            training_checkpoint.save(checkpoint, str(folder), 8, keep=1)
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"checkpoint", data, index}
+
+
+def test_tensorflow_writes_the_index_of_a_checkpoint_last(tmp_path):
+    """Where its data cannot get their name, there is no index either."""
+    (tmp_path / "model.ckpt-8.data-00000-of-00001" / "full").mkdir(parents=True)
+    with copying_store(last=99), pytest.raises(tf.errors.OpError):
+        training_checkpoint.save(make_training_checkpoint([1.5]), str(tmp_path), 8)
+    assert not (tmp_path / "model.ckpt-8.index").exists()
+    assert training_checkpoint.find_newest(str(tmp_path)) is None
