@@ -65,7 +65,14 @@ def main():
     arguments = parser.parse_args()
     dtype = getattr(torch, arguments.dtype)
     app = make_app(arguments.model, dtype, at_once=arguments.at_once)
-    uvicorn.run(app, host="127.0.0.1", port=arguments.http_port, log_level="warning")
+    # Clients keep their connections, which may wait for longer than the default of 5 seconds.
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=arguments.http_port,
+        log_level="warning",
+        timeout_keep_alive=600,
+    )
 
 
 if __name__ == "__main__":
