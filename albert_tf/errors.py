@@ -81,8 +81,9 @@ def find_remedy(error: Exception) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """The first line of TensorFlow's error that says more than where in the graph it happened."""
-    lines = (line.strip() for line in str(error).splitlines())
+    """The line of an error with a known remedy, or the first of more than a place in a graph."""
+    lines = [line.strip() for line in str(error).splitlines()]
     places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
-    said = (line for line in lines if line and not line.startswith(places))
-    return next(said, type(error).__name__)
+    known = [line for line in lines if any(cause in line for cause in _REMEDIES)]
+    said = [line for line in lines if line and not line.startswith(places)]
+    return (known or said or [type(error).__name__])[0]

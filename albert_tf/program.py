@@ -177,7 +177,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
     except BrokenPipeError:  # `| head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except (MemoryError, ImportError, RuntimeError) as error:  # TensorFlow may not be imported
+    except (MemoryError, ImportError, RuntimeError, ValueError) as error:  # perhaps of an import
         _exit_with_remedy(name, error)
         raise
     except (OSError, tf.errors.OpError) as error:

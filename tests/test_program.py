@@ -75,6 +75,7 @@ def test_text_that_is_not_utf8_is_shown_and_nothing_runs(run):
             tf.errors.ResourceExhaustedError(None, None, f"{IN_A_GRAPH}OOM when allocating\nmore"),
             "OOM when allocating. Memory has run out: ",
         ),
+        (ValueError("No fingerprint:\n  /x; Permission denied"), "thing: /x; Permission denied. "),
         (MemoryError(), "MemoryError. Memory has run out: "),
         (ImportError("x.so: cannot map: Cannot allocate memory"), ". Memory has run out: "),
         (RuntimeError("can't start new thread"), "can't start new thread. Memory has run out: "),

@@ -23,6 +23,7 @@ import killed
 import programs
 
 LINES = ("Memory has run out", "perhaps because memory ran out")
+C_LIBRARY = "cannot allocate memory for thread-local data: ABORT"  # ends it without a signal
 OUTCOMES = ("works", "line", "ended by C++", "no such line", "traceback")
 BAD = OUTCOMES[3:]
 
@@ -69,7 +70,7 @@ class Shortages(killed.Murders):
 
 def judge(child: killed.Child, said: str) -> str:
     assert child.status is not None
-    if child.status <= 0:
+    if child.status <= 0 or C_LIBRARY in said:
         return "ended by C++" if child.status else "works"
     if "Traceback" in said:
         return "traceback"
