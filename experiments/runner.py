@@ -203,7 +203,7 @@ class Runner:
             *(self._data, self._work_dir),
         )
         rate = self.measure_rate(base)["update_cpu_seconds"]
-        return rate * _count_flops(run) / _count_flops(base)
+        return rate * count_flops(run) / count_flops(base)
 
     def _make_rate(self, run: Run) -> Stage:
         return stages.make_rate(run, self.suite.rate_steps)
@@ -289,5 +289,6 @@ class _InUseError(Exception):
     """Another process works on this run."""
 
 
-def _count_flops(run: Run) -> float:
+def count_flops(run: Run) -> float:
+    """Returns the floating-point operations of an update, by the formula of `plan/`."""
     return costs.count_flops(run.config, run.config.train_batch_size).total

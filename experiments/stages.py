@@ -109,8 +109,15 @@ def make_rate(run: Run, rate_steps: tuple[int, int]) -> Stage:
     commands = []
     folders = [os.path.join(run.folder, f"{RATE}-{steps}") for steps in rate_steps]
     for steps, folder in zip(rate_steps, folders, strict=True):
+        # One example to evaluate: of all, it takes longer than the updates.
         config = dataclasses.replace(
-            run.config, num_train_steps=steps, num_warmup_steps=1, eval_steps=0, steps_per_loop=10
+            run.config,
+            num_train_steps=steps,
+            num_warmup_steps=1,
+            steps_per_loop=10,
+            eval_steps=0,
+            eval_batch_size=1,
+            max_eval_examples=1,
         )
         commands.append(_pretrain(config, run.records, folder))
     few, many = rate_steps

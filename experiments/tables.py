@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.experiments.runner import Runner
+from albert_tf.experiments.runner import Runner, count_flops
 from albert_tf.experiments.statistics import Estimate, compare, estimate
 from albert_tf.experiments.suite import Suite
 
@@ -14,22 +14,29 @@ Numbers = Mapping[str, Mapping[int, Mapping[str, Any]]]
 Table = list[list[str]]
 
 _PARAMETERS, _UPDATE = "parameters", "update_cpu_seconds"
+_SPEED, _FORMULA = "speed", "speed_by_formula"
 
 
 def collect(runner: Runner) -> Numbers:
-    """Returns the numbers that are there, with the averages and the `speed` of each run.
+    """Returns the numbers that are there, with the averages and the speed of each run.
 
-    The speed of the baseline is 1.
+    The speed of the baseline is 1: `speed` is measured, `speed_by_formula` is that of a machine
+    which reaches the same share of its peak with both.
     """
+
+    def count(variant: str, seed: int) -> float:
+        return count_flops(runner.make_run(variant, seed, measures=False))
+
     numbers: dict[str, dict[int, dict[str, Any]]] = {}
     for variant, seed in runner.suite.list_runs():
         if found := runner.find_numbers(variant, seed):
+            found[_FORMULA] = count(runner.suite.baseline, seed) / count(variant, seed)
             numbers.setdefault(variant, {})[seed] = found
     for runs in numbers.values():
         for seed, found in runs.items():
             base = numbers.get(runner.suite.baseline, {}).get(seed, {})
             if _UPDATE in found and _UPDATE in base:
-                found["speed"] = base[_UPDATE] / found[_UPDATE]
+                found[_SPEED] = base[_UPDATE] / found[_UPDATE]
     at_chance = list_at_chance(runner.suite, numbers)
     for runs in numbers.values():
         for found in runs.values():
@@ -73,7 +80,7 @@ def make_means(suite: Suite, numbers: Numbers) -> Table:
 
 def make_differences(suite: Suite, numbers: Numbers) -> Table:
     """Returns the differences of each variant from the baseline, paired by seed."""
-    columns = [column for column in suite.columns if column != _PARAMETERS]
+    columns = [column for column in suite.columns if column not in (_PARAMETERS, _FORMULA)]
     rows = [[f"above {suite.baseline}", *map(name_column, columns)]]
     for variant in suite.variants:
         if variant != suite.baseline:
@@ -103,7 +110,7 @@ def name_column(column: str) -> str:
 
 def format_estimate(column: str, value: Estimate) -> str:
     """Returns a mean with its interval and the number of seeds."""
-    if column == _PARAMETERS:
+    if column in (_PARAMETERS, _FORMULA):  # the same for each seed
         return _format(column, value.mean)
     margin = "" if value.margin is None else f" ± {_format(column, value.margin)}"
     return f"{_format(column, value.mean)}{margin} (n={value.size})"
@@ -144,7 +151,7 @@ def _format(column: str, value: float) -> str:
         return f"{value:,.0f}"
     if column.endswith(("loss", "seconds")):
         return f"{value:.3f}"
-    if column == "speed":
+    if column in (_SPEED, _FORMULA):
         return f"{value:.2f}"
     is_percent = column.startswith("squad")  # the others are shares
     return f"{value if is_percent else 100 * value:.1f}"

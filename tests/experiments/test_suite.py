@@ -46,6 +46,7 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
         "parameters",
         "updates",
         "speed",
+        "speed_by_formula",
         "update_cpu_seconds",
         *suite.tasks,
         *suite.averages,
