@@ -377,10 +377,15 @@ def unseal(value: Any, place: str) -> Any:
 
 def _remove_seal(value: Any) -> Any:
     """The value without its hash; the value itself if it has none."""
-    if isinstance(value, dict) and SEAL in value:
-        return {name: x for name, x in value.items() if name != SEAL}
+    if isinstance(value, dict) and any(map(_is_seal, value)):
+        return {name: x for name, x in value.items() if not _is_seal(name)}
     is_sealed_list = isinstance(value, list) and value and isinstance(value[-1], dict)
-    return value[:-1] if is_sealed_list and value[-1].keys() == {SEAL} else value
+    return value[:-1] if is_sealed_list and [*map(_is_seal, value[-1])] == [True] else value
+
+
+def _is_seal(name: str) -> bool:
+    """Whether a key is that of the hash, or became another by one flipped bit."""
+    return len(name) == len(SEAL) and sum(a != b for a, b in zip(name, SEAL, strict=True)) < 2
 
 
 def _hash_value(value: Any) -> str:

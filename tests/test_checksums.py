@@ -21,6 +21,21 @@ def test_a_sealed_value_is_read_as_it_was(tmp_path, value):
     assert files.read_sealed(path, "x") == json.loads(json.dumps(value))
 
 
+@pytest.mark.parametrize("value", VALUES, ids=str)
+def test_every_flipped_bit_is_noticed_or_harmless(value):
+    """Also in the name of the hash."""
+    content, outcomes = files.to_json(files.seal(value)), set()
+    for number in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[number // 8] ^= 1 << number % 8
+        try:
+            read = files.unseal(files.parse_json(bytes(flipped), "x.json", "x"), "x.json")
+        except UserError:
+            read = "noticed"
+        outcomes.add(json.dumps(read))
+    assert outcomes <= {json.dumps("noticed"), json.dumps(value)}
+
+
 def test_a_changed_value_is_refused_with_a_remedy(tmp_path):
     path = str(tmp_path / "x.json")
     files.write_sealed(path, {"seed": 5})

@@ -14,6 +14,7 @@ import argparse
 import collections
 import random
 import resource
+import shutil
 import sys
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class Shortages(killed.Murders):
     def try_limits(self, number: int) -> collections.Counter:
         outcomes: collections.Counter = collections.Counter()
         most = int(self.taken.read_text())
+        shutil.rmtree(self.output)
         for step in range(number):
             self.limit = int(most * (step / number) ** 2)
             [child] = self.start()
