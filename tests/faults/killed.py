@@ -95,7 +95,10 @@ class Child:
         """Sends a signal to it, if it lives, and to its own processes; returns whether it did."""
         if self.poll() is not None:
             return False
-        os.killpg(self.pid, number)
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:  # it has no group yet
+            os.kill(self.pid, number)
         return True
 
     def poll(self) -> int | None:
