@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, refuse_endless, require
+from albert_tf.errors import UserError, find_remedy, refuse_endless, require
 
 LOCK = ".lock"
 SEAL = "sha256"
@@ -53,11 +53,9 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
         # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
         paths = (path.removeprefix("./") for path in tf.io.gfile.glob(pattern))
         matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
-        if not matches:
-            raise UserError(f"{name}: no file matches {pattern!r}.")
+        require(bool(matches), f"{name}: no file matches {pattern!r}.")
         expanded.update(dict.fromkeys(matches))
-    if not expanded:
-        raise UserError(f"{name}: name at least one file.")
+    require(bool(expanded), f"{name}: name at least one file.")
     return list(expanded)
 
 
@@ -336,7 +334,9 @@ def read_bytes(path: str, name: str) -> bytes:
             return file.read()
     except tf.errors.NotFoundError:
         raise UserError(f"{name}: there is no file {path!r}.") from None
-    except tf.errors.FailedPreconditionError:
+    except tf.errors.FailedPreconditionError as error:
+        if find_remedy(error):  # a store that does not answer
+            raise
         raise UserError(f"{name}: {path!r} is a folder, not a file.") from None
 
 
