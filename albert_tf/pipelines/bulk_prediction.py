@@ -3,13 +3,17 @@
 Each input file is a part (see `data_prep.corpus.parts`). Its rows are taken in blocks; a block is
 ordered by length, and becomes a file of predictions, complete or not there. Where there are more
 processes than files, several share a file: each reads all of it, and predicts every n-th block.
+One file for all is made of these when they are complete.
 """
 
+import contextlib
+import gzip
 import hashlib
 import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +24,10 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.errors import UserError, reason, require
-from albert_tf.export import saved_model
+from albert_tf.export import model_versions, saved_model
 
 _BLOCK_ROWS = 1024
+_BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
 _FIELDS = ("id", "text", "text_pair", "question", "context", "passage", "options")
 
 # Forms of vectors other than numbers in the rows, and the suffix of their files.
@@ -30,6 +35,57 @@ VECTORS = ("npy", "parquet")
 _EMBEDDING = "embedding"
 
 Row = tuple[int, dict[str, Any]]
+
+
+def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any) -> None:
+    """Writes the predictions of all files to one, in their order; other arguments as of `predict`.
+
+    Until it is complete, `OUTPUT.parts` holds what is done.
+
+    Raises:
+        UserError: see `predict`; the file is there already.
+    """
+    require(
+        output.endswith((".jsonl", ".jsonl.gz")),
+        f"--output: {output} must end with .jsonl or .jsonl.gz.",
+    )
+    require(
+        driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
+    )
+    folder = f"{output}.parts"
+    # Only a run that was killed after its last step leaves both.
+    if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
+        raise UserError(f"--output: {output} is there already. Remove it, or name another file.")
+    with files.locking_folder(folder):
+        files.remove_temporary(folder)
+        rows = predict(model, output_dir=folder, driver=driver, **arguments)
+        if rows is not None:
+            _join_blocks(folder, output)
+            print(f"{output}: {rows:,} rows")
+
+
+def _join_blocks(folder: str, output: str) -> None:
+    """Makes one file of those in a folder, which is removed."""
+    joined = os.path.join(folder, "joined")
+    blocks = {
+        tuple(map(int, match.groups())): match[0]
+        for match in map(_BLOCK.fullmatch, tf.io.gfile.listdir(folder))
+        if match
+    }
+    with (
+        files.replacing(joined) as temporary,
+        tf.io.gfile.GFile(temporary, "wb") as file,
+        contextlib.ExitStack() as stack,
+    ):
+        target = file
+        if output.endswith(".gz"):
+            # Without name and time: the same predictions are the same file.
+            target = stack.enter_context(gzip.GzipFile("", "wb", 6, file, 0))
+        for _, name in sorted(blocks.items()):
+            target.write(files.read_bytes(os.path.join(folder, name), "predictions"))
+    files.rename_synced(joined, output)
+    files.sync(os.path.dirname(output))
+    tf.io.gfile.rmtree(folder)
 
 
 def predict(
@@ -41,7 +97,7 @@ def predict(
     driver: Driver,
     options: Sequence[str] = (),
     vectors: str | None = None,
-) -> None:
+) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
     Args:
@@ -53,6 +109,9 @@ def predict(
         driver: what runs the parts.
         options: of Beam.
         vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
+
+    Returns:
+        The number of rows; None if other machines have not done their files yet.
 
     Raises:
         UserError: bad input; a folder of other input, or of another model or form.
@@ -74,9 +133,8 @@ def predict(
     missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
     if missing:
         print(f"{output_dir}: {missing} of {len(paths)} files are not done.")
-    else:
-        rows = sum(files.read_sealed(mark, "finished")["rows"] for mark in marks)
-        print(f"{output_dir}/predictions-*.jsonl: {rows:,} rows")
+        return None
+    return sum(files.read_sealed(mark, "finished")["rows"] for mark in marks)
 
 
 def _count_shares(driver: Driver, num_files: int) -> int:
@@ -108,6 +166,11 @@ def find_version(model: str) -> str:
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
         if tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
             return folder
+        if tf.io.gfile.exists(os.path.join(folder, model_versions.INT8_GRAPH)):
+            raise UserError(
+                f"--model: {folder} is an int8 model, which bin/serve alone can run: "
+                "bin/serve --model=FOLDER. For this program take bin/export_saved_model."
+            )
     raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
 
 

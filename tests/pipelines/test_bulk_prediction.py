@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def predict(tmp_path, monkeypatch):
         for path, content in inputs.items():
             (tmp_path / path).write_bytes(content)
         paths = [str(tmp_path / path) for path in inputs]
-        bulk_prediction.predict(
+        num_rows = bulk_prediction.predict(
             model,
             input_files=paths,
             output_dir=str(tmp_path / name),
@@ -72,7 +73,9 @@ def predict(tmp_path, monkeypatch):
             driver=driver,
             vectors=vectors,
         )
-        return read(tmp_path / name)
+        rows = read(tmp_path / name)
+        assert num_rows in (None, len(rows))
+        return rows
 
     return predict
 
@@ -133,7 +136,6 @@ def test_tasks_a_kill_and_another_run(export, predict, tmp_path, monkeypatch, ca
     alone = predict(model, inputs, "alone")
     names = [row.get("row", row.get("id")) for row in alone]
     assert names == [*range(1, 11), *map("n{}".format, range(6))]
-    assert f"{tmp_path}/alone/predictions-*.jsonl: 16 rows" in capsys.readouterr().out
     write, calls = files.write_bytes, []
 
     def write_or_die(path, content):
@@ -156,6 +158,34 @@ def test_tasks_a_kill_and_another_run(export, predict, tmp_path, monkeypatch, ca
     assert predict(model, inputs, "tasks") == alone
     with pytest.raises(UserError, match="holds what was made from other inputs"):
         predict(model, {"a.txt": b"other"}, "tasks")
+
+
+def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
+    model, rows = export("classification"), ROWS["classification"]
+    inputs = {"b.jsonl": to_lines(rows), "a.txt": b"good day\n" * 9}
+    alone = predict(model, inputs)
+    output = tmp_path / "all.jsonl.gz"
+    arguments = {
+        "input_files": [str(tmp_path / path) for path in inputs],
+        "batch_size": 3,
+        "driver": ALONE,
+    }
+
+    def predict_to_file():
+        bulk_prediction.predict_to_file(model, str(output), **arguments)
+
+    with monkeypatch.context() as context:
+        context.setattr(files, "rename_synced", mock.Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            predict_to_file()
+    assert not output.exists()
+    predict_to_file()
+    assert f"{output}: 15 rows" in capsys.readouterr().out
+    lines = gzip.decompress(output.read_bytes()).decode().split("\n")
+    assert [json.loads(line) for line in lines if line] == alone
+    assert not (tmp_path / "all.jsonl.gz.parts").exists()
+    with pytest.raises(UserError, match=r"all.jsonl.gz is there already. Remove it, or"):
+        predict_to_file()
 
 
 @pytest.mark.slow
@@ -186,7 +216,7 @@ def test_vectors_are_of_embeddings_alone(export, predict):
         predict(export("classification"), {"a.txt": b"good"}, vectors="npy")
 
 
-def test_processes_share_a_file(export, predict, tmp_path, monkeypatch, capsys):
+def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
     """Here one after the other, in one process."""
     model, inputs = export("classification"), {"a.txt": b"good day\n" * 11}
     alone = predict(model, inputs)
@@ -201,7 +231,6 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "shared" / "finished-00000-1-of-2.json").exists()
     path = str(tmp_path / "shared" / "finished-00000.json")
     assert files.read_sealed(path, "") == {"rows": 11}
-    assert "shared/predictions-*.jsonl: 11 rows" in capsys.readouterr().out
     # Another number of processes resumes it.
     (tmp_path / "shared" / "finished-00000.json").unlink()
     (tmp_path / "shared" / "predictions-00000-00001.jsonl").unlink()
@@ -236,6 +265,10 @@ def test_half_a_character_is_replaced(export, predict):
 
 def test_a_folder_that_is_no_model(export, predict, tmp_path):
     with pytest.raises(UserError, match=r"--model: \S+ is no export. Make one with bin/export_sav"):
+        predict(str(tmp_path), {"a.txt": b"a"})
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3/model.xml").touch()
+    with pytest.raises(UserError, match=r"/3 is an int8 model, which bin/serve alone can run"):
         predict(str(tmp_path), {"a.txt": b"a"})
     model = Path(export("classification"))
     assert bulk_prediction.find_version(str(model)) == str(model / "1")
