@@ -166,11 +166,7 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
     )
     assert job.config
     for config, workdir in seeds.make_runs(job.config, arguments.workdir, arguments.num_seeds):
-        began = run_report.get_time()
-        is_finished = finetuning.run(config, strategy, inputs, workdir)
-        if devices.is_chief(strategy):
-            run_report.write_command(workdir, began, finished=is_finished)
-        if not is_finished:
+        if not finetuning.run(config, strategy, inputs, workdir):
             return False
     return True
 

@@ -1,18 +1,11 @@
 """The page about a fine-tuning run, `report.html` in its folder, made of the files there."""
 
-import contextlib
-import datetime
 import json
 import os
-import platform
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -21,7 +14,7 @@ from albert_tf.records import task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions, worst_mistakes
-from albert_tf.train import report_page, reports, run_dir
+from albert_tf.train import command_log, report_page, reports, run_dir
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 
@@ -38,26 +31,6 @@ class Evaluated(NamedTuple):
     name: str
     dataset: TaskDataset
     read_texts: Callable[[], Mapping[str, Sequence[str]]]
-
-
-def write_command(workdir: str, began: datetime.datetime, *, finished: bool) -> None:
-    """Appends the command of this process to those that trained the run, with time and versions."""
-    # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
-    versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
-    versions = {"python": platform.python_version(), **versions}
-    command = f"{os.path.basename(sys.argv[0])} {shlex.join(sys.argv[1:])}"
-    record = {
-        "command": command.strip(),
-        "began": began.isoformat(timespec="seconds"),
-        "ended": get_time().isoformat(timespec="seconds"),
-        "finished": finished,
-        "versions": versions,
-    }
-    files.append_line(os.path.join(workdir, run_files.COMMANDS), json.dumps(record))
-
-
-def get_time() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
@@ -181,10 +154,11 @@ def _describe_run(
     workdir: str, config: Mapping[str, Any], records: Sequence[Mapping[str, float]]
 ) -> list[str]:
     parts = ["<h2>What was run</h2>"]
-    for record in _read_commands(workdir):
+    for record in command_log.read(workdir):
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
         end = "" if record["finished"] else ", interrupted"
-        time = f"{record['began']} to {record['ended']}{end}; {versions}"
+        end = f"to {record['ended']}{end}" if record["ended"] else "on, and was killed or failed"
+        time = f"{record['began']} {end}; {versions}"
         command = report_page.escape(record["command"])
         parts.append(f"<p><code>{command}</code><br>{report_page.escape(time)}</p>")
     seconds = _sum_seconds(config, records)
@@ -196,18 +170,6 @@ def _describe_run(
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
     table = report_page.make_table([["", "value"], *rows])
     return [*parts, f"<details><summary>The config</summary>{table}</details>"]
-
-
-def _read_commands(workdir: str) -> list[dict[str, Any]]:
-    path = os.path.join(workdir, run_files.COMMANDS)
-    if not tf.io.gfile.exists(path):
-        return []
-    records = []
-    for line in files.read_bytes(path, run_files.COMMANDS).splitlines():
-        # A line that a full disk cut short is no reason to have no page.
-        with contextlib.suppress(ValueError):
-            records.append(json.loads(line.decode()))
-    return records
 
 
 def _sum_seconds(config: Mapping[str, Any], records: Sequence[Mapping[str, float]]) -> float:

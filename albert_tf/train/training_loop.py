@@ -18,7 +18,7 @@ from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.run_files import BEST, BEST_METRICS, KEPT
-from albert_tf.train import devices, reports
+from albert_tf.train import command_log, devices, reports
 from albert_tf.train.eval_step import SUM, Totals
 from albert_tf.train.train_state import TrainState
 
@@ -39,6 +39,8 @@ class Run:
     patience: int = 0  # evaluations in a row without a better score after which it stops; 0 never
     evaluates_first: bool = False  # before the first update: the weights come from elsewhere
     signals: list[int] = dataclasses.field(default_factory=list)  # that this worker has received
+    # That this process has begun: the record of `command_log`, of the chief alone.
+    commands: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def run_to_end(self) -> bool:
         """Trains to the last step; after SIGTERM or Ctrl-C saves. Returns whether it was reached.
@@ -58,7 +60,10 @@ class Run:
             while not self._run_while_finite():
                 self._roll_back(rollbacks)
                 rollbacks -= 1
-            return not self._is_interrupted()
+            is_finished = not self._is_interrupted()
+            for command in self.commands:
+                command_log.end(self.workdir, command, finished=is_finished)
+            return is_finished
 
     def _catch(self, number: int, _: Any) -> None:
         """Notes a signal; a second Ctrl-C interrupts."""
@@ -124,6 +129,8 @@ class Run:
         self._evaluate_what_is_missing()
         if state.step and self._is_out_of_patience(state.step):
             return True
+        if self._is_chief and not self.commands and state.step < config.last_step:
+            self.commands.append(command_log.begin(self.workdir))
         first_step = before = state.step
         start = loop_start = time.monotonic()
         iterator = iter(self.train_batches(int(state.position.numpy())))

@@ -9,6 +9,7 @@ from albert_tf import files
 from albert_tf.records import task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import run_report
+from albert_tf.train import command_log
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
@@ -48,7 +49,8 @@ def write_page(tmp_path, labels, rows):
     task = task_table.make_own("classification", labels)
     run = tmp_path / "run"
     evaluated = write_run(run, task, rows)
-    run_report.write_command(str(run), run_report.get_time(), finished=True)
+    command_log.begin(str(run))  # of a process that was killed
+    command_log.end(str(run), command_log.begin(str(run)), finished=True)
     with (run / "commands.jsonl").open("a") as file:
         file.write('{"command": "cut sho')
     run_report.write(str(run), [evaluated])
@@ -64,6 +66,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     page = write_page(tmp_path, LABELS, ROWS).read_text()
     for text in (
         "run_finetuning --task=own &#x27;--labels=a b&#x27;",
+        "+00:00 on, and was killed or failed; python 3.",
         "tensorflow 2.",
         "<td>accuracy</td><td>0.5</td>",
         "<td>a &lt;long&gt; label</td><td>0.500</td><td>0.250</td><td>0.333</td><td>2</td>",

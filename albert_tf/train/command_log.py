@@ -1,0 +1,62 @@
+"""The commands that trained a run, `commands.jsonl` in its folder: a line for each."""
+
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shlex
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.run_files import COMMANDS
+
+
+def begin(workdir: str) -> dict[str, Any]:
+    """Adds the command of this process, with time and versions; returns its record.
+
+    Of a process that is killed that is all: `ended` is null.
+    """
+    # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
+    versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
+    command = f"{os.path.basename(sys.argv[0])} {shlex.join(sys.argv[1:])}"
+    record = {
+        "command": command.strip(),
+        "began": _get_time(),
+        "ended": None,
+        "finished": False,
+        "versions": {"python": platform.python_version(), **versions},
+    }
+    _write(workdir, [*read(workdir), record])
+    return record
+
+
+def end(workdir: str, record: dict[str, Any], *, finished: bool) -> None:
+    """Notes that the command whose record is the last has ended, and whether the run has."""
+    ended = {**record, "ended": _get_time(), "finished": finished}
+    _write(workdir, [*read(workdir)[:-1], ended])
+
+
+def read(workdir: str) -> list[dict[str, Any]]:
+    """Returns the records; none if there is no file, as of a copy of a run."""
+    path = os.path.join(workdir, COMMANDS)
+    records = []
+    for line in files.read_bytes(path, COMMANDS).splitlines() if tf.io.gfile.exists(path) else ():
+        # A line that a full disk cut short is no reason to have no others.
+        with contextlib.suppress(ValueError):
+            records.append(json.loads(line.decode()))
+    return records
+
+
+def _write(workdir: str, records: list[dict[str, Any]]) -> None:
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    files.write_bytes(os.path.join(workdir, COMMANDS), lines.encode())
+
+
+def _get_time() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
