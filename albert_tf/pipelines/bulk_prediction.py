@@ -52,6 +52,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     require(
         driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
     )
+    require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
     folder = f"{output}.parts"
     # Only a run that was killed after its last step leaves both.
     if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):

@@ -95,13 +95,21 @@ def count_spans(
     """
     marks, guesses = list_marks(task, gold, prediction)
     counts = len(set(marks) & set(guesses)), len(guesses), len(marks)
+    target, guess = tag_words(task, gold, prediction)
+    return (*counts, sum(a == b for a, b in zip(target, guess, strict=True)), len(target))
+
+
+def tag_words(
+    task: Task, gold: Mapping[str, Any], prediction: Prediction
+) -> tuple[list[str], list[str]]:
+    """Returns the tags of the words of a text, and those that are predicted."""
     target, guess = (
         tag_schemes.write_tags(
             tag_schemes.to_word_spans(spans, gold["words"])[0], len(gold["words"]), task.labels
         )
-        for spans in (marks, guesses)
+        for spans in list_marks(task, gold, prediction)
     )
-    return (*counts, sum(a == b for a, b in zip(target, guess, strict=True)), len(target))
+    return target, guess
 
 
 def to_arrays(

@@ -10,10 +10,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
-from albert_tf.records import task_table
+from albert_tf.records import tag_schemes, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.tasks import predictions, worst_mistakes
+from albert_tf.tasks import label_scores, predictions, worst_mistakes
 from albert_tf.train import command_log, report_page, reports, run_dir
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
@@ -81,7 +81,7 @@ def _describe_split(workdir: str, split: Evaluated) -> list[str]:
         ),
     ]
     parts += _describe_labels(content)
-    if task.kind == task_table.CLASSIFICATION:
+    if task.kind in (task_table.CLASSIFICATION, task_table.TOKEN_CLASSIFICATION):
         parts += _describe_confusion(task, gold, predicted)
     return parts + _describe_mistakes(split, predicted)
 
@@ -107,21 +107,40 @@ def _describe_labels(content: Mapping[str, Any]) -> list[str]:
 
 def _describe_confusion(task: Task, gold: Sequence[Any], predicted: Mapping[str, Any]) -> list[str]:
     """A matrix, or of many classes a list of those that are confused."""
-    pairs = Counter((row["label"], predicted[row["id"]]["prediction"]) for row in gold)
-    if len(task.labels) > _MOST_CLASSES:
+    labels, pairs = _count_pairs(task, gold, predicted)
+    if len(labels) > _MOST_CLASSES:
         wrong = [(pair, n) for pair, n in pairs.most_common() if pair[0] != pair[1]]
         worst = [[*pair, f"{n:,}"] for pair, n in wrong[:_MOST_MISTAKES]]
-        table = report_page.make_table([["label", "predicted", "examples"], *worst])
+        table = report_page.make_table([["label", "predicted", "number"], *worst])
         return ["<h3>Labels that are confused most often</h3>", table]
     rows: list[list[str]] = []
     shades: dict[tuple[int, int], float] = {}
-    for number, label in enumerate(task.labels):
-        counts = [pairs[label, other] for other in task.labels]
+    for number, label in enumerate(labels):
+        counts = [pairs[label, other] for other in labels]
         total = sum(counts) or 1
         shades |= {(number, k + 1): 0.6 * n / total for k, n in enumerate(counts)}
         rows.append([label, *(f"{n:,}" for n in counts)])
-    table = report_page.make_table([["", *task.labels], *rows], shades=shades)
-    return ["<h3>Confusion</h3><p>A row is a label, a column what was predicted.</p>", table]
+    table = report_page.make_table([["", *labels], *rows], shades=shades)
+    what = "a label" if task.kind == task_table.CLASSIFICATION else "the type of words"
+    return [f"<h3>Confusion</h3><p>A row is {what}, a column what was predicted.</p>", table]
+
+
+def _count_pairs(
+    task: Task, gold: Sequence[Any], predicted: Mapping[str, Any]
+) -> tuple[Sequence[str], Counter[tuple[str, str]]]:
+    """Returns labels, and how often each is predicted as each: of examples, or types of words."""
+    if task.kind == task_table.CLASSIFICATION:
+        pairs = Counter((row["label"], predicted[row["id"]]["prediction"]) for row in gold)
+        return task.labels, pairs
+    scheme = tag_schemes.find_scheme(task.labels)
+    pairs = Counter()
+    for row in gold:
+        target, guess = (
+            [tag_schemes.split_tag(tag, scheme)[1] or tag_schemes.OUTSIDE for tag in tags]
+            for tags in label_scores.tag_words(task, row, predicted[row["id"]])
+        )
+        pairs.update(zip(target, guess, strict=True))
+    return [tag_schemes.OUTSIDE, *tag_schemes.list_types(task.labels)], pairs
 
 
 def _describe_mistakes(split: Evaluated, predicted: Mapping[str, Any]) -> list[str]:

@@ -169,6 +169,7 @@ def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
         "input_files": [str(tmp_path / path) for path in inputs],
         "batch_size": 3,
         "driver": ALONE,
+        "vectors": None,
     }
 
     def predict_to_file():

@@ -70,3 +70,8 @@ def test_a_second_run_ends_as_if_unbroken(kind, run, checkpoint, tmp_path, capsy
     )
     assert one == other
     assert (tmp_path / "broken/report.html").exists()
+    # A third run has nothing to do.
+    assert not run(*broken, start=None)
+    lines = (tmp_path / "broken/commands.jsonl").read_text().splitlines()
+    assert [json.loads(line)["finished"] for line in lines] == [False, True]
+    assert [bool(json.loads(line)["ended"]) for line in lines] == [False, True]

@@ -1,6 +1,7 @@
 """The page about a run: what it shows, and that it is read on a phone."""
 
 import json
+import re
 
 import browser
 import tiny_tasks
@@ -97,6 +98,20 @@ def test_many_labels_are_a_list_of_those_that_are_confused(tmp_path):
     assert "<td>l0</td><td>l7</td><td>3</td></tr><tr><td>l1</td><td>l8</td><td>1</td>" in page
     assert "The 100 most frequent of 300 labels." in page
     assert page.count("<td>l") == 100 + 2 * 2
+
+
+def test_types_of_words_are_confused():
+    task = task_table.make_own("token_classification", ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
+    gold = [{"id": "e0", "words": [[0, 3], [4, 7], [8, 9]], "spans": [[0, 7, "PER"]]}]
+    spans = [{"start": 4, "end": 9, "type": "LOC"}]
+    [_, table] = run_report._describe_confusion(task, gold, {"e0": {"prediction": spans}})
+    rows = [re.findall(r">([^<]*)</t[dh]>", row) for row in table.split("</tr>")]
+    assert rows[:-1] == [
+        ["", "O", "LOC", "PER"],
+        ["O", "0", "1", "0"],
+        ["LOC", "0", "0", "0"],
+        ["PER", "1", "1", "0"],
+    ]
 
 
 def test_a_page_in_a_browser(tmp_path):
