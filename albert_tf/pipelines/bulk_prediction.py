@@ -375,5 +375,7 @@ def _explain(
         try:
             _run_rows(run, [inputs])
         except tf.errors.InvalidArgumentError as error:
-            return UserError(f"{path}, row {number}: {reason(error)}")
+            # TensorFlow puts the sentence of a failed check into brackets.
+            sentence = re.sub(r"assertion failed: \[(.*?)\].*", r"\1", reason(error))
+            return UserError(f"{path}, row {number}: {sentence}")
     return UserError(f"{path}, rows {rows[0][0]} to {rows[-1][0]} do not go together.")

@@ -60,7 +60,7 @@ def claim_folder(folder: str, identity: Mapping[str, Any]) -> None:
             if not isinstance(earlier, dict) or earlier.get(key) != value:
                 raise UserError(
                     f"{folder} holds what was made from other {key}. "
-                    "Take another --output_dir, or remove that one."
+                    "Remove it, or write to another place."
                 )
     else:
         files.make_folders(folder)
