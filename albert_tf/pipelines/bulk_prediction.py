@@ -119,7 +119,8 @@ def predict(
     """
     if vectors == "parquet":
         _import_pyarrow()
-    version = find_version(model)
+    if (version := find_version(model)) is None:
+        raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
     identity = {"model": _digest(version), "inputs": inputs}
@@ -156,23 +157,23 @@ def _mark_finished(output_dir: str, num_files: int, shares: int) -> list[str]:
     return marks
 
 
-def find_version(model: str) -> str:
-    """Returns the folder of the newest version of an export, or of the one that is named.
+def find_version(model: str) -> str | None:
+    """Returns the folder of the newest version of an export, or of the one that is named, if any.
 
     Raises:
-        UserError: there is none.
+        UserError: it is an int8 model.
     """
     names = tf.io.gfile.listdir(model) if tf.io.gfile.isdir(model) else []
     versions = sorted(int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit())
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
-        if tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
+        if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
             return folder
         if tf.io.gfile.exists(os.path.join(folder, model_versions.INT8_GRAPH)):
             raise UserError(
-                f"--model: {folder} is an int8 model, which bin/serve alone can run: "
-                "bin/serve --model=FOLDER. For this program take bin/export_saved_model."
+                f"--model: {folder} is an int8 model, which only bin/serve can run: bin/serve "
+                "--model=FOLDER. For this program export it with bin/export_saved_model."
             )
-    raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
+    return None
 
 
 def _digest(version: str) -> str:

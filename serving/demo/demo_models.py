@@ -59,7 +59,7 @@ def load(paths: Sequence[str]) -> list[DemoModel]:
 
 def _load_export(path: str) -> list[DemoModel]:
     """Returns the models of an export, none if the path is no export."""
-    if (version := _find_version(path)) is None:
+    if (version := bulk_prediction.find_version(path)) is None:
         return []
     functions = saved_model.load(version)
     labels = os.path.join(version, "assets", saved_model.LABELS)
@@ -70,13 +70,6 @@ def _load_export(path: str) -> list[DemoModel]:
         if name != serving_api.DEFAULT
     }
     return _select(path, {name: (inputs[name], functions[name]) for name in inputs}, tuple(names))
-
-
-def _find_version(path: str) -> str | None:
-    try:
-        return bulk_prediction.find_version(path)
-    except UserError:
-        return None
 
 
 def _load_checkpoint(path: str) -> list[DemoModel]:

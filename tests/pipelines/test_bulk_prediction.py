@@ -269,7 +269,7 @@ def test_a_folder_that_is_no_model(export, predict, tmp_path):
         predict(str(tmp_path), {"a.txt": b"a"})
     (tmp_path / "3").mkdir()
     (tmp_path / "3/model.xml").touch()
-    with pytest.raises(UserError, match=r"/3 is an int8 model, which bin/serve alone can run"):
+    with pytest.raises(UserError, match=r"/3 is an int8 model, which only bin/serve can run"):
         predict(str(tmp_path), {"a.txt": b"a"})
     model = Path(export("classification"))
     assert bulk_prediction.find_version(str(model)) == str(model / "1")
