@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import glob
 import json
 import os
@@ -10,6 +11,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +35,7 @@ sys.exit(not (has_library and (3, 10) <= sys.version_info[:2] <= (3, 12)))
     remedy="Install one (Debian: apt install python3-venv libpython3.11), or take TensorFlow "
     "Serving (serving/README.md)",
 )
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY = Path("/dev/shm")
 # Seconds in which requests are answered, when the server is to end; and until it is killed.
 _EXIT_SECONDS, _KILL_SECONDS = 10, 20
 # Ends with this process, however that ends, and gets none of its signals. Its threads have large
@@ -106,29 +108,62 @@ def running(
     program = triton / "bin" / "tritonserver"
     require(program.exists(), f"{TRITON.folder} is not whole: remove it, and start again.")
     _link_backend(triton, about["version"], folder / "backends")
-    prefix = f"albert_{os.getpid()}_"
     variables = virtual_environments.make_variables() | {
         "LD_LIBRARY_PATH": f"{packages / 'nvidia_pytriton.libs'}:{about['library']}",
         "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
     }
     launcher = [python, "-c", _LAUNCHER, str(os.getpid())]
-    with open(log, "ab") as file:
-        process = subprocess.Popen(
-            [*launcher, str(program), *_make_flags(folder, config, prefix)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env=variables,
-            start_new_session=True,
-        )
+    with _owning_memory() as (prefix, lock):
+        with open(log, "ab") as file:
+            process = subprocess.Popen(
+                [*launcher, str(program), *_make_flags(folder, config, prefix)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=variables,
+                start_new_session=True,
+                pass_fds=[lock],
+            )
+        try:
+            yield process
+        finally:
+            # A second Ctrl-C must not leave processes.
+            numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+            with files.handling_signals(signal.SIG_IGN, *numbers):
+                _stop(process)
+
+
+@contextlib.contextmanager
+def _owning_memory() -> Iterator[tuple[str, int]]:
+    """Yields a prefix for names of shared memory, and a lock that its processes inherit.
+
+    Segments that no process owns any more, as all were killed, are removed, too.
+    """
+    require(os.access(_SHARED_MEMORY, os.W_OK), f"Triton needs {_SHARED_MEMORY}: make it writable.")
+    for path in _SHARED_MEMORY.glob("albert_*.lock"):
+        with contextlib.suppress(OSError):  # in use, gone, or of another user
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_memory(path)
+            finally:
+                os.close(descriptor)
+    path = _SHARED_MEMORY / f"albert_{uuid.uuid4().hex}.lock"
+    unlocked = path.with_suffix(".new")
+    descriptor = os.open(unlocked, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        yield process
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(path)
+        yield f"{path.stem}_", descriptor
     finally:
-        # A second Ctrl-C must not leave processes.
-        with files.handling_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            _stop(process)
-            for path in glob.glob(f"{_SHARED_MEMORY}/{prefix}*"):
-                os.remove(path)
+        _remove_memory(path)
+        os.close(descriptor)
+
+
+def _remove_memory(lock: Path) -> None:
+    """Removes the segments of a lock, and then itself."""
+    for path in [*lock.parent.glob(f"{glob.escape(lock.stem)}_*"), lock]:
+        path.unlink(missing_ok=True)
 
 
 def make_python() -> str:

@@ -23,6 +23,8 @@ from albert_tf.serving.triton.server_config import ServerConfig
 from albert_tf.serving.triton.triton_repository import ServedModel
 
 _LOADING_SECONDS = 600
+# A server that crashes this often, each time within so many seconds, is not started again.
+_MOST_CRASHES, _STABLE_SECONDS = 5, 60
 _TOKENS_SHOWN = 8
 
 
@@ -56,7 +58,8 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
         config: of the server.
 
     Raises:
-        UserError: a model, a port or this machine is not fit; or the server ended by itself.
+        UserError: a model, a port or this machine is not fit; or the server ended by itself, or
+            crashes again and again.
     """
     models = [triton_repository.find_model(folder) for folder in folders]
     names = [model.name for model in models]
@@ -71,26 +74,44 @@ def serve(folders: Sequence[str], config: ServerConfig) -> None:
         python = triton_process.make_python()
         log = Path(config.log_file or folder / "log")
         log.write_bytes(b"")
-        served = {model.name: model for model in models}
-        seen, end = dict(served), None
-        while end is None or time.monotonic() < end:
-            is_ready = False
-            try:
-                with triton_process.running(python, folder, config, log) as process:
-                    server = Server(process, config, folder, log)
-                    for model in served.values():
-                        _wait_until_served(server, model)
-                    if end is None:
-                        logging.info("ready; Ctrl-C stops the server")
-                        print("\n".join(make_commands(models[0], config)), flush=True)
-                        end = time.monotonic() + _count_seconds(config)
-                    is_ready = True
-                    _follow(served, seen, server, end)
-            except _CrashError as error:
-                if not is_ready:
-                    raise
-                logging.warning("%s It is started again.", error)
+        _keep_serving(models, python, config, folder, log)
     logging.info("stopped: the time is over")
+
+
+def _keep_serving(
+    models: Sequence[ServedModel], python: str, config: ServerConfig, folder: Path, log: Path
+) -> None:
+    """Runs a server, and starts it again when it crashes, until the time is over.
+
+    The pause before that doubles with each crash soon after the last, and a few end it.
+    """
+    served = {model.name: model for model in models}
+    seen, end, crashes = dict(served), None, 0
+    while end is None or time.monotonic() < end:
+        ready = None
+        try:
+            with triton_process.running(python, folder, config, log) as process:
+                server = Server(process, config, folder, log)
+                for model in served.values():
+                    _wait_until_served(server, model)
+                ready = time.monotonic()
+                if end is None:
+                    logging.info("ready; Ctrl-C stops the server")
+                    print("\n".join(make_commands(models[0], config)), flush=True)
+                    end = ready + _count_seconds(config)
+                _follow(served, seen, server, end)
+        except _CrashError as error:
+            if ready is None or end is None:
+                raise
+            crashes = crashes + 1 if time.monotonic() - ready < _STABLE_SECONDS else 1
+            if crashes == _MOST_CRASHES:
+                raise UserError(
+                    f"{error} It did so {crashes} times, each within {_STABLE_SECONDS} s of its "
+                    "start. Serve another version, and look for what the requests have in common."
+                ) from None
+            pause = 2 ** (crashes - 1)
+            logging.warning("%s It is started again in %d s.", error, pause)
+            time.sleep(max(0.0, min(pause, end - time.monotonic())))
 
 
 def make_commands(model: ServedModel, config: ServerConfig) -> list[str]:

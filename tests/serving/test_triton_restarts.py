@@ -78,6 +78,38 @@ def test_a_server_that_ends_with_an_error_is_not_started_again(processes, monkey
     assert len(processes) == 1
 
 
+def test_a_server_that_crashes_again_and_again_is_given_up(processes, monkeypatch):
+    pauses = []
+
+    def crash(_, __, server, ___):
+        server.process.status = -11
+        triton_server._check(server)
+
+    monkeypatch.setattr(triton_server, "_follow", crash)
+    monkeypatch.setattr(triton_server, "_count_seconds", lambda _: 100.0)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with pytest.raises(UserError, match=r"ended by SIGSEGV.* It did so 5 times, each within 60 s"):
+        serve()
+    assert pauses == [1, 2, 4, 8]
+    assert len(processes) == 5
+
+
+def test_memory_that_nobody_owns_is_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(triton_process, "_SHARED_MEMORY", tmp_path)
+    left = "albert_" + "0" * 32
+    for name in (f"{left}.lock", f"{left}_region", "other_region"):
+        (tmp_path / name).touch()
+    with triton_process._owning_memory() as (prefix, lock):
+        (tmp_path / f"{prefix}region").touch()
+        with subprocess.Popen(["sleep", "60"], pass_fds=[lock]) as server:
+            with triton_process._owning_memory():
+                assert (tmp_path / f"{prefix}region").exists()
+            server.kill()
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names == {f"{prefix}region", f"{prefix[:-1]}.lock", "other_region"}
+    assert [path.name for path in tmp_path.iterdir()] == ["other_region"]
+
+
 def test_processes_of_models_are_counted():
     with subprocess.Popen(["sleep", "60"]) as child:
         parent = mock.Mock(pid=os.getpid())
