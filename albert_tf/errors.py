@@ -21,6 +21,8 @@ _REMEDIES = {
     "Too many levels of symbolic links": "The link leads back to itself: name a file.",
     "File name too long": "Take a shorter one.",
     "Read-only file system": "Take a folder that you may write.",
+    "a bucket name: gs://": "Name the bucket: gs://BUCKET/FOLDER.",
+    "File system scheme": "Take a path on this machine, or in gs://.",
     "Error executing an HTTP request": "Check the network, the name and your rights to it.",
     "Cannot allocate memory": _OUT_OF_MEMORY,
     "Could not allocate": _OUT_OF_MEMORY,

@@ -80,6 +80,10 @@ def test_text_that_is_not_utf8_is_shown_and_nothing_runs(run):
             tf.errors.FailedPreconditionError(None, None, "Error executing an HTTP request: no x"),
             "Error executing an HTTP request: no x. Check the network",
         ),
+        (
+            tf.errors.InvalidArgumentError(None, None, "A path doesn't have a bucket name: gs://"),
+            "Name the bucket: gs://BUCKET/FOLDER.",
+        ),
         (MemoryError(), "MemoryError. Memory has run out: "),
         (ImportError("x.so: cannot map: Cannot allocate memory"), ". Memory has run out: "),
         (RuntimeError("can't start new thread"), "can't start new thread. Memory has run out: "),
