@@ -27,6 +27,7 @@ _REMEDIES = {
     "Cannot allocate memory": _OUT_OF_MEMORY,
     "Could not allocate": _OUT_OF_MEMORY,
     "can't start new thread": _OUT_OF_MEMORY,
+    "failed to map segment": _OUT_OF_MEMORY,  # of a library
     "Resource temporarily unavailable": _OUT_OF_MEMORY,  # C++ cannot start one
 }
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError, refuse_endless, require
+from albert_tf.errors import UserError, reason, refuse_endless, require
 
 # An archive may announce this many times its size, or bytes: weights hardly compress.
 MOST_TIMES, ALWAYS_ALLOWED = 20, 1 << 30
@@ -23,6 +23,7 @@ _CORRUPT = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError),
     *(FileExistsError, IsADirectoryError, NotADirectoryError),
     tf.errors.OutOfRangeError,  # a member that ends behind the end
+    TypeError,  # or so far behind that TensorFlow has no such number
 )
 
 
@@ -71,7 +72,9 @@ def _extract(file: IO[bytes], path: str, folder: str) -> None:
     except UserError:
         raise
     except _CORRUPT as error:
-        raise UserError(f"{path}: a damaged archive ({error}). Download it again.") from None
+        raise UserError(
+            f"{path}: a damaged archive ({reason(error)}). Download it again."
+        ) from None
 
 
 def _check_members(archive: tarfile.TarFile, path: str) -> None:
