@@ -2,18 +2,20 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Sequence
 
-_OUT_OF_MEMORY = (
+FREE_SPACE = "Free some space and run it again."
+OUT_OF_MEMORY = (
     "Memory has run out: take smaller batches (train_batch_size, eval_batch_size; micro-batches: "
     "num_micro_batches), fewer processes, or more memory, and run it again."
 )
 # {what an error of the machine says: the remedy}. TensorFlow's errors have no number to tell them
 # by: that of a full disk is that of a full GPU.
 _REMEDIES = {
-    "No space left on device": "Free some space and run it again.",
-    "Disk quota exceeded": "Free some space and run it again.",
+    "No space left on device": FREE_SPACE,
+    "Disk quota exceeded": FREE_SPACE,
     "Input/output error": "Check the disk and run it again.",
     "No such file or directory": "Make the folder first.",
     "Permission denied": "Take a folder that you may read and write.",
@@ -24,11 +26,12 @@ _REMEDIES = {
     "a bucket name: gs://": "Name the bucket: gs://BUCKET/FOLDER.",
     "File system scheme": "Take a path on this machine, or in gs://.",
     "Error executing an HTTP request": "Check the network, the name and your rights to it.",
-    "Cannot allocate memory": _OUT_OF_MEMORY,
-    "Could not allocate": _OUT_OF_MEMORY,
-    "can't start new thread": _OUT_OF_MEMORY,
-    "failed to map segment": _OUT_OF_MEMORY,  # of a library
-    "Resource temporarily unavailable": _OUT_OF_MEMORY,  # C++ cannot start one
+    "Too many open files": "Take fewer processes or raise the limit (ulimit -n), and run it again.",
+    "Cannot allocate memory": OUT_OF_MEMORY,
+    "Could not allocate": OUT_OF_MEMORY,
+    "can't start new thread": OUT_OF_MEMORY,
+    "failed to map segment": OUT_OF_MEMORY,  # of a library
+    "Resource temporarily unavailable": OUT_OF_MEMORY,  # C++ cannot start one
 }
 
 
@@ -80,8 +83,11 @@ def find_remedy(error: Exception) -> str | None:
     """The remedy for an error of the disk or the memory; None for another error."""
     message = reason(error)
     remedy = next((remedy for cause, remedy in _REMEDIES.items() if cause in message), None)
-    is_full = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return remedy or (_OUT_OF_MEMORY if is_full else None)
+    if remedy or isinstance(error, MemoryError):
+        return remedy or OUT_OF_MEMORY
+    # That of a GPU's memory is also that of a message that is too long.
+    is_full = type(error).__name__ == "ResourceExhaustedError"
+    return OUT_OF_MEMORY if is_full and re.search("OOM|alloc|memory", str(error)) else None
 
 
 def reason(error: Exception) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, reason
+from albert_tf.errors import FREE_SPACE, OUT_OF_MEMORY, UserError, find_remedy, reason
 
 T = TypeVar("T")
 # The flags are those of the program that calls `define_flags`: its --help shows them.
@@ -178,14 +178,17 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (MemoryError, ImportError, RuntimeError, ValueError) as error:  # perhaps of an import
-        _exit_with_remedy(name, error)
+        # A library or a thread that finds no memory; other errors of these two are defects.
+        if not isinstance(error, ImportError | RuntimeError) or find_remedy(error) == OUT_OF_MEMORY:
+            _exit_with_remedy(name, error)
         raise
     except (OSError, tf.errors.OpError) as error:
-        _exit_with_remedy(name, error)
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
-        if isinstance(error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)):
+        lost = (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
+        if isinstance(error, lost) and find_remedy(error) != FREE_SPACE:
             kind = type(error).__name__
             _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
+        _exit_with_remedy(name, error)
         raise
     except KeyboardInterrupt:
         _exit(128 + signal.SIGINT, f"{name}: interrupted")

@@ -84,6 +84,10 @@ def test_text_that_is_not_utf8_is_shown_and_nothing_runs(run):
             tf.errors.InvalidArgumentError(None, None, "A path doesn't have a bucket name: gs://"),
             "Name the bucket: gs://BUCKET/FOLDER.",
         ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "/x; Too many open files"),
+            "/x; Too many open files. Take fewer processes ",
+        ),
         (MemoryError(), "MemoryError. Memory has run out: "),
         (ImportError("x.so: cannot map: Cannot allocate memory"), ". Memory has run out: "),
         (RuntimeError("can't start new thread"), "can't start new thread. Memory has run out: "),
@@ -142,8 +146,23 @@ def test_a_lost_machine_is_one_line_and_75(run, capsys, error):
 def test_a_lost_worker_is_75_too_and_a_full_disk_is_not(run, capsys):
     assert run(fail_with(LostWorkerError("worker 2 has stopped."))) == 75
     assert capsys.readouterr().err == "thing: worker 2 has stopped.\n"
+    outage = tf.errors.AbortedError(None, None, "Error executing an HTTP request: libcurl code 28")
+    assert run(fail_with(outage)) == 75
     full = tf.errors.UnavailableError(None, None, "No space left on device")
     assert "Free some space" in run(fail_with(full))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libcudnn.so.9: cannot open: No such file or directory"),
+        RuntimeError("Permission denied"),
+        tf.errors.ResourceExhaustedError(None, None, "Received message larger than max"),
+    ],
+)
+def test_a_defect_keeps_its_traceback(run, error):
+    with pytest.raises(type(error)):
+        run(fail_with(error))
 
 
 def test_an_interruption_is_one_line_and_130(run, capsys):

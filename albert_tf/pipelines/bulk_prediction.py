@@ -58,6 +58,9 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
         raise UserError(f"--output: {output} is there already. Remove it, or name another file.")
     with files.locking_folder(folder):
+        if tf.io.gfile.exists(output):  # it is complete, and blocks may be missing by now
+            tf.io.gfile.rmtree(folder)
+            return
         files.remove_temporary(folder)
         rows = predict(model, output_dir=folder, driver=driver, **arguments)
         if rows is not None:
