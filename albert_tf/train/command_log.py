@@ -16,6 +16,8 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.run_files import COMMANDS
 
+_KEYS = {"command", "began", "ended", "finished", "versions"}
+
 
 def begin(workdir: str) -> dict[str, Any]:
     """Adds the command of this process, with time and versions; returns its record.
@@ -48,8 +50,10 @@ def read(workdir: str) -> list[dict[str, Any]]:
     records = []
     for line in files.read_bytes(path, COMMANDS).splitlines() if tf.io.gfile.exists(path) else ():
         # A line that a full disk cut short is no reason to have no others.
-        with contextlib.suppress(ValueError):
-            records.append(json.loads(line.decode()))
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line.decode())
+            if isinstance(record, dict) and record.keys() >= _KEYS:
+                records.append(record)
     return records
 
 

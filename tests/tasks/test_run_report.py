@@ -53,7 +53,7 @@ def write_page(tmp_path, labels, rows):
     command_log.begin(str(run))  # of a process that was killed
     command_log.end(str(run), command_log.begin(str(run)), finished=True)
     with (run / "commands.jsonl").open("a") as file:
-        file.write('{"command": "cut sho')
+        file.write('3\n{"command": "other"}\n{"command": "cut sho')
     run_report.write(str(run), [evaluated])
     return run / "report.html"
 
