@@ -175,13 +175,18 @@ def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
     def predict_to_file():
         bulk_prediction.predict_to_file(model, str(output), **arguments)
 
-    with monkeypatch.context() as context:
-        context.setattr(files, "rename_synced", mock.Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            predict_to_file()
+    def kill_in(module, name):
+        with monkeypatch.context() as context:
+            context.setattr(module, name, mock.Mock(side_effect=Killed))
+            with pytest.raises(Killed):
+                predict_to_file()
+
+    kill_in(files, "rename_synced")
     assert not output.exists()
+    kill_in(tf.io.gfile, "rmtree")
+    assert f"{output}: 15 rows" not in capsys.readouterr().out
+    next((tmp_path / "all.jsonl.gz.parts").glob("predictions-*")).unlink()
     predict_to_file()
-    assert f"{output}: 15 rows" in capsys.readouterr().out
     lines = gzip.decompress(output.read_bytes()).decode().split("\n")
     assert [json.loads(line) for line in lines if line] == alone
     assert not (tmp_path / "all.jsonl.gz.parts").exists()

@@ -140,13 +140,16 @@ def test_a_run_is_shown_until_ctrl_c(tmp_path, vocabulary):
     folder = tiny_exports.write_run(tmp_path / "reviews", "classification", vocabulary)
     command = [sys.executable, DEMO, f"--model={folder}", "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        address = re.match(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0]
-        with browser.opening(tmp_path / "browser") as page:
-            page.open(address)
-            page.wait("document.querySelectorAll('nav button').length > 0")
-            page.evaluate("document.getElementById('ask').click()")
-            page.wait("document.querySelectorAll('.bar').length == 3")
-            total = "[...document.querySelectorAll('.number')].map((x) => +x.innerText)"
-            assert sum(page.evaluate(total)) == pytest.approx(1, abs=0.002)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            address = re.match(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0]
+            with browser.opening(tmp_path / "browser") as page:
+                page.open(address)
+                page.wait("document.querySelectorAll('nav button').length > 0")
+                page.evaluate("document.getElementById('ask').click()")
+                page.wait("document.querySelectorAll('.bar').length == 3")
+                total = "[...document.querySelectorAll('.number')].map((x) => +x.innerText)"
+                assert sum(page.evaluate(total)) == pytest.approx(1, abs=0.002)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()  # else a failure waits for it without end
