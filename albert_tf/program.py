@@ -184,8 +184,10 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         raise
     except (OSError, tf.errors.OpError) as error:
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
-        lost = (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
-        if isinstance(error, lost) and find_remedy(error) != FREE_SPACE:
+        is_lost = isinstance(
+            error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
+        )
+        if is_lost and find_remedy(error) != FREE_SPACE:
             kind = type(error).__name__
             _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
         _exit_with_remedy(name, error)

@@ -101,13 +101,16 @@ def _keep_serving(
                     end = ready + _count_seconds(config)
                 _follow(served, seen, server, end)
         except _CrashError as error:
-            if ready is None or end is None:
+            if end is None:
                 raise
-            crashes = crashes + 1 if time.monotonic() - ready < _STABLE_SECONDS else 1
+            # A restarted server that crashes before it is ready counts, too.
+            is_stable = ready is not None and time.monotonic() - ready >= _STABLE_SECONDS
+            crashes = 1 if is_stable else crashes + 1
             if crashes == _MOST_CRASHES:
                 raise UserError(
-                    f"{error} It did so {crashes} times, each within {_STABLE_SECONDS} s of its "
-                    "start. Serve another version, and look for what the requests have in common."
+                    f"{error} It did so {crashes} times in a row, with less than "
+                    f"{_STABLE_SECONDS} s between. Serve another version, and look for what the "
+                    "requests have in common."
                 ) from None
             pause = 2 ** (crashes - 1)
             logging.warning("%s It is started again in %d s.", error, pause)

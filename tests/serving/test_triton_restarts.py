@@ -88,7 +88,7 @@ def test_a_server_that_crashes_again_and_again_is_given_up(processes, monkeypatc
     monkeypatch.setattr(triton_server, "_follow", crash)
     monkeypatch.setattr(triton_server, "_count_seconds", lambda _: 100.0)
     monkeypatch.setattr("time.sleep", pauses.append)
-    with pytest.raises(UserError, match=r"ended by SIGSEGV.* It did so 5 times, each within 60 s"):
+    with pytest.raises(UserError, match=r"ended by SIGSEGV.* It did so 5 times in a row"):
         serve()
     assert pauses == [1, 2, 4, 8]
     assert len(processes) == 5
