@@ -308,7 +308,8 @@ def search_rate(server: Server, bodies: Sequence[bytes]) -> float:
             server, bodies, f"open {rate:.2f}/s", num_clients=_OPEN_CONNECTIONS, rate=rate
         )
         p95 = numbers["p95_ms"]
-        is_good = p95 is not None and p95 <= P95_MS.value and not numbers["refused"]
+        is_whole = not numbers["refused"] and not numbers["failed"]
+        is_good = is_whole and p95 is not None and p95 <= P95_MS.value
         low, high = (rate, high) if is_good else (low, rate)
     return low
 

@@ -60,6 +60,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     with files.locking_folder(folder):
         if tf.io.gfile.exists(output):  # it is complete, and blocks may be missing by now
             tf.io.gfile.rmtree(folder)
+            print(f"{output} is complete.")
             return
         files.remove_temporary(folder)
         rows = predict(model, output_dir=folder, driver=driver, **arguments)

@@ -95,7 +95,7 @@ def count_spans(
     """
     marks, guesses = list_marks(task, gold, prediction)
     counts = len(set(marks) & set(guesses)), len(guesses), len(marks)
-    target, guess = tag_words(task, gold, prediction)
+    target, guess = (_write_tags(task, gold, spans) for spans in (marks, guesses))
     return (*counts, sum(a == b for a, b in zip(target, guess, strict=True)), len(target))
 
 
@@ -103,13 +103,15 @@ def tag_words(
     task: Task, gold: Mapping[str, Any], prediction: Prediction
 ) -> tuple[list[str], list[str]]:
     """Returns the tags of the words of a text, and those that are predicted."""
-    target, guess = (
-        tag_schemes.write_tags(
-            tag_schemes.to_word_spans(spans, gold["words"])[0], len(gold["words"]), task.labels
-        )
-        for spans in list_marks(task, gold, prediction)
-    )
+    target, guess = (_write_tags(task, gold, spans) for spans in list_marks(task, gold, prediction))
     return target, guess
+
+
+def _write_tags(task: Task, gold: Mapping[str, Any], spans: Sequence[Any]) -> list[str]:
+    words = gold["words"]
+    return tag_schemes.write_tags(
+        tag_schemes.to_word_spans(spans, words)[0], len(words), task.labels
+    )
 
 
 def to_arrays(

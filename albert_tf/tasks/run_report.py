@@ -121,8 +121,9 @@ def _describe_confusion(task: Task, gold: Sequence[Any], predicted: Mapping[str,
         shades |= {(number, k + 1): 0.6 * n / total for k, n in enumerate(counts)}
         rows.append([label, *(f"{n:,}" for n in counts)])
     table = report_page.make_table([["", *labels], *rows], shades=shades)
-    what = "a label" if task.kind == task_table.CLASSIFICATION else "the type of words"
-    return [f"<h3>Confusion</h3><p>A row is {what}, a column what was predicted.</p>", table]
+    names = "labels" if task.kind == task_table.CLASSIFICATION else "types of the words"
+    note = f"Rows are the {names}, columns are the predicted ones."
+    return [f"<h3>Confusion</h3><p>{note}</p>", table]
 
 
 def _count_pairs(

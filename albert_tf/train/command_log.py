@@ -22,7 +22,7 @@ _KEYS = {"command", "began", "ended", "finished", "versions"}
 def begin(workdir: str) -> dict[str, Any]:
     """Adds the command of this process, with time and versions; returns its record.
 
-    Of a process that is killed that is all: `ended` is null.
+    If the process is killed, the record stays so, with `ended` null.
     """
     # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}

@@ -172,7 +172,8 @@ def _decompress_frames(file: Any, make: Callable[[], Any]) -> Iterator[bytes]:
                 content.write(frame.decompress(part))
                 part, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
             if content.tell() > _CHUNK_BYTES:
-                yield from _iterate(io.BytesIO(content.getvalue()))
+                content.seek(0)
+                yield from _iterate(content)
                 content = io.BytesIO()
     yield content.getvalue()
     if frame:

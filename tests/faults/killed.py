@@ -249,7 +249,10 @@ class Murders:
         # A worker that has lost another may be ended by TensorFlow itself.
         lost = {os.EX_TEMPFAIL, -signal.SIGABRT} if len(children) > 1 else set()
         for child in children:
+            before = time.monotonic()
             said = child.finish()
+            if time.monotonic() - before > LIMIT:
+                self.record("hangs", said)
             if "Traceback" in said:
                 self.record("traceback", said)
             if child.status not in {0, -kind, 128 + kind, *lost}:

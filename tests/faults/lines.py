@@ -32,7 +32,10 @@ class Line:
         self.port = server.getsockname()[1]
         self.pid = os.fork()
         if self.pid == 0:
-            _pass_all_on(server, target)
+            try:
+                _pass_all_on(server, target)
+            finally:
+                os._exit(1)  # not the parent's clean-up, which removes its folder
         server.close()
 
     def send(self, number: int) -> None:

