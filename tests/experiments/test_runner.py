@@ -281,14 +281,15 @@ def test_a_budget_gives_the_number_of_updates(programs, make_runner):
 
 
 def test_a_suite_of_speeds_trains_nothing(programs, make_runner, tmp_path):
-    columns = ["parameters", "speed"]
+    columns = ["parameters", "speed", "speed_by_formula"]
     made = make_runner(trains=False, rate_steps=[2, 6], seeds=[1], columns=columns)
     made.run()
     steps = [sets["num_train_steps"] for n, _, sets in programs.calls if n == "run_pretraining"]
     assert steps == [2, 6, 2, 6]
     assert tables.make_means(made.suite, tables.collect(made))[1:] == [
-        ["one", "0.15 M", "1.00 (n=1)"],
-        ["two", "0.15 M", "1.00 (n=1)"],
+        ["one", "0.15 M", "1.00 (n=1)", "1.00"],
+        # The last layer computes only what is read, and is the only one of "one".
+        ["two", "0.15 M", "1.00 (n=1)", "0.27"],
     ]
     assert not list((tmp_path / "runs").glob("*/*/rate-*/"))
 
