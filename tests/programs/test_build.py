@@ -138,8 +138,9 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     monkeypatch.setattr(submissions, "GLUE_FILES", small)
     (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
     (tmp_path / "texts").mkdir()
-    with gzip.open(tmp_path / "texts" / "a.jsonl.gz", "wt") as file:
-        file.write('{"id": 7, "text": "Good food."}\n')
+    for name in ("texts/a.jsonl.gz", "texts.jsonl.gz"):
+        with gzip.open(tmp_path / name, "wt") as file:
+            file.write('{"id": 7, "text": "Good food."}\n')
     fine_tuning = commands("finetune", "own_data", "predict")
     assert len(fine_tuning) >= 24
     for program, *arguments in fine_tuning:
@@ -149,7 +150,10 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
         error = run_program(ROOT / program, *words, *tiny)
         assert not error, (program, arguments, error)
     output = capsys.readouterr().out
-    assert '{"id": 7, "label": ' in Path("predictions/predictions-00000-00000.jsonl").read_text()
+    with gzip.open("predictions.jsonl.gz", "rt") as file:
+        in_one_file = file.read()
+    assert in_one_file.startswith('{"id": 7, "label": ')
+    assert Path("predictions/predictions-00000-00000.jsonl").read_text() == in_one_file
     assert "average of 3 tasks without" in output
     assert "A wonderful evening" in output
     assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]
