@@ -10,8 +10,8 @@ the same from all threads at once, and compares.
 
 Prints one line of JSON. The growth in MB per hour is the slope by least squares after the first
 third: `resident` is what the process has of the machine, `in_use` what malloc has given out and not
-got back; the difference is what malloc keeps for later. Fails if an answer differs, or a descriptor
-is left.
+got back; the difference is what malloc keeps for later. With --trim it has to give that to the
+machine before each measurement. Fails if an answer differs, or a descriptor is left.
 """
 
 import argparse
@@ -79,10 +79,10 @@ class Sample(NamedTuple):
 class Watch:
     """Measures this process every few seconds in a thread, until `stop`."""
 
-    def __init__(self, interval: float):
+    def __init__(self, interval: float, *, trims: bool):
         self.samples: list[Sample] = []
         self._is_over, self._start = threading.Event(), time.monotonic()
-        self._libc, self._interval = ctypes.CDLL(None), interval
+        self._libc, self._interval, self._trims = ctypes.CDLL(None), interval, trims
         self._libc.mallinfo2.restype = Heap
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -90,6 +90,8 @@ class Watch:
     def _watch(self) -> None:
         while not self._is_over.wait(self._interval):
             gc.collect()  # or garbage counts
+            if self._trims:
+                self._libc.malloc_trim(0)
             self.samples.append(self._measure())
 
     def _measure(self) -> Sample:
@@ -149,7 +151,7 @@ def soak_training(options: argparse.Namespace) -> dict[str, Any]:
         "--input_files=text --vocabulary=vocabulary --output_dir=data --masking=online "
         "--max_seq_length=32 --max_predictions_per_seq=5 --dupe_factor=1 --num_processes=1",
     )
-    watch = Watch(options.interval)
+    watch = Watch(options.interval, trims=options.trim)
     threading.Timer(60 * options.minutes, os.kill, (os.getpid(), signal.SIGTERM)).start()
     run_program(
         "run_pretraining",
@@ -182,7 +184,7 @@ def soak_serving(options: argparse.Namespace) -> dict[str, Any]:
 
     expected = [answer(number) for number in range(NUM_DISTINCT)]
     order = np.random.default_rng(0).integers(0, NUM_DISTINCT, options.requests).tolist()
-    watch = Watch(options.interval)
+    watch = Watch(options.interval, trims=options.trim)
     with ThreadPoolExecutor(options.threads) as pool:
         parts = [order[k :: options.threads] for k in range(options.threads)]
         wrong = sum(pool.map(count_wrong, parts))
@@ -209,6 +211,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=8, help="that ask at once")
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between measurements")
+    parser.add_argument("--trim", action="store_true", help="malloc gives back what it keeps")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
