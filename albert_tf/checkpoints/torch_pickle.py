@@ -25,6 +25,8 @@ def read(path: str) -> dict[str, np.ndarray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of strange pickles
             tensors = torch.load(content, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged pickle fails in as many ways as there are bytes
         raise UserError(
             f"{path}: damaged, or a pickle that holds more than weights ({reason(error)}). "

@@ -59,7 +59,8 @@ def save(
 def keep_newest(directory: str, step: int, keep: int | None) -> None:
     """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
 
-    A run that is killed after it has saved may leave more of them, or their data without an index.
+    A run that is killed after it has saved may leave more of them, their data without an index, or
+    in a store the folder in which TensorFlow collects the parts of one.
     """
     others = sorted(_list_steps(directory).keys() - {step})
     others = others[max(0, len(others) + 1 - keep) :] if keep else others
@@ -67,10 +68,11 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
     lines = [f'model_checkpoint_path: "{kept[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
     files.write_bytes(os.path.join(directory, "checkpoint"), ("\n".join(lines) + "\n").encode())
-    pattern = re.compile(rf"({re.escape(NAME)}-\d+)\.(index|data-\d+-of-\d+)")
+    pattern = re.compile(rf"({re.escape(NAME)}-\d+)(?:(_temp)/?|\.(?:index|data-\d+-of-\d+))")
     for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # an index first
-        if (match := pattern.fullmatch(name)) and match[1] not in kept:
-            tf.io.gfile.remove(os.path.join(directory, name))
+        if (match := pattern.fullmatch(name)) and (match[2] or match[1] not in kept):
+            remove = tf.io.gfile.rmtree if match[2] else tf.io.gfile.remove
+            remove(os.path.join(directory, name))
 
 
 def _rename(old: str, new: str) -> None:

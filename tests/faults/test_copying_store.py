@@ -98,6 +98,8 @@ def test_a_training_checkpoint_counts_from_its_index_on(tmp_path):
             continue
         prefix = training_checkpoint.resume(checkpoint, str(folder))
         assert prefix == str(folder / ("model.ckpt-8" if index in state else "model.ckpt-4"))
+        (folder / "model.ckpt-6_temp").mkdir()
+        (folder / "model.ckpt-6_temp" / "part-00000-of-00001").write_text("of a killed run")
         with copying_store(last=99):
             training_checkpoint.save(checkpoint, str(folder), 8, keep=1)
         names = {path.name for path in folder.iterdir()}
