@@ -1,5 +1,6 @@
 """Pre-training, assembled: a config, a strategy and files -> a trained checkpoint."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -232,8 +233,10 @@ def _make_evaluate(
     evaluate = eval_step.make_evaluate(
         state.strategy, state.model, state.objective, num_branches=state.num_branches
     )
-    return lambda: evaluate(
-        input_pipeline.distribute_eval(
+
+    @functools.cache  # TensorFlow traces a pipeline anew whenever it is made
+    def make_batches() -> tf.data.Dataset:
+        return input_pipeline.distribute_eval(
             state.strategy,
             paths,
             _list_features(config),
@@ -241,4 +244,5 @@ def _make_evaluate(
             max_examples=config.max_eval_examples,
             masking=masking,
         )
-    )
+
+    return lambda: evaluate(make_batches())

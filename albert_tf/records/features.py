@@ -178,5 +178,5 @@ def _split_sequences(
     is_sound = (sizes % number == 0) & (sizes <= number * feature.max_seq_length) & (sizes > 0)
     message = f"{name} has another number of values than max_seq_length allows"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_sound), [message, sizes])]):
-        sizes = tf.repeat(sizes // number, number)
+        sizes = tf.repeat(sizes // number, number) if number > 1 else tf.identity(sizes)
     return tf.RaggedTensor.from_row_lengths(values.flat_values, sizes, validate=False)

@@ -1,5 +1,6 @@
 """Runs a fine-tuned model on a task dataset and decodes its outputs: predictions by example id."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 
@@ -38,25 +39,28 @@ def make_predict(
     spec = task_dataset.task_features(dataset.task, config.max_seq_length)
     buckets = devices.choose_buckets(config, strategy)
 
+    @functools.cache  # TensorFlow traces a pipeline anew whenever it is made
+    def make_batches() -> tuple[tf.data.Dataset, np.ndarray]:
+        batches, order = input_pipeline.sorted_eval_batches(
+            dataset.records,
+            spec,
+            max_tokens=config.eval_batch_size * config.max_seq_length,
+            buckets=buckets,
+            divisor=strategy.num_replicas_in_sync * num_branches,
+            fills=devices.needs_static_shapes(strategy),
+        )
+        # A file that ends between two records can be read to its end.
+        if len(order) != dataset.num_records:
+            raise task_dataset.damaged_error(dataset, "some records are missing")
+        distributed = input_pipeline.distribute(strategy, lambda: batches, spec, buckets=buckets)
+        return distributed, np.argsort(order)
+
     def predict() -> Predictions:
         try:
-            batches, order = input_pipeline.sorted_eval_batches(
-                dataset.records,
-                spec,
-                max_tokens=config.eval_batch_size * config.max_seq_length,
-                buckets=buckets,
-                divisor=strategy.num_replicas_in_sync * num_branches,
-                fills=devices.needs_static_shapes(strategy),
-            )
-            # A file that ends between two records can be read to its end.
-            if len(order) != dataset.num_records:
-                raise task_dataset.damaged_error(dataset, "some records are missing")
-            outputs = run_model(
-                input_pipeline.distribute(strategy, lambda: batches, spec, buckets=buckets)
-            )
+            batches, places = make_batches()
+            outputs = run_model(batches)
         except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(dataset, error) from None
-        places = np.argsort(order)
         return decode_outputs(config, dataset, {name: x[places] for name, x in outputs.items()})
 
     return predict

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 import tiny_exports
-import tiny_run
 
-from albert_tf.export import model_versions, server_ops, serving_api, signatures
+from albert_tf.export import server_ops, serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.
 KINDS = ("classification", "span_or_none", "token_classification", "multi_label")
 pytestmark = pytest.mark.slow
+exported = tiny_exports.exported
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,9 @@ def serve_check(tmp_path_factory):
     return program
 
 
-@pytest.fixture(scope="module")
-def without_text(tmp_path_factory):
-    return tiny_exports.exporter(tmp_path_factory)("regression")
-
-
 @pytest.fixture(scope="module", params=KINDS)
-def with_text(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-    model = tiny_exports.source(request.param, vocabulary)
-    return model, model_versions.write(model, str(folder / "model"))
+def with_text(request, exported):
+    return exported(request.param, text=True)
 
 
 def in_session(model, folder):
@@ -63,8 +55,8 @@ def in_session(model, folder):
     return tiny_exports.ask_session(folder, requests)
 
 
-def test_models_of_token_ids_need_no_library(without_text, serve_check):
-    model, folder = without_text
+def test_models_of_token_ids_need_no_library(exported, serve_check):
+    model, folder = exported("regression")
     cpp.assert_same(cpp.ask(serve_check, folder), in_session(model, folder))
 
 
@@ -79,8 +71,8 @@ def test_what_is_said_to_need_a_library_needs_it(with_text, serve_check):
     assert alone.returncode == (1 if server_ops.check(folder) else 0)
 
 
-def test_what_is_wrong_is_found(without_text, serve_check, tmp_path):
-    _, folder = without_text
+def test_what_is_wrong_is_found(exported, serve_check, tmp_path):
+    _, folder = exported("regression")
     broken = tmp_path / "1"
     shutil.copytree(folder, broken)
     warm_up = broken / serving_api.WARMUP_FILE

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tiny_exports
 
+exported = tiny_exports.exported
 # A process that has TensorFlow, and neither this project nor Keras.
 STRANGER = """
 import sys
@@ -19,11 +19,6 @@ inputs = {name: tf.constant(x) for name, x in np.load(requests).items()}
 outputs = loaded.signatures["token_ids"](**inputs)
 np.savez(answers, **{name: x.numpy() for name, x in outputs.items() if x.dtype != tf.string})
 """
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    return tiny_exports.exporter(tmp_path_factory)
 
 
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):

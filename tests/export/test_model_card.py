@@ -16,21 +16,19 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 
-from albert_tf.export import model_card, model_versions, signatures
+from albert_tf.export import model_card, signatures
 
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
 KINDS += ("token_classification",)
 pytestmark = pytest.mark.slow
+exported = tiny_exports.exported
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def served(request, tmp_path_factory):
+def served(request, exported):
     """The model, its folder and its card."""
-    folder = tmp_path_factory.mktemp("models")
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-    model = tiny_exports.source(request.param, vocabulary)
-    written = model_versions.write(model, str(folder / request.param))
+    model, written = exported(request.param, text=True)
     return model, written, Path(written, model_card.NAME).read_text()
 
 

@@ -16,13 +16,8 @@ from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/goldens/signatures.txt"
-vocabulary = tiny_exports.vocabulary
+vocabulary, exported = tiny_exports.vocabulary, tiny_exports.exported
 EVERY_KIND = pytest.mark.parametrize("kind", model_kinds.KINDS)
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    return tiny_exports.exporter(tmp_path_factory)
 
 
 @EVERY_KIND

@@ -2,16 +2,19 @@
 
     python tests/faults/campaign.py
     python tests/faults/campaign.py --programs=records,export --faults=power --share=0.1
+    python tests/faults/campaign.py --programs=finetuning --one_error
 
 Each case is a run with one fault and then the same command again. It must end with the files of an
-undisturbed run. Prints what did not, and a table of the outcomes, with the number N of operations
-and that of all cases; `docs/reliability.md` has one.
+undisturbed run. An operation fails with each error that it can have, once and from then on; with
+--one_error in one of these ways, at random. Prints what did not, and a table of the outcomes, with
+the number N of operations and that of all cases; `docs/reliability.md` has one.
 """
 
 # ruff: noqa: E402
 import argparse
 import collections
 import faulthandler
+import itertools
 import os
 import random
 import re
@@ -46,6 +49,8 @@ TEMPORARY = (".tmp", "_temp", "unfinished.", ".lock")
 
 class Campaign:
     """The cases of one program in a folder."""
+
+    one_error = False  # of all that an operation can have, for each operation
 
     def __init__(self, name: str, folder: Path, chance: random.Random):
         import programs
@@ -90,10 +95,10 @@ class Campaign:
             if kind == "fail" and self._crashes_tensorflow(number):
                 continue
             if kind == "fail":
-                for error, operations in ERRORS.items():
-                    if operation in operations:
-                        for forever in (False, True):
-                            yield Fault(action="fail", number=number, error=error, forever=forever)
+                errors = [error for error, operations in ERRORS.items() if operation in operations]
+                ways = [*itertools.product(errors, (False, True))]
+                for error, forever in self.chance.sample(ways, 1) if self.one_error else ways:
+                    yield Fault(action="fail", number=number, error=error, forever=forever)
             elif kind != "twice" and (operation in CHANGES or operation == "sync"):
                 yield Fault(action="stop", number=number)
 
@@ -202,6 +207,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, at random")
     parser.add_argument("--seconds", type=float, default=1e9, help="CPU time of a program and kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--one_error", action="store_true", help="for each operation, at random")
     parser.add_argument("--mutations", action="store_true", help="put known defects back instead")
     arguments = parser.parse_args()
     if not faulty_disk.is_loaded():
@@ -239,6 +245,7 @@ def run_all(folder: Path, arguments: argparse.Namespace) -> int:
     )
     for program in list(filter(None, arguments.programs.split(","))) or programs.PROGRAMS:
         campaign = Campaign(program, folder, random.Random(arguments.seed))
+        campaign.one_error = arguments.one_error
         for kind in arguments.faults.split(","):
             if kind == "twice" and campaign.program.is_whole:
                 continue  # takes no lock: each has a temporary folder of its own

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from unittest import mock
 
@@ -9,15 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_exports
-import tiny_run
 from tiny_records import Killed
 
 from albert_tf import files
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.errors import UserError
-from albert_tf.export import model_versions
 from albert_tf.pipelines import bulk_prediction
 
+exported = tiny_exports.exported
 ALONE = Driver(num_processes=1)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
 ROWS = {
@@ -43,17 +43,10 @@ ROWS = {
 }
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-
-    def export(kind):
-        if not (folder / kind).exists():
-            model_versions.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
-        return str(folder / kind)
-
-    return export
+@pytest.fixture
+def export(exported):
+    """A function: the folder with the versions of a model of a kind."""
+    return lambda kind: os.path.dirname(exported(kind, text=True)[1])
 
 
 @pytest.fixture

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 import tiny_exports
-import tiny_run
-
-from albert_tf.export import model_versions
 
 pytestmark = pytest.mark.slow
+exported = tiny_exports.exported
 PROGRAM = Path(__file__).parents[2] / "serving/ask.py"
 # This project is not there.
 STRANGER = """
@@ -26,32 +24,24 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
-
-    def export(kind):
-        if not (folder / kind).exists():
-            model_versions.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
-        return f"{folder}/{kind}/1"
-
-    return export
+@pytest.fixture
+def folder_of(exported):
+    return lambda kind: exported(kind, text=True)[1]
 
 
 @pytest.fixture
-def ask(exported, run_program, capsys):
+def ask(folder_of, run_program, capsys):
     """Asks a kind of model; returns the lines that are printed."""
 
     def run(kind, *arguments):
-        assert not run_program(PROGRAM, f"--model={exported(kind)}", *arguments)
+        assert not run_program(PROGRAM, f"--model={folder_of(kind)}", *arguments)
         return capsys.readouterr().out.splitlines()
 
     return run
 
 
-def test_three_texts_in_a_fresh_process(exported, tmp_path):
-    folder, texts = exported("classification"), ["a good day", "it was so so", ""]
+def test_three_texts_in_a_fresh_process(folder_of, tmp_path):
+    folder, texts = folder_of("classification"), ["a good day", "it was so so", ""]
     command = [sys.executable, "-c", STRANGER, PROGRAM, f"--model={folder}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
@@ -77,11 +67,11 @@ def test_three_texts_in_a_fresh_process(exported, tmp_path):
     assert done.stderr == ""
 
 
-def test_pairs_are_asked_of_their_signature(ask, exported):
+def test_pairs_are_asked_of_their_signature(ask, folder_of):
     lines = ask("regression", "--text=a b", "--text_pair=c", "--text=d", "--text_pair=e f")
     assert lines[::2] == ["a b | c", "d | e f"]
     pair = {"text": tf.constant(["a b", "d"]), "text_pair": tf.constant(["c", "e f"])}
-    values = tf.saved_model.load(exported("regression")).signatures["text_pair"](**pair)["value"]
+    values = tf.saved_model.load(folder_of("regression")).signatures["text_pair"](**pair)["value"]
     matches = [float(re.fullmatch(r"   value: (\S+)", line)[1]) for line in lines[1::2]]
     assert matches == pytest.approx(values.numpy().tolist(), abs=1e-3)
 
@@ -116,8 +106,8 @@ def test_guesses_and_vectors_are_shown(ask):
     "name",
     ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
 )
-def test_a_damaged_model_is_told_in_one_line(exported, run_program, tmp_path, name, content):
-    folder = shutil.copytree(exported("classification"), tmp_path / "model")
+def test_a_damaged_model_is_told_in_one_line(folder_of, run_program, tmp_path, name, content):
+    folder = shutil.copytree(folder_of("classification"), tmp_path / "model")
     (folder / name).write_bytes(content)
     message = run_program(PROGRAM, f"--model={folder}", "--text=a")
     assert message.startswith(f"ask.py: --model: {folder} is damaged: ")
@@ -136,7 +126,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_told_in_one_line(exported, run_program, arguments, sentence):
-    message = run_program(PROGRAM, f"--model={exported('classification')}", *arguments)
+def test_mistakes_are_told_in_one_line(folder_of, run_program, arguments, sentence):
+    message = run_program(PROGRAM, f"--model={folder_of('classification')}", *arguments)
     assert re.match(rf"ask\.py: .*{sentence}", message)
     assert "\n" not in message

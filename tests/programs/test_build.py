@@ -146,6 +146,8 @@ def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch,
     for program, *arguments in fine_tuning:
         trains = program == "bin/run_finetuning" and "--mode=predict" not in arguments
         tiny = ["--config=tiny.json"] if trains else []
+        if any(word.startswith("--num_seeds=") for word in arguments):
+            tiny.append("--num_seeds=2")
         words = [_replace_hash(word, tmp_path) for word in arguments]
         error = run_program(ROOT / program, *words, *tiny)
         assert not error, (program, arguments, error)

@@ -21,22 +21,21 @@ import tiny_exports
 import tiny_run
 from repository import ROOT
 
-from albert_tf.export import model_versions
 from albert_tf.serving.triton import triton_process
 
 pytestmark = pytest.mark.slow
+exported = tiny_exports.exported
 KINDS = ("classification", "encoder", "span_or_none")
 WORDS = ["the", "cafe", "sold", "2011", "offices", "to", "them", "and", "went", "on"] * 9
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(exported, tmp_path_factory):
     """{kind: folder of its versions}"""
     kserve.require_triton()
     folder = tmp_path_factory.mktemp("models")
-    vocabulary = tiny_run.write_vocabulary(str(folder / "vocabulary"))
     for kind in KINDS:
-        model_versions.write(tiny_exports.source(kind, vocabulary), str(folder / kind))
+        shutil.copytree(exported(kind, text=True)[1], folder / kind / "1")
     return {kind: folder / kind for kind in KINDS}
 
 
