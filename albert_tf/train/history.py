@@ -1,12 +1,14 @@
 """The history of a run that continues another: `history.jsonl`, one line for each change.
 
-{"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000,
+{"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000, "of": 1,
  "changes": {"num_train_steps": [1000, 2000], "albert.hidden_dropout_prob": [0.1, 0.0]}}
+
+"of" is the number of lines, so that a missing one is noticed; earlier versions did not write it.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -87,7 +89,7 @@ def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) ->
         files.make_folders(workdir)
         reports.copy(source, workdir, state.step)
         records = [*(r for r in read(source) if r["step"] <= state.step), record]
-        files.write_bytes(os.path.join(workdir, HISTORY), b"".join(map(to_line, records)))
+        files.write_bytes(os.path.join(workdir, HISTORY), to_lines(records))
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
@@ -118,9 +120,10 @@ def _describe_files(rows: list[Any]) -> str:
     return f"{len(rows):,} files, {sum(number for _, number in rows):,} examples"
 
 
-def to_line(record: Mapping[str, Any]) -> bytes:
-    """A line of `history.jsonl`, with its checksum."""
-    return json.dumps(files.seal(record)).encode() + b"\n"
+def to_lines(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """The content of `history.jsonl`: each line has a checksum."""
+    sealed = (files.seal({**record, "of": len(records)}) for record in records)
+    return b"".join(json.dumps(record).encode() + b"\n" for record in sealed)
 
 
 def read(workdir: str) -> list[dict[str, Any]]:
@@ -134,6 +137,8 @@ def read(workdir: str) -> list[dict[str, Any]]:
     for number, record in enumerate(records, 1):
         if not _is_change(record):
             raise UserError(f"{path}: line {number} is damaged: it is no change of a run.")
+    if not records or any(record.get("of", len(records)) != len(records) for record in records):
+        raise UserError(f"{path} is damaged: lines are missing. Restore it from a copy.")
     return records
 
 

@@ -157,7 +157,8 @@ def make_run(folder: Path) -> None:
     )
     run_dir.write(identity)
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
-    files.write_bytes(str(folder / "history.jsonl"), history.to_line(record))
+    content = history.to_lines([record, {**record, "step": 6}])
+    files.write_bytes(str(folder / "history.jsonl"), content)
     metrics = {"metrics": {"best_f1": 0.5, "best_f1_thresh": -1.25}}
     files.write_sealed(str(folder / "metrics-dev.json"), metrics)
 
