@@ -32,7 +32,7 @@ _REMEDIES = {
     "can't start new thread": OUT_OF_MEMORY,
     "failed to map segment": OUT_OF_MEMORY,  # of a library
     "Resource temporarily unavailable": OUT_OF_MEMORY,  # C++ cannot start one
-    "Op type not registered ''": OUT_OF_MEMORY,  # TensorFlow got none for the name of an op
+    "Op type not registered ''": OUT_OF_MEMORY,  # its name is lost without memory
 }
 
 

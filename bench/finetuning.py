@@ -7,9 +7,8 @@
 
 Random weights of a base model, the records' max_seq_length. Updates of two windows of batches
 warm up, because each new shape is compiled; those of the next are timed. A prediction is of all
-records, after one. Writes the lengths of
-the records to lengths.npy, for the peer. Prints one line of JSON: seconds and CPU seconds of a
-batch, sequences a second, memory.
+records, after one that has read them. Writes the lengths of the records to lengths.npy, for the
+peer. Prints one line of JSON: seconds and CPU seconds of a batch, sequences a second, memory.
 """
 
 import json

@@ -5,6 +5,7 @@ slots/<published variable name>/adam_m  (adam_v) the optimizer
 step, position                          updates done; batches of the data used up
 """
 
+import contextlib
 import os
 import re
 
@@ -59,8 +60,9 @@ def save(
 def keep_newest(directory: str, step: int, keep: int | None) -> None:
     """Removes checkpoints but the newest; with that of `step` `keep` stay. None keeps all.
 
-    A run that is killed after it has saved may leave more of them, their data without an index, or
-    in a store the folder in which TensorFlow collects the parts of one.
+    A run that is killed may leave more of them, their data without an index, or in a store the
+    folder in which TensorFlow collects the parts of one. That of a later step is left alone: the
+    machine that this run replaces may still be writing it.
     """
     others = sorted(_list_steps(directory).keys() - {step})
     others = others[max(0, len(others) + 1 - keep) :] if keep else others
@@ -68,11 +70,15 @@ def keep_newest(directory: str, step: int, keep: int | None) -> None:
     lines = [f'model_checkpoint_path: "{kept[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
     files.write_bytes(os.path.join(directory, "checkpoint"), ("\n".join(lines) + "\n").encode())
-    pattern = re.compile(rf"({re.escape(NAME)}-\d+)(?:(_temp)/?|\.(?:index|data-\d+-of-\d+))")
+    pattern = re.compile(rf"({re.escape(NAME)}-\d+)\.(index|data-\d+-of-\d+)")
     for name in sorted(tf.io.gfile.listdir(directory), reverse=True):  # an index first
-        if (match := pattern.fullmatch(name)) and (match[2] or match[1] not in kept):
-            remove = tf.io.gfile.rmtree if match[2] else tf.io.gfile.remove
-            remove(os.path.join(directory, name))
+        if (match := pattern.fullmatch(name)) and match[1] not in kept:
+            tf.io.gfile.remove(os.path.join(directory, name))
+    for name in tf.io.gfile.listdir(directory) if files.is_remote(directory) else ():
+        match = re.fullmatch(rf"{re.escape(NAME)}-(\d+)_temp/?", name)
+        if match and int(match[1]) <= step:
+            with contextlib.suppress(tf.errors.NotFoundError):  # TensorFlow was faster
+                tf.io.gfile.rmtree(os.path.join(directory, name))
 
 
 def _rename(old: str, new: str) -> None:

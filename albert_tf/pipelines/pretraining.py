@@ -234,7 +234,7 @@ def _make_evaluate(
         state.strategy, state.model, state.objective, num_branches=state.num_branches
     )
 
-    @functools.cache  # TensorFlow traces a pipeline anew whenever it is made
+    @functools.cache  # TensorFlow traces each pipeline that is made, for a third of a second
     def make_batches() -> tf.data.Dataset:
         return input_pipeline.distribute_eval(
             state.strategy,

@@ -178,5 +178,6 @@ def _split_sequences(
     is_sound = (sizes % number == 0) & (sizes <= number * feature.max_seq_length) & (sizes > 0)
     message = f"{name} has another number of values than max_seq_length allows"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_sound), [message, sizes])]):
+        # Repeating takes many operations to trace. The copy makes the assertion come first.
         sizes = tf.repeat(sizes // number, number) if number > 1 else tf.identity(sizes)
     return tf.RaggedTensor.from_row_lengths(values.flat_values, sizes, validate=False)

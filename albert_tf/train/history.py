@@ -137,7 +137,7 @@ def read(workdir: str) -> list[dict[str, Any]]:
     for number, record in enumerate(records, 1):
         if not _is_change(record):
             raise UserError(f"{path}: line {number} is damaged: it is no change of a run.")
-    if not records or any(record.get("of", len(records)) != len(records) for record in records):
+    if not records or any(record.get("of", 0) > len(records) for record in records):
         raise UserError(f"{path} is damaged: lines are missing. Restore it from a copy.")
     return records
 
@@ -146,6 +146,8 @@ def _is_change(record: Any) -> bool:
     if not isinstance(record, dict) or not isinstance(record.get("changes"), dict):
         return False
     values = record["changes"].values()
+    if not isinstance(record.get("of", 0), int):
+        return False
     return {"step", "run", "position"} <= record.keys() and all(
         isinstance(value, list) and len(value) == 2 for value in values
     )

@@ -50,11 +50,10 @@ TEMPORARY = (".tmp", "_temp", "unfinished.", ".lock")
 class Campaign:
     """The cases of one program in a folder."""
 
-    one_error = False  # of all that an operation can have, for each operation
-
-    def __init__(self, name: str, folder: Path, chance: random.Random):
+    def __init__(self, name: str, folder: Path, chance: random.Random, *, one_error: bool = False):
         import programs
 
+        self.one_error = one_error
         self.program, self.folder, self.chance = programs.PROGRAMS[name], folder, chance
         self.root, self.scratch = folder / "run", folder / "scratch"
         self.output = self.root / "out"
@@ -95,10 +94,10 @@ class Campaign:
             if kind == "fail" and self._crashes_tensorflow(number):
                 continue
             if kind == "fail":
-                errors = [error for error, operations in ERRORS.items() if operation in operations]
-                ways = [*itertools.product(errors, (False, True))]
-                for error, forever in self.chance.sample(ways, 1) if self.one_error else ways:
-                    yield Fault(action="fail", number=number, error=error, forever=forever)
+                for error, operations in ERRORS.items():
+                    if operation in operations:
+                        for forever in (False, True):
+                            yield Fault(action="fail", number=number, error=error, forever=forever)
             elif kind != "twice" and (operation in CHANGES or operation == "sync"):
                 yield Fault(action="stop", number=number)
 
@@ -173,6 +172,9 @@ class Campaign:
         Yields the outcome of each, and what there is to say of it.
         """
         cases = [fault for fault in self.list_cases(kind) if self.chance.random() < share]
+        if self.one_error:
+            ways = itertools.groupby(cases, key=lambda fault: fault.number)
+            cases = [self.chance.choice([*faults]) for _, faults in ways]
         self.chance.shuffle(cases)
         end = time.process_time() + seconds
         if kind == "power":
@@ -244,8 +246,8 @@ def run_all(folder: Path, arguments: argparse.Namespace) -> int:
         "   CPU s",
     )
     for program in list(filter(None, arguments.programs.split(","))) or programs.PROGRAMS:
-        campaign = Campaign(program, folder, random.Random(arguments.seed))
-        campaign.one_error = arguments.one_error
+        chance = random.Random(arguments.seed)
+        campaign = Campaign(program, folder, chance, one_error=arguments.one_error)
         for kind in arguments.faults.split(","):
             if kind == "twice" and campaign.program.is_whole:
                 continue  # takes no lock: each has a temporary folder of its own

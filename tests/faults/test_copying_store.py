@@ -98,12 +98,13 @@ def test_a_training_checkpoint_counts_from_its_index_on(tmp_path):
             continue
         prefix = training_checkpoint.resume(checkpoint, str(folder))
         assert prefix == str(folder / ("model.ckpt-8" if index in state else "model.ckpt-4"))
-        (folder / "model.ckpt-6_temp").mkdir()
-        (folder / "model.ckpt-6_temp" / "part-00000-of-00001").write_text("of a killed run")
+        for step in (6, 9):  # of a killed run; of a machine that still writes
+            (folder / f"model.ckpt-{step}_temp").mkdir()
+            (folder / f"model.ckpt-{step}_temp" / "part-00000-of-00001").write_text("a part")
         with copying_store(last=99):
             training_checkpoint.save(checkpoint, str(folder), 8, keep=1)
         names = {path.name for path in folder.iterdir()}
-        assert names == {"checkpoint", data, index}
+        assert names == {"checkpoint", data, index, "model.ckpt-9_temp"}
 
 
 def test_tensorflow_writes_the_index_of_a_checkpoint_last(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import task_losses, task_model
 from albert_tf.pipelines import finetuning
-from albert_tf.records import task_dataset, task_table
+from albert_tf.records import input_pipeline, task_dataset, task_table
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig
@@ -92,9 +93,12 @@ def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
 
 
 @pytest.mark.usefixtures("branches")
-def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "kind", ["classification", pytest.param("token_classification", marks=pytest.mark.slow)]
+)
+def test_a_run_that_was_stopped_goes_on_as_if_unbroken(kind, run, tmp_path, monkeypatch):
     albert = tiny_run.albert(hidden_dropout_prob=0.1)
-    run("classification", "unbroken", albert=albert)
+    run(kind, "unbroken", albert=albert)
     with monkeypatch.context() as patch:
         stop = UserError("stop")
 
@@ -105,8 +109,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatc
 
         patch.setattr("albert_tf.train.reports.line", broken)
         with pytest.raises(UserError, match="stop"):
-            run("classification", "broken", albert=albert)
-    run("classification", "broken", albert=albert)
+            run(kind, "broken", albert=albert)
+    run(kind, "broken", albert=albert)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
 
 
@@ -198,10 +202,13 @@ def test_steps_are_counted_from_passes(run, tmp_path):
     assert (config.num_train_steps, config.num_warmup_steps) == (6, 0)  # 24 examples, 8 a step
 
 
-def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys):
+def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys, monkeypatch):
+    make = mock.Mock(wraps=input_pipeline.sorted_eval_batches)
+    monkeypatch.setattr(input_pipeline, "sorted_eval_batches", make)
     stuck = {"learning_rate": 1e-9, "num_train_steps": 40, "eval_steps": 2, "patience": 3}
     run(**stuck)
     assert "no better accuracy in 3 evaluations up to step 8" in capsys.readouterr().err
+    assert make.call_count == 1  # all evaluations share a pipeline
     assert training_checkpoint.find_newest(str(tmp_path / "run")).endswith("model.ckpt-8")
     before = tiny_run.metrics(tmp_path / "run")
     run(**stuck)  # is over already
