@@ -33,7 +33,10 @@ class Cluster(NamedTuple):
 
 
 def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Connects to the workers of `TF_CONFIG`; waits for all. `UserError` if that cannot succeed."""
+    """Connects to the workers of `TF_CONFIG`; waits for all.
+
+    Raises `UserError` if that cannot succeed, `LostWorkerError` if another one has ended meanwhile.
+    """
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = read_cluster(resolver)
@@ -47,7 +50,8 @@ def make_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         with files.handling_signals(signal.SIG_DFL, signal.SIGINT):
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (ValueError, tf.errors.OpError) as error:
-        raise UserError(
+        is_lost = isinstance(error, tf.errors.UnavailableError)
+        raise (LostWorkerError if is_lost else UserError)(
             f"{cluster.name(cluster.own)} cannot join the others ({reason(error)}). Stop all "
             "workers of TF_CONFIG, see that the ports are free, and start all again."
         ) from error

@@ -46,6 +46,24 @@ def test_a_senseless_variable_is_one_line(monkeypatch, value, reason):
     assert "\n" not in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (tf.errors.UnavailableError(None, None, "recvmsg:Connection reset by peer"), 75),
+        (tf.errors.UnknownError(None, None, "Could not start gRPC server"), 1),
+    ],
+)
+def test_a_worker_that_ends_while_others_join_is_lost(monkeypatch, error, status):
+    def join(resolver):
+        raise error
+
+    monkeypatch.setenv("TF_CONFIG", tiny_workers.tf_config(["127.0.0.1:1"], 0))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", join)
+    with pytest.raises(UserError, match=r"^worker 0 .* cannot join the others") as e:
+        multi_worker.make_strategy()
+    assert e.value.exit_status == status
+
+
 def test_a_chief_comes_first(monkeypatch):
     value = '{"cluster": {"worker": ["b:2", "c:3"], "chief": ["a:1"]}, '
     monkeypatch.setenv("TF_CONFIG", value + '"task": {"type": "worker", "index": 0}}')
