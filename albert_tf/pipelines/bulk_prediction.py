@@ -57,12 +57,11 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     # Only a run that was killed after its last step leaves both.
     if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
         raise UserError(f"--output: {output} is there already. Remove it, or name another file.")
-    with files.locking_folder(folder):
+    with files.locking_folder(folder, f"{files.LOCK}-joined"):
         if tf.io.gfile.exists(output):  # it is complete, and blocks may be missing by now
             tf.io.gfile.rmtree(folder)
             print(f"{output} is complete.")
             return
-        files.remove_temporary(folder)
         rows = predict(model, output_dir=folder, driver=driver, **arguments)
         if rows is not None:
             _join_blocks(folder, output)
@@ -127,15 +126,17 @@ def predict(
         raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
-    identity = {"model": _digest(version), "inputs": inputs}
-    parts.claim_folder(output_dir, {**identity, **({"vectors": vectors} if vectors else {})})
-    if not vectors and "vectors" in files.read_json(os.path.join(output_dir, parts.PLAN), "plan"):
-        raise UserError(f"{output_dir} has its vectors in files: name the same --vectors.")
+    identity: dict[str, Any] = {"model": _digest(version), "inputs": inputs}
+    if vectors:
+        identity["vectors"] = vectors
     shares = _count_shares(driver, len(paths))
     arguments = (version, paths, output_dir, batch_size, shares, vectors)
     sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]
-    parts.run(make_predictor, arguments, sizes, driver, options)
-    marks = _mark_finished(output_dir, len(paths), shares)
+    with parts.claiming_folder(output_dir, identity, driver):
+        if not vectors and "vectors" in files.read_json(f"{output_dir}/{parts.PLAN}", "plan"):
+            raise UserError(f"{output_dir} has its vectors in files: name the same --vectors.")
+        parts.run(make_predictor, arguments, sizes, driver, options)
+        marks = _mark_finished(output_dir, len(paths), shares)
     missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
     if missing:
         print(f"{output_dir}: {missing} of {len(paths)} files are not done.")

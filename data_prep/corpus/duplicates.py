@@ -4,8 +4,8 @@ Each document gets keys: a hash of its words and, for near duplicates, one for e
 of its MinHash (Broder, 1997; bands as in FineWeb's). Documents that share a key belong together,
 and so do those that share one with the same third document. The first of them is kept.
 
-A folder of duplicates has `keys-SSSSS.npy` of each source, which any process makes, then
-`left_out.npz` and `duplicates.json`, which come last.
+A folder of duplicates has `keys-SSSSS.npy` of each source, which any process makes and which ends
+with its own SHA-256, then `left_out.npz`, the hashes, and `duplicates.json`, which comes last.
 """
 
 import dataclasses
@@ -27,6 +27,7 @@ from albert_tf.errors import UserError, require_choice, require_range
 
 EXACT, NEAR = KINDS = ("exact", "near")
 _LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
+_DIGEST_BYTES = 32
 _NGRAM = 5  # words
 # Of documents with three quarters of their n-grams in common, three quarters share a band; with
 # half of them, one in twenty; with nine tenths, nearly all.
@@ -81,19 +82,26 @@ def find(
     identity = {"settings": dataclasses.asdict(config), "inputs": inputs}
     sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     cut = sources.cut(sizes, config.shard_megabytes)
-    parts.claim_folder(output_dir, identity)
-    if tf.io.gfile.exists(os.path.join(output_dir, _SUMMARY)):
-        print(f"{output_dir} is finished already: nothing to do")
-        return
-    if config.kind == NEAR:
-        _load_datasketch()
-    source_sizes = [sources.count_bytes(source) for source in cut]
-    parts.run(make_key_writer, (config, cut, output_dir), source_sizes, driver, options)
-    paths = [_keys_path(output_dir, number) for number in range(len(cut))]
-    missing = [path for path in paths if not tf.io.gfile.exists(path)]
-    if missing:
-        print(f"{output_dir}: {len(missing)} of {len(paths)} parts are not done.")
-        return
+    with parts.claiming_folder(output_dir, identity, driver):
+        if tf.io.gfile.exists(os.path.join(output_dir, _SUMMARY)):
+            print(f"{output_dir} is finished already: nothing to do")
+            return
+        if config.kind == NEAR:
+            _load_datasketch()
+        source_sizes = [sources.count_bytes(source) for source in cut]
+        parts.run(make_key_writer, (config, cut, output_dir), source_sizes, driver, options)
+        paths = [_keys_path(output_dir, number) for number in range(len(cut))]
+        missing = [path for path in paths if not tf.io.gfile.exists(path)]
+        if missing:
+            print(f"{output_dir}: {len(missing)} of {len(paths)} parts are not done.")
+            return
+        _finish(output_dir, identity, paths)
+
+
+def _finish(output_dir: str, identity: Mapping[str, Any], paths: Sequence[str]) -> None:
+    """Writes which documents are left out, given the keys of all sources."""
+    for path in paths:
+        _check_keys(path)
     left_out = link(paths, _KEYS_IN_MEMORY)
     content = io.BytesIO()
     rows_of: dict[str, Any] = {str(number): rows for number, rows in left_out.items()}
@@ -104,7 +112,9 @@ def find(
         "duplicates": sum(map(len, left_out.values())),
     }
     digest = hashlib.sha256(content.getvalue()).hexdigest()
-    files.write_json(os.path.join(output_dir, _SUMMARY), {**identity, **counts, "sha256": digest})
+    summary = files.to_json({**identity, **counts, "sha256": digest})
+    files.write_hashes(output_dir, [_LEFT_OUT], **{_SUMMARY: summary})
+    files.write_bytes(os.path.join(output_dir, _SUMMARY), summary)
     print("{documents:,} documents, {duplicates:,} of them duplicates".format(**counts))
 
 
@@ -129,7 +139,7 @@ def make_key_writer(
             content = io.BytesIO()
             width = 1 + _BANDS * (config.kind == NEAR)
             np.save(content, np.array(keys, np.uint64).reshape([len(keys), width]))
-            files.write_bytes(path, content.getvalue())
+            files.write_bytes(path, content.getvalue() + _digest(content.getvalue()))
         yield {"bytes": sources.count_bytes(cut[number])}
 
     return write_keys
@@ -231,6 +241,17 @@ class _Groups:
         return document
 
 
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _check_keys(path: str) -> None:
+    """Raises `UserError` if the keys are damaged, which would leave out other documents."""
+    content = files.read_bytes(path, os.path.basename(path))
+    if _digest(content[:-_DIGEST_BYTES]) != content[-_DIGEST_BYTES:]:
+        raise UserError(f"{path} is damaged. Remove it and run the same command again.")
+
+
 def _read_keys(path: str) -> np.ndarray:
     if not files.is_remote(path):
         return np.load(path, mmap_mode="r")
@@ -241,11 +262,13 @@ def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[
     """Returns the description of a folder of duplicates.
 
     Raises:
-        UserError: it is not finished, or is of other files, or of another cut of them.
+        UserError: it is not finished or is damaged, or is of other files, or of another cut of
+            them.
     """
     path = os.path.join(folder, _SUMMARY)
     if not tf.io.gfile.exists(path):
         raise UserError(f"{folder} has no {_SUMMARY}: finish bin/find_duplicates first.")
+    files.check_hashes(folder)
     summary = files.read_json(path, _SUMMARY)
     for name in ("text_field", "shard_megabytes"):
         if (other := summary["settings"][name]) != settings[name]:

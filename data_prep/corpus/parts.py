@@ -5,9 +5,10 @@ That does the part of a number, unless it is done, and yields {name: count} as i
 `bytes` is what it has read. Done again, a part gives the same files.
 """
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf import files
@@ -46,25 +47,37 @@ class Driver:
             "--runner makes the tasks itself: leave out --num_tasks.",
         )
 
+    @property
+    def lock(self) -> str:
+        """Name of the lock of this task in a folder."""
+        is_alone = self.num_tasks == 1
+        return files.LOCK + ("" if is_alone else f"-{self.task_index}-of-{self.num_tasks}")
 
-def claim_folder(folder: str, identity: Mapping[str, Any]) -> None:
-    """Writes into a folder what it is made of, before anything else.
+
+@contextlib.contextmanager
+def claiming_folder(folder: str, identity: Mapping[str, Any], driver: Driver) -> Iterator[None]:
+    """Within, no second process does this task in a folder; it holds what it is made of.
+
+    What killed processes have left is removed, unless other tasks may write there now.
 
     Raises:
-        UserError: it is made of something else already.
+        UserError: it is in use, or made of something else already.
     """
-    path = os.path.join(folder, PLAN)
-    if tf.io.gfile.exists(path):
-        earlier = files.read_json(path, PLAN)
-        for key, value in identity.items():
-            if not isinstance(earlier, dict) or earlier.get(key) != value:
-                raise UserError(
-                    f"{folder} holds what was made from other {key}. "
-                    "Remove it, or write to another place."
-                )
-    else:
-        files.make_folders(folder)
-        files.write_json(path, identity)
+    with files.locking_folder(folder, driver.lock):
+        path = os.path.join(folder, PLAN)
+        if tf.io.gfile.exists(path):
+            earlier = files.read_sealed(path, PLAN)
+            for key, value in identity.items():
+                if not isinstance(earlier, dict) or earlier.get(key) != value:
+                    raise UserError(
+                        f"{folder} holds what was made from other {key}. "
+                        "Remove it, or write to another place."
+                    )
+        else:
+            files.write_sealed(path, identity)
+        if driver.num_tasks == 1:
+            files.remove_temporary(folder)
+        yield
 
 
 def run(

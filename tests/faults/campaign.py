@@ -44,7 +44,7 @@ TRACEBACK = "traceback"
 BAD = (REFUSED, WRONG, TRACEBACK)
 OUTCOMES = (RECOVERED, UNDISTURBED, LEFTOVER, REFUSED, WRONG, TRACEBACK)
 # What killed processes may leave: never a name that a reader takes.
-TEMPORARY = (".tmp", "_temp", "unfinished.", ".lock")
+TEMPORARY = (".tmp", "_temp", "unfinished.", ".lock", ".parts/")
 
 
 class Campaign:

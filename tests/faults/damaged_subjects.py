@@ -1,8 +1,12 @@
 """Tiny folders that programs read, and their readers, for `flipped_bytes`."""
 
+import contextlib
 import dataclasses
 import functools
+import io
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +22,8 @@ import vocabularies
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, training_checkpoint
+from albert_tf.data_prep.corpus import documents, duplicates
+from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.pretraining_data import progress_list
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.export import export_source, hub_module, model_versions, saved_model
@@ -136,6 +142,43 @@ def read_progress(folder: Path) -> Any:
 def are_fewer_shards(result: Any, expected: Any) -> bool:
     """A shard whose line is damaged is made anew."""
     return not result[1] and result[0].items() <= expected[0].items()
+
+
+def find_duplicates(folder: Path) -> None:
+    text = folder.parent / "text.txt"
+    if not text.exists():  # its time is among what names it
+        text.write_text("".join(f"document {number % 3}\n\n" for number in range(8)))
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        duplicates.find(
+            duplicates.DuplicatesConfig(),
+            input_files=[str(text)],
+            output_dir=str(folder),
+            driver=Driver(num_processes=1),
+        )
+
+
+def read_duplicates(folder: Path, text: Path | None = None) -> Any:
+    settings = dataclasses.asdict(duplicates.DuplicatesConfig())
+    inputs = documents.identify_inputs([str(text or folder.parent / "text.txt")])
+    summary = duplicates.read_summary(str(folder), settings, inputs)
+    return summary, duplicates.read_left_out(str(folder), 0)
+
+
+def make_keys(folder: Path) -> None:
+    """A folder of duplicates that was killed before its end."""
+    find_duplicates(folder)
+    for name in ("duplicates.json", "left_out.npz", files.HASHES):
+        (folder / name).unlink()
+
+
+def read_keys(folder: Path) -> Any:
+    with tempfile.TemporaryDirectory() as temporary:
+        text = Path(temporary, "text.txt")
+        shutil.copy2(folder.parent / "text.txt", text)
+        copy = shutil.copytree(folder, Path(temporary, "keys"))
+        find_duplicates(copy)
+        return read_duplicates(copy, text)
 
 
 def _config() -> PretrainConfig:
@@ -285,6 +328,8 @@ SUBJECTS: dict[str, Subject] = {
     "vocabulary (SentencePiece)": Subject(make_sentencepieces, read_vocabulary),
     "vocabulary (WordPiece)": Subject(make_wordpieces, read_vocabulary),
     "records": Subject(make_records, read_records, leave_out=(tokenization.MODEL,)),
+    "duplicates": Subject(find_duplicates, read_duplicates),
+    "duplicates (keys)": Subject(make_keys, read_keys),
     "progress": Subject(make_progress, read_progress, is_sound=are_fewer_shards),
     "pre-training run": Subject(make_run, read_run, leave_out=(tokenization.MODEL, METRICS_LOG)),
     "fine-tuning run": Subject(

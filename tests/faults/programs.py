@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import tensorflow as tf
 import tiny_checkpoints
 import tiny_program
 import tiny_run
@@ -57,6 +58,9 @@ class Program:
 _OF_OTHERS = ("hugging_face", "keras_hub", "sentence_transformers")
 
 
+_PREDICT = ("--model={input}/served", "--input_files={input}/text.txt,{input}/more.txt")
+
+
 def _convert(to_format: str) -> Program:
     flags = ("--from={input}/run", "--to={output}/converted", f"--to_format={to_format}")
     flags += ("--allow_partial=.*",)  # Keras Hub has no place for the heads
@@ -77,6 +81,20 @@ PROGRAMS = {
             *("--max_predictions_per_seq=3", "--eval_fraction=0.3", "--num_processes=1"),
         ),
         "records",
+    ),
+    "duplicates": Program(
+        "find_duplicates",
+        ("--input_files={input}/text.txt,{input}/more.txt", "--output_dir={output}/d"),
+        "d",
+    ),
+    "extended vocabulary": Program(
+        "extend_vocabulary",
+        (
+            *("--checkpoint={input}/run", "--input_files={input}/more.txt", "--num_pieces=9"),
+            "--to={output}/extended",
+        ),
+        "extended",
+        is_whole=True,
     ),
     "pretraining": Program(
         "run_pretraining",
@@ -115,6 +133,12 @@ PROGRAMS = {
         "hub",
         is_whole=True,
     ),
+    "predictions": Program(
+        "predict", (*_PREDICT, "--output_dir={output}/predictions"), "predictions"
+    ),
+    "predictions in one file": Program(
+        "predict", (*_PREDICT, "--output={output}/p.jsonl.gz"), "p.jsonl.gz", is_whole=True
+    ),
 }
 
 
@@ -123,6 +147,8 @@ def write_inputs(folder: Path) -> None:
     data = tiny_run.write_data(folder / "records")
     vocabulary = f"{data}/vocabulary"
     shutil.copy(CORPUS, folder / "text.txt")
+    (folder / "more.txt").write_text(CORPUS.read_text() * 30)  # more than one block of predictions
+    _write_model(folder / "served")
     tiny_program.write_own(folder)
     config = tiny_run.settings(
         num_train_steps=6, save_checkpoints_steps=2, eval_steps=3, keep_checkpoint_max=2
@@ -132,6 +158,15 @@ def write_inputs(folder: Path) -> None:
     for name, to_format in (("google", "google"), ("run", "albert_tf")):
         (folder / name).mkdir()
         formats.get_writer(to_format)(tiny_checkpoints.make(vocabulary), str(folder / name))
+
+
+def _write_model(folder: Path) -> None:
+    """A model of texts that a run loads in no time."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None], tf.string, name="text")
+    serve = tf.function(lambda text: {"length": tf.strings.length(text)}, input_signature=[spec])
+    module.serve = serve
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": serve})
 
 
 @dataclasses.dataclass(frozen=True)

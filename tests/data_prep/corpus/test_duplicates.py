@@ -9,6 +9,7 @@ import pytest
 import tiny_records
 from tiny_records import CORPUS
 
+from albert_tf import files
 from albert_tf.data_prep.corpus import duplicates
 from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
 from albert_tf.data_prep.corpus.parts import Driver
@@ -100,6 +101,36 @@ def test_tasks_and_processes_find_the_same(tmp_path, monkeypatch, create, capsys
     assert statistics["duplicates"] == summary["duplicates"]
     assert statistics["documents"] == summary["documents"] - summary["duplicates"]
     assert f"{summary['duplicates']} duplicates left out." in capsys.readouterr().out
+
+
+def test_a_second_command_is_refused_and_what_a_killed_one_left_is_removed(find, tmp_path):
+    folder = tmp_path / "duplicates"
+    with files.locking_folder(str(folder)), pytest.raises(UserError, match="is in use by process"):
+        find(["a", "a"])
+    folder.mkdir()
+    abandoned, of_user = folder / f"keys-00000.npy.{'0' * 32}.tmp", folder / "notes.tmp"
+    abandoned.touch()
+    of_user.touch()
+    assert find(["a", "a"])[0] == ["a"]
+    assert of_user.exists() and not abandoned.exists()
+
+
+def test_tasks_work_at_once_and_keep_what_others_are_writing(tmp_path):
+    text, folder = tmp_path / "c.txt", tmp_path / "found"
+    text.write_text("one\n\ntwo\n")
+    first, second = (Driver(num_processes=1, num_tasks=2, task_index=k) for k in range(2))
+
+    def find(driver):
+        duplicates.find(
+            DuplicatesConfig(), input_files=[str(text)], output_dir=str(folder), driver=driver
+        )
+
+    with files.locking_folder(str(folder), first.lock):
+        (folder / f"keys-00000.npy.{'0' * 32}.tmp").touch()
+        find(second)
+        with pytest.raises(UserError, match="is in use by process"):
+            find(first)
+    assert (folder / f"keys-00000.npy.{'0' * 32}.tmp").exists()
 
 
 def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
