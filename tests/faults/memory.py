@@ -25,7 +25,11 @@ import killed
 import programs
 
 LINES = ("Memory has run out", "perhaps because memory ran out")
-C_LIBRARY = "cannot allocate memory for thread-local data: ABORT"  # ends it without a signal
+# What ends it without a signal.
+C_LIBRARIES = (
+    "cannot allocate memory for thread-local data: ABORT",
+    "libgomp: Thread creation failed: Resource temporarily unavailable",
+)
 OUTCOMES = ("works", "line", "ended by C++", "no such line", "traceback", "hangs")
 BAD = OUTCOMES[3:]
 
@@ -75,7 +79,7 @@ def judge(child: killed.Child, said: str) -> str:
     assert child.status is not None
     if child.status == -signal.SIGKILL:  # by `finish`, which has waited long enough
         return "hangs"
-    if child.status <= 0 or C_LIBRARY in said:
+    if child.status <= 0 or any(line in said for line in C_LIBRARIES):
         return "ended by C++" if child.status else "works"
     if "Traceback" in said:
         return "traceback"
