@@ -4,7 +4,9 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 FREE_SPACE = "Free some space and run it again."
 OUT_OF_MEMORY = (
@@ -22,6 +24,7 @@ _REMEDIES = {
     "is not a directory": "Take another folder.",
     "Too many levels of symbolic links": "The link leads back to itself: name a file.",
     "File name too long": "Take a shorter one.",
+    "File too large": "Raise the limit of a file's size (ulimit -f), and run it again.",
     "Read-only file system": "Take a folder that you may write.",
     "a bucket name: gs://": "Name the bucket: gs://BUCKET/FOLDER.",
     "File system scheme": "Take a path on this machine, or in gs://.",
@@ -78,6 +81,27 @@ def refuse_endless(path: str, name: str) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
+
+
+def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, given its pairs; `ValueError` for a key that is there twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r} is there twice")
+    return content
+
+
+def refuse_output(path: str, name: str, inputs: Iterable[str] = ()) -> None:
+    """Raises `UserError`, before any work, if a file cannot be written, or is one of the inputs."""
+    if "://" in path:
+        return
+    require(not os.path.isdir(path), f"{name}: {path!r} is a folder. Name a file.")
+    parent = os.path.dirname(path) or "."
+    require(os.path.isdir(parent), f"{name}: there is no folder {parent!r}. Make it first.")
+    for file in inputs if os.path.exists(path) else ():
+        if os.path.exists(file) and os.path.samefile(file, path):
+            raise UserError(f"{name}: {path!r} is among the inputs. Name another file.")
 
 
 def find_remedy(error: Exception) -> str | None:

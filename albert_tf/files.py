@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, refuse_endless, require
+from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twice, require
 
 LOCK = ".lock"
 SEAL = "sha256"
@@ -51,8 +51,8 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
     expanded: dict[str, None] = {}
     for pattern in patterns:
         # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
-        paths = (path.removeprefix("./") for path in tf.io.gfile.glob(pattern))
-        matches = sorted(path for path in paths if not tf.io.gfile.isdir(path))
+        found = tf.io.gfile.glob(pattern) or [pattern] * tf.io.gfile.exists(pattern)
+        matches = sorted(x.removeprefix("./") for x in found if not tf.io.gfile.isdir(x))
         require(bool(matches), f"{name}: no file matches {pattern!r}.")
         expanded.update(dict.fromkeys(matches))
     require(bool(expanded), f"{name}: name at least one file.")
@@ -346,7 +346,7 @@ def read_json(path: str, name: str) -> Any:
 
 def parse_json(content: bytes, path: str, name: str) -> Any:
     try:
-        return json.loads(content.decode())
+        return json.loads(content.decode(), object_pairs_hook=refuse_twice)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{name}: {path!r} is not JSON: {error}.") from None
 

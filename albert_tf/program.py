@@ -34,11 +34,26 @@ def run(main: Callable[[list[str]], None], arguments: str = "") -> None:
 
     `arguments` is the flag with which the program takes arguments that are not flags.
     """
+    _open_closed_streams()
     start_logging()
     if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
         app.usage(shorthelp=True, writeto_stdout=True)
         sys.exit(0)  # absl exits with 1
     app.run(lambda argv: _report_mistakes(main, argv, arguments), flags_parser=_parse_flags)
+
+
+def _open_closed_streams() -> None:
+    """Opens what the shell has closed (`>&-`): else the next file gets its number, and all output.
+
+    Python has None in place of such a stream.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
 
 
 def define_flags(cls: type) -> None:
@@ -177,6 +192,8 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
     except BrokenPipeError:  # `| head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except KeyboardInterrupt:  # first: perhaps TensorFlow is half imported, and has no `errors`
+        _exit(128 + signal.SIGINT, f"{name}: interrupted")
     except (MemoryError, ImportError, RuntimeError, ValueError) as error:  # perhaps of an import
         # A library or a thread that finds no memory; other errors of these two are defects.
         if not isinstance(error, ImportError | RuntimeError) or find_remedy(error) == OUT_OF_MEMORY:
@@ -192,8 +209,6 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
             _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
         _exit_with_remedy(name, error)
         raise
-    except KeyboardInterrupt:
-        _exit(128 + signal.SIGINT, f"{name}: interrupted")
 
 
 def to_line(error: UserError) -> str:

@@ -23,3 +23,18 @@ def test_a_reason_is_one_line(error, said):
     reason = errors.reason(error)
     assert reason.startswith(said)
     assert "\n" not in reason
+
+
+def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").touch()
+    (tmp_path / "link.json").symlink_to("a.json")
+    for path in ("new.json", "a.json", f"{tmp_path}/new.json", "gs://bucket/new.json"):
+        errors.refuse_output(path, "--x", ["missing.json", "link.json"] * (path != "a.json"))
+    for path, message in [
+        (".", r"^--x: '\.' is a folder\. Name a file\.$"),
+        ("new/a.json", r"^--x: there is no folder 'new'\. Make it first\.$"),
+        ("link.json", r"^--x: 'link\.json' is among the inputs\. Name another file\.$"),
+    ]:
+        with pytest.raises(errors.UserError, match=message):
+            errors.refuse_output(path, "--x", ["missing.json", "a.json"])

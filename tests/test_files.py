@@ -30,6 +30,8 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
     assert files.expand(["other.md", "[ab].txt"], "--x") == ["other.md", "a.txt", "b.txt"]
     assert files.expand(["./c*", "c.txt"], "--x") == ["c.txt"]
     assert files.expand(["folder.txt/*"], "--x") == [os.path.join("folder.txt", "inside.txt")]
+    (folder / "a[1].txt").touch()
+    assert files.expand(["a[1].txt"], "--x") == ["a[1].txt"]
 
 
 @pytest.mark.parametrize("pattern", ["z.txt", "z*", "folder.txt", "nowhere/*.txt"])
@@ -103,6 +105,9 @@ def test_what_cannot_be_read_is_one_sentence(folder):
         files.read_bytes("folder.txt", "--x")
     with pytest.raises(UserError, match=r"^--x: 'a\.txt' is not JSON: .*$"):
         files.read_json("a.txt", "--x")
+    (folder / "twice.json").write_text('{"a": {"b": 1, "c": 2, "b": 1}}')
+    with pytest.raises(UserError, match=r"is not JSON: the key 'b' is there twice\.$"):
+        files.read_json("twice.json", "--x")
     (folder / "latin.json").write_bytes('{"a": "é"}'.encode("latin-1"))
     with pytest.raises(UserError, match=r"^--x: 'latin\.json' is not JSON: .*$"):
         files.read_json("latin.json", "--x")

@@ -170,6 +170,16 @@ def test_an_interruption_is_one_line_and_130(run, capsys):
     assert capsys.readouterr().err == "thing: interrupted\n"
 
 
+def test_an_interruption_while_tensorflow_is_imported(run, monkeypatch, capsys):
+    class Half:
+        def load(self, **_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "tf", Half())
+    assert run(fail_with(AssertionError("ran"))) == 130
+    assert capsys.readouterr().err == "thing: interrupted\n"
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("ours"), KeyError("ours"), OSError(errno.EIO, "ours"), AssertionError()]
 )
@@ -195,6 +205,31 @@ def test_what_a_shell_sees():
         [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "-c: seed: must be 3.\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "output"), [(">&-", ""), ("2>&-", "4 an answer\n"), ("<&- >&- 2>&-", "")]
+)
+def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tmp_path):
+    source = """
+        import sys
+        from absl import logging
+        from albert_tf import program
+
+        def main(argv):
+            logging.info("a message")
+            with open(sys.argv[0] + "x", "w") as file:
+                print(file.fileno() if file.fileno() < 3 else 4, "an answer")
+
+        sys.argv = [PATH]
+        program.run(main)
+    """.replace("PATH", repr(f"{tmp_path}/"))
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, output)
+    assert (tmp_path / "x").read_text() == ""
 
 
 @pytest.mark.parametrize(

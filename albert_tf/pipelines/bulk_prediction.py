@@ -57,7 +57,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     # Only a run that was killed after its last step leaves both.
     if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
         raise UserError(f"--output: {output} is there already. Remove it, or name another file.")
-    with files.locking_folder(folder, f"{files.LOCK}-joined"):
+    with files.locking_folder(folder, parts.JOINED_LOCK):
         if tf.io.gfile.exists(output):  # it is complete, and blocks may be missing by now
             tf.io.gfile.rmtree(folder)
             print(f"{output} is complete.")
@@ -82,6 +82,7 @@ def _join_blocks(folder: str, output: str) -> None:
         contextlib.ExitStack() as stack,
     ):
         target = file
+        file.write(b"")  # else there is no file if there are no rows
         if output.endswith(".gz"):
             # Without name and time: the same predictions are the same file.
             target = stack.enter_context(gzip.GzipFile("", "wb", 6, file, 0))
@@ -126,15 +127,11 @@ def predict(
         raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
-    identity: dict[str, Any] = {"model": _digest(version), "inputs": inputs}
-    if vectors:
-        identity["vectors"] = vectors
+    identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors}
     shares = _count_shares(driver, len(paths))
     arguments = (version, paths, output_dir, batch_size, shares, vectors)
     sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]
     with parts.claiming_folder(output_dir, identity, driver):
-        if not vectors and "vectors" in files.read_json(f"{output_dir}/{parts.PLAN}", "plan"):
-            raise UserError(f"{output_dir} has its vectors in files: name the same --vectors.")
         parts.run(make_predictor, arguments, sizes, driver, options)
         marks = _mark_finished(output_dir, len(paths), shares)
     missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
@@ -256,7 +253,8 @@ def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: str | 
             _write_parquet(content, answers, rows)
         files.write_bytes(target.removesuffix("jsonl") + vectors, content.getvalue())
     lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
-    files.write_bytes(target, lines.encode(errors="replace"))
+    # Halves of characters become what JSON has for them.
+    files.write_bytes(target, lines.encode(errors="backslashreplace"))
 
 
 def _write_parquet(
@@ -327,6 +325,12 @@ def _read_inputs(row: Mapping[str, Any], names: Sequence[str], where: str) -> di
         if not all(isinstance(text, str) for text in texts):
             kind = "list of texts" if name == "options" else "text"
             raise UserError(f"{where}: it has no {kind} {name!r}, which the model takes.")
+    try:
+        json.dumps(row.get("id"), allow_nan=False)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{where}: its id {row['id']!r} has no place in JSON. Make it a text or a number."
+        ) from None
     return {name: _replace_surrogates(row[name]) for name in names}
 
 

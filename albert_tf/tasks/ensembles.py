@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, refuse_output
 from albert_tf.records import task_table
 from albert_tf.tasks import label_scores, predictions
 from albert_tf.tasks.predictions import Prediction
@@ -90,6 +90,7 @@ def combine(
     options = {"confidence": confidence, "null_threshold": null_threshold, "greedy": greedy}
     if not examples and (given := [name for name, value in options.items() if value]):
         raise UserError(f"--{given[0]} is for scores: give --examples to score with.")
+    refuse_output(output_file, "--output_file", paths)
     contents = {path: predictions.read(path) for path in paths}
     ensemble = average(contents)
     task = task_table.from_header(ensemble)

@@ -345,13 +345,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
+def _is_probability(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
 def _is_choice(prediction: Prediction, labels: Sequence[str]) -> bool:
     probabilities = prediction.get("probabilities")
     return (
         prediction.get("prediction") in labels
         and isinstance(probabilities, list)
         and len(probabilities) == len(labels)
-        and all(map(_is_number, probabilities))
+        and all(map(_is_probability, probabilities))
     )
 
 
@@ -362,7 +366,7 @@ def _is_answer(prediction: Prediction) -> bool:
         and isinstance(nbest, list)
         and all(isinstance(answer, dict) for answer in nbest)
         and all(isinstance(answer.get("text"), str) for answer in nbest)
-        and all(_is_number(answer.get("probability")) for answer in nbest)
+        and all(_is_probability(answer.get("probability")) for answer in nbest)
     )
 
 
@@ -373,7 +377,7 @@ def _is_selection(prediction: Prediction, labels: Sequence[str]) -> bool:
         and all(label in labels for label in chosen)
         and isinstance(probabilities, list)
         and len(probabilities) == len(labels)
-        and all(map(_is_number, probabilities))
+        and all(map(_is_probability, probabilities))
     )
 
 

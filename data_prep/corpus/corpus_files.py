@@ -1,5 +1,6 @@
 """Opens the files of a corpus: compressed ones, and tables with a document in each row."""
 
+import bz2
 import functools
 import gzip
 import io
@@ -17,12 +18,13 @@ _CHUNK_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 10
 _LONGEST_ROW = 1 << 28
 
-_COMPRESSED = (".gz", ".xz", ".zst")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def is_table(path: str) -> bool:
     """Whether a file has a document in each row, rather than lines of text."""
-    return path.endswith(".parquet") or path.removesuffix(_find_suffix(path)).endswith(".jsonl")
+    name = path.lower()
+    return name.endswith(".parquet") or name.removesuffix(_find_suffix(path)).endswith(".jsonl")
 
 
 def can_seek(path: str) -> bool:
@@ -59,7 +61,7 @@ def read_objects(
     Raises:
         UserError: names the row that is damaged.
     """
-    if path.endswith(".parquet"):
+    if path.lower().endswith(".parquet"):
         yield from _read_parquet(path, fields)
         on_progress(tf.io.gfile.stat(path).length)
         return
@@ -136,13 +138,15 @@ def read_chunks(
 
 
 def _find_suffix(path: str) -> str:
-    return next((suffix for suffix in _COMPRESSED if path.endswith(suffix)), "")
+    return next((suffix for suffix in _COMPRESSED if path.lower().endswith(suffix)), "")
 
 
 def _open(file: Any, suffix: str, path: str) -> tuple[Iterator[bytes], tuple[type[Exception], ...]]:
     """Returns the content of a file, decompressed, and the errors of damaged content."""
     if suffix == ".gz":
         return _iterate(gzip.open(file)), (EOFError, gzip.BadGzipFile, zlib.error)
+    if suffix == ".bz2":
+        return _iterate(bz2.open(file)), (EOFError, OSError)
     if suffix == ".xz":
         return _iterate(lzma.open(file)), (EOFError, lzma.LZMAError)
     if suffix == ".zst":

@@ -1,8 +1,8 @@
 """Reads documents: one sentence (or paragraph) a line, a blank line between documents.
 
-Files are UTF-8, plain or compressed (.gz, .xz, .zst), local or remote; in .jsonl and .parquet files
-each row is a document. Only one document of limited size
-is in memory at a time, so memory does not grow with the corpus.
+Files are UTF-8, plain or compressed (.gz, .bz2, .xz, .zst), local or remote; in .jsonl and .parquet
+files each row is a document. Only one document of limited size is in memory at a time, so memory
+does not grow with the corpus.
 """
 
 import hashlib

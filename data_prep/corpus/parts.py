@@ -16,6 +16,8 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 
 PLAN = "plan.json"
+JOINED_LOCK = f"{files.LOCK}-joined"
+_CLAIM = {PLAN, files.LOCK, JOINED_LOCK}
 
 Work = Callable[[int], Iterable[Mapping[str, int]]]
 
@@ -58,14 +60,16 @@ class Driver:
 def claiming_folder(folder: str, identity: Mapping[str, Any], driver: Driver) -> Iterator[None]:
     """Within, no second process does this task in a folder; it holds what it is made of.
 
-    What killed processes have left is removed, unless other tasks may write there now.
+    A folder in which nothing was made yet may be made of something else: the first command may have
+    been wrong. What killed processes have left is removed, unless other tasks may write there now.
 
     Raises:
         UserError: it is in use, or made of something else already.
     """
     with files.locking_folder(folder, driver.lock):
         path = os.path.join(folder, PLAN)
-        if tf.io.gfile.exists(path):
+        is_begun = not set(tf.io.gfile.listdir(folder)) <= _CLAIM
+        if is_begun and tf.io.gfile.exists(path):
             earlier = files.read_sealed(path, PLAN)
             for key, value in identity.items():
                 if not isinstance(earlier, dict) or earlier.get(key) != value:

@@ -185,6 +185,10 @@ def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "all.jsonl.gz.parts").exists()
     with pytest.raises(UserError, match=r"all.jsonl.gz is there already. Remove it, or"):
         predict_to_file()
+    (tmp_path / "a.txt").write_text("\n \n")
+    arguments["input_files"] = [str(tmp_path / "a.txt")]
+    bulk_prediction.predict_to_file(model, str(tmp_path / "none.jsonl"), **arguments)
+    assert (tmp_path / "none.jsonl").read_bytes() == b""
 
 
 @pytest.mark.slow
@@ -198,7 +202,7 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     arrays = np.concatenate([np.load(path) for path in blocks])
     assert arrays.dtype == np.float32
     np.testing.assert_allclose(arrays, expected, atol=1e-6)
-    with pytest.raises(UserError, match="has its vectors in files: name the same --vectors"):
+    with pytest.raises(UserError, match="holds what was made from other vectors"):
         predict(model, inputs, "npy")
     with pytest.raises(UserError, match="made from other vectors"):
         predict(model, inputs, "out", vectors="npy")
@@ -210,9 +214,10 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
 
 
-def test_vectors_are_of_embeddings_alone(export, predict):
+def test_vectors_are_of_embeddings_alone_and_a_folder_without_any_is_no_claim(export, predict):
     with pytest.raises(UserError, match="--vectors is for exports of sentence_embedding"):
         predict(export("classification"), {"a.txt": b"good"}, vectors="npy")
+    assert len(predict(export("classification"), {"a.txt": b"good"})) == 1
 
 
 def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
@@ -244,6 +249,7 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
         (b'{"text": "a"}\n["text"]\n', "a.jsonl, row 2: it has no text 'text', which"),
         (b'{"text": "a"}\n{"text": ', "a.jsonl, row 2 is not JSON"),
         (to_lines([{"text": "a"}, {"text": "a" * 100_001}]), r"row 2: .*at most 100000 bytes"),
+        (b'{"text": "a"}\n{"text": "a", "id": NaN}\n', r"row 2: its id nan has no place in JSON"),
         (b"", "has no text. Remove it from --input_files"),
     ],
 )
@@ -253,12 +259,12 @@ def test_a_bad_row_is_named(export, predict, tmp_path, content, message):
     assert not list((tmp_path / "out").glob("*.jsonl")) + list((tmp_path / "out").glob("f*.json"))
 
 
-def test_half_a_character_is_replaced(export, predict):
-    """Python reads the escape of a surrogate, which nothing can write."""
+def test_half_a_character_is_replaced_in_a_text_and_kept_in_an_id(export, predict):
+    """Python reads the escape of a surrogate, which TensorFlow does not take."""
     content = b'{"id": "\\ud800", "text": "good \\ud800"}\n'
     [answer] = predict(export("classification"), {"a.jsonl": content})
     [same] = predict(export("classification"), {"a.txt": "good \ufffd\n".encode()}, name="b")
-    assert answer.pop("id") == "?"
+    assert answer.pop("id") == "\ud800"
     assert answer == {name: value for name, value in same.items() if name != "row"}
 
 

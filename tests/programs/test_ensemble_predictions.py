@@ -136,3 +136,14 @@ def test_flags_that_would_change_nothing(runs, run_program, more, sentence):
     )
     assert sentence in message
     assert not output.exists()
+
+
+def test_the_output_is_not_among_the_inputs(runs, run_program):
+    """Run twice, the command would average its own output."""
+    arguments = [f"--predictions={runs}/*.json", f"--output_file={runs}/ensemble.json"]
+    assert not run_program(PROGRAM, *arguments)
+    before = (runs / "ensemble.json").read_bytes()
+    assert "ensemble.json' is among the inputs. Name another file." in run_program(
+        PROGRAM, *arguments
+    )
+    assert (runs / "ensemble.json").read_bytes() == before

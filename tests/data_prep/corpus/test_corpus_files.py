@@ -1,5 +1,6 @@
 """Files with a document in each row, and compressed ones."""
 
+import bz2
 import gzip
 import json
 import lzma
@@ -21,7 +22,7 @@ def write(path, content, kind=""):
     if kind == ".zst":
         zstandard = pytest.importorskip("zstandard")
         content = zstandard.compress(content[:7]) + zstandard.compress(content[7:])  # two frames
-    compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(kind, bytes)
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(kind, bytes)
     path.write_bytes(compress(content))
     return str(path)
 
@@ -40,12 +41,14 @@ def read(path, **options):
     return [part.lines for part in parts], sum(progress)
 
 
-@pytest.mark.parametrize("kind", ["", ".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["", ".gz", ".bz2", ".xz", ".zst"])
 def test_each_row_of_a_jsonl_file_is_a_document(tmp_path, kind):
     path = write(tmp_path / f"a.jsonl{kind}", to_rows(TEXTS) + b"\n" + to_rows(["end"]), kind)
     lines, progress = read(path)
     assert lines == [*LINES, ["end"]]
     assert progress == (tmp_path / f"a.jsonl{kind}").stat().st_size
+    (tmp_path / f"a.jsonl{kind}").rename(tmp_path / f"A.JSONL{kind.upper()}")
+    assert read(str(tmp_path / f"A.JSONL{kind.upper()}"))[0] == lines
 
 
 @pytest.mark.parametrize("kind", [".gz", ".xz", ".zst"])

@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import itertools
 import lzma
@@ -87,10 +88,10 @@ def test_no_text(tmp_path, content):
         read(write(tmp_path / "blank.txt", content))
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
 @pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: b"plain text"])
 def test_damaged(tmp_path, suffix, damage):
-    compress = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
     path = write(tmp_path / f"a.txt{suffix}", damage(compress(b"some text\n" * 999)))
     with pytest.raises(UserError, match="is damaged or not"):
         read(path)
