@@ -179,6 +179,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
+        _refuse_ambiguous_paths(sys.argv)
         if len(argv) > 1 and not (arguments and flags.FLAGS[arguments].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
@@ -211,6 +212,15 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
         raise
 
 
+def exit_unless(finished: bool) -> None:
+    """Ends the program of a run that a signal ended: the status tells a scheduler, start me again.
+
+    With 0 the next command would take an unfinished model.
+    """
+    if not finished:
+        sys.exit(os.EX_TEMPFAIL)
+
+
 def to_line(error: UserError) -> str:
     """A user's mistake in one line, though it may name a file whose name has several."""
     return "\\n".join(str(error).splitlines())
@@ -236,3 +246,13 @@ def _refuse_broken_text(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise UserError(f"not UTF-8: {argument!r}. Write it in UTF-8.") from None
+
+
+def _refuse_ambiguous_paths(arguments: list[str]) -> None:
+    """TensorFlow takes LINK/.. for the folder of the link, Python for that which it leads to."""
+    for argument in arguments:
+        value = argument.partition("=")[2] if argument.startswith("-") else argument
+        for path in value.split(",") if "/../" in f"{value}/" else ():
+            actual = os.path.realpath(path)
+            if "://" not in path and actual != os.path.realpath(os.path.normpath(path)):
+                raise UserError(f"{path}: '..' after a link. Write {actual}.")

@@ -50,12 +50,15 @@ class Job:
         return [folder for _, folder in seeds.make_runs(self.config, workdir, number)]
 
 
-def run(arguments: Arguments) -> None:
-    """Trains, evaluates and predicts, as the modes say, with each seed; prints the scores."""
+def run(arguments: Arguments) -> bool:
+    """Trains, evaluates and predicts, as the modes say, with each seed; prints the scores.
+
+    Returns whether it came to its end, and was not interrupted.
+    """
     job = make_job(arguments)
     strategy = devices.choose_strategy(tpu=arguments.tpu_name if arguments.tpu else None)
     with multi_worker.together(strategy):
-        run_job(job, strategy)
+        return run_job(job, strategy)
 
 
 def make_job(arguments: Arguments, initial: ModelCheckpoint | None = None) -> Job:

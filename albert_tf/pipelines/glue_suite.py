@@ -23,11 +23,12 @@ from albert_tf.train import devices, multi_worker
 _MNLI, _AX = "mnli", "ax"
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: Arguments) -> bool:
     """Runs the tasks that are not finished, and prints the medians of all over their seeds.
 
-    A task's runs are in its folder of `workdir`; the table is there as `glue.json`, too. Raises
-    `UserError` if there is no task, or a mistake in the data of one: before any is trained.
+    A task's runs are in its folder of `workdir`; the table is there as `glue.json`, too. Returns
+    whether it came to its end, and was not interrupted. Raises `UserError` if there is no task, or
+    a mistake in the data of one: before any is trained.
     """
     missing = find_missing(arguments)
     names = [name for name in glue_scores.TASKS if name not in missing]
@@ -48,9 +49,10 @@ def run(arguments: Arguments) -> None:
             start = _find_start(arguments, name, names)
             content = {**contents[name], "start": start}
             if not _run_task(_restart(jobs[name], start), strategy, content):
-                return
+                return False
         if "eval" in arguments.mode and devices.is_chief(strategy):
             _print_scores(arguments, jobs, missing)
+    return True
 
 
 def find_missing(arguments: Arguments) -> dict[str, str]:

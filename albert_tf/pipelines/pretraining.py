@@ -45,11 +45,11 @@ def run(
     eval_files: Sequence[str],
     workdir: str,
     start: Start = NEW,
-) -> None:
-    """Trains to `num_train_steps`, or resumes the run in `workdir`.
+) -> bool:
+    """Trains to `num_train_steps`, or resumes the run in `workdir`; returns whether it got there.
 
     Writes to `workdir`: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`
-    and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns.
+    and TensorBoard's events. SIGTERM or Ctrl-C saves a checkpoint and returns False.
 
     `train_files` and `eval_files` (held out; may be empty) are patterns of record files. A new run
     may `start` with the weights of `init_checkpoint`, in any of the `formats` (`allow_partial` is
@@ -87,9 +87,10 @@ def run(
             for phase in _select_phases(phases, workdir):
                 state = make_train_state(phase.config, strategy)
                 if not _train_phase(phase, state, identity, eval_paths, start):
-                    break
+                    return False
         except input_pipeline.DAMAGED as error:
             raise input_pipeline.corrupt_error([*train_paths, *eval_paths], error) from None
+    return True
 
 
 def _train_phase(

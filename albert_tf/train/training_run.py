@@ -47,6 +47,8 @@ def train(
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
     resumed = training_checkpoint.resume(checkpoint, workdir)
     start = f"resumed from {resumed}" if resumed else "new weights"
+    if resumed and initial is not None:
+        start += ", the weights to start from are not read again"
     imported = None if resumed else initial
     if imported is not None:
         weights = imported.read()

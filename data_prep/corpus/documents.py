@@ -5,6 +5,7 @@ files each row is a document. Only one document of limited size is in memory at 
 does not grow with the corpus.
 """
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import sentencex
 from tqdm import tqdm
+from tqdm.utils import ObjectWrapper
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
@@ -73,7 +75,29 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
     """Returns a progress bar on stderr; by default it counts (compressed) bytes of input files."""
     # In a log file, a line every half a minute is enough.
     interval = 0.5 if sys.stderr.isatty() else 30
-    return tqdm(total=total, unit=unit, unit_scale=True, mininterval=interval, desc=description)
+    return tqdm(
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        mininterval=interval,
+        desc=description,
+        file=_Stderr(sys.stderr),
+    )
+
+
+class _Stderr(ObjectWrapper):
+    """A stream that drops what it cannot take: a full disk of the log must not end the work."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._wrapped.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wrapped.flush()
+
+    def __eq__(self, other: object) -> bool:  # tqdm fits its bar to a terminal
+        return self._wrapped is other
 
 
 def read(

@@ -135,7 +135,7 @@ def run_task(plan: Plan, task: Task, num_processes: int) -> Mapping[str, int]:
     The manifest is left to `finish`. Raises `UserError` as `create` does.
     """
     with files.locking_folder(plan.output_dir, task.lock):
-        progress_list.check_number_of_tasks(plan.output_dir, task)
+        progress_list.check_other_tasks(plan, task)
         shards, is_complete = progress_list.read(plan, task)
         if not is_complete:
             _write_shards(plan, task, shards, num_processes)

@@ -81,8 +81,9 @@ class Plan:
         return duplicates.read_left_out(self.duplicates, number) if self.duplicates else ()
 
 
-def check_number_of_tasks(directory: str, task: Task) -> None:
-    """Raises `UserError` if another number of tasks has begun the folder."""
+def check_other_tasks(plan: Plan, task: Task) -> None:
+    """Raises `UserError` if others have begun the folder: another number, or of another run."""
+    directory = plan.output_dir
     names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
     for name in names:
         if (match := re.fullmatch(_PROGRESS, name)) and int(match[1] or 1) != task.count:
@@ -90,6 +91,11 @@ def check_number_of_tasks(directory: str, task: Task) -> None:
                 f"{directory} is made by {int(match[1] or 1)} tasks, not {task.count}. Take that "
                 "--num_tasks, or another --output_dir."
             )
+        if match:
+            with tf.io.gfile.GFile(plan.path(name), "rb") as file:
+                earlier = _parse_line(file.readline())
+            if isinstance(earlier.get("settings"), dict):
+                check_same_run(plan, earlier)
 
 
 def read(plan: Plan, task: Task) -> tuple[Shards, bool]:

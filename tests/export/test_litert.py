@@ -104,6 +104,8 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
     assert configs == [ExportConfig(source=source, text=False)]
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
+    assert "model.tflite is there already. Remove it, or" in run_program(PROGRAM, *arguments)
+    assert len(configs) == 1
     ids = request(model)
     wanted = tiny_exports.expected(model, ids)
     tiny_exports.assert_same(runner(files.read_bytes(str(path), "model"))(**ids), wanted)

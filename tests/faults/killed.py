@@ -221,9 +221,7 @@ class Murders:
                 time.sleep(self.held)
                 one.send(signal.SIGCONT)
             self.end(children, kind)
-            # A training run ends with status 0 after SIGTERM.
-            is_ended = hit and kind != signal.SIGSTOP
-            is_over = not is_ended and all(child.status == 0 for child in children)
+            is_over = all(child.status == 0 for child in children)
             if is_over or self._is_finished() or self.chance.random() < SHARE_OF_ENDS:
                 self.run_to_the_end(is_over=is_over)
         self.run_to_the_end(is_over=False)
@@ -246,8 +244,8 @@ class Murders:
 
     def end(self, children: list[Child], kind: int) -> None:
         """Waits for the ends of all after a signal, and notes what they say."""
-        # A worker that has lost another may be ended by TensorFlow itself.
-        lost = {os.EX_TEMPFAIL, -signal.SIGABRT} if len(children) > 1 else set()
+        # A run that saved; a worker that has lost another may be ended by TensorFlow itself.
+        lost = {os.EX_TEMPFAIL, *([-signal.SIGABRT] if len(children) > 1 else [])}
         for child in children:
             before = time.monotonic()
             said = child.finish()

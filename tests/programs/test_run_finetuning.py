@@ -213,7 +213,7 @@ def test_an_interrupted_run_is_not_evaluated(run, tmp_path, monkeypatch, capsys)
 
     with monkeypatch.context() as patch:
         patch.setattr("albert_tf.train.reports.line", line)
-        assert not run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2")
+        assert run(*OWN, f"--data_dir={tmp_path}", "--num_seeds=2") == os.EX_TEMPFAIL
     output = "".join(capsys.readouterr())
     assert "interrupted at step 2" in output
     assert "own dev | accuracy" not in output

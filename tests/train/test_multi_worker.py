@@ -81,7 +81,7 @@ def test_two_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, 
     exit_codes = tiny_workers.run(
         tmp_path, 2, arguments("two", config), happens=1, at_step=4, do=event
     )
-    assert exit_codes == [0, 0]
+    assert exit_codes == [os.EX_TEMPFAIL] * 2
     assert "interrupted at step 4" in (tmp_path / "output-0").read_text()
     assert_same_training(tmp_path / "two", tmp_path / "one", last=4)
 

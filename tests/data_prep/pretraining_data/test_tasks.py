@@ -46,6 +46,14 @@ def test_a_killed_task_resumes(create, long_text, monkeypatch):
     assert records(folder) == alone
 
 
+def test_a_task_with_another_setting_leaves_nothing(create, tmp_path):
+    """Its list of shards would be of another run for all others."""
+    create("out", task=Task(0, 2))
+    with pytest.raises(UserError, match="holds records with seed=0, not 7"):
+        create("out", task=Task(1, 2), seed=7)
+    assert len(records(create("out", task=Task(1, 2)))) > 1
+
+
 def test_more_tasks_than_sources(create):
     alone = records(create("alone"))
     for index in range(3):
