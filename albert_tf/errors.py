@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from albert_tf import lazy_tensorflow as tf
+
 FREE_SPACE = "Free some space and run it again."
 OUT_OF_MEMORY = (
     "Memory has run out: take smaller batches (train_batch_size, eval_batch_size; micro-batches: "
@@ -69,6 +71,20 @@ def require_range(name: str, value: float, lowest: float, highest: float) -> Non
     """Raises `UserError` unless the field `name` is in the range, which NaN never is."""
     require(value >= lowest, f"{name} must be at least {lowest}.")
     require(value <= highest, f"{name} must be at most {highest}.")
+
+
+def require_count(name: str, value: object) -> None:
+    """Raises `UserError` unless the value of the field `name` is a whole number from 1 on."""
+    require(type(value) is int and value >= 1, f"{name}: {value!r} is no whole number from 1 on.")
+
+
+def require_path(name: str, value: object) -> None:
+    """Raises `UserError` unless the value is a path, of a file system that TensorFlow knows."""
+    path = str(value) if isinstance(value, str | os.PathLike) else ""
+    scheme, separator, _ = path.partition("://")
+    is_known = not separator or scheme in tf.io.gfile.get_registered_schemes()
+    message = f"{name}: {value!r} is no path. Take one on this machine, or in gs://."
+    require(bool(path) and "\0" not in path and is_known, message)
 
 
 def refuse_endless(path: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from albert_tf.errors import require_choice, require_count
 from albert_tf.records import task_table
 from albert_tf.train_config import POOLINGS
 
@@ -45,6 +46,13 @@ class SourceConfig:
         default=(), metadata={"flag": "set", "repeatable": True}
     )
 
+    def __post_init__(self) -> None:
+        for name, choices in (("kind", KIND_NAMES), ("pooling", POOLINGS)):
+            if (value := getattr(self, name)) is not None:
+                require_choice(name, value, choices)
+        if self.top_k is not None:
+            require_count("top_k", self.top_k)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig:
@@ -64,3 +72,6 @@ class ExportConfig:
     null_threshold: float | None = None
     text: bool = True
     max_text_bytes: int = dataclasses.field(default=MAX_TEXT_BYTES, metadata={"lower_bound": 1})
+
+    def __post_init__(self) -> None:
+        require_choice("dtype", self.dtype, DTYPES)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require, require_path
 from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
 
@@ -29,6 +29,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
     saved_model.GRAPH: saved_model.FILES,
     INT8_GRAPH: (INT8_GRAPH, INT8_WEIGHTS, SIGNATURES, f"{REQUESTS}/{saved_model.GRAPH}"),
 }
+_HIGHEST = 2**63 - 1  # a server's versions are int64
 
 
 def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
@@ -77,9 +78,18 @@ def choose_folder(folder: str, version: int | None = None) -> str:
     """Returns the folder of a new version, see `write`.
 
     Raises:
-        UserError: it exists.
+        UserError: it exists, a server cannot have it, or `folder` is none.
     """
-    target = os.path.join(folder, str(version or choose_version(folder)))
+    require_path("to", folder)
+    is_file = tf.io.gfile.exists(folder) and not tf.io.gfile.isdir(folder)
+    require(not is_file, f"to: {folder!r} is a file. Name a folder.")
+    version = version or choose_version(folder)
+    if version > _HIGHEST:
+        raise UserError(
+            f"version {version} is over {_HIGHEST}, the highest that a server takes. "
+            "Take a lower --version."
+        )
+    target = os.path.join(folder, str(version))
     if tf.io.gfile.exists(target):
         raise UserError(f"{target} exists. Take another --version, or none for the next free one.")
     return target

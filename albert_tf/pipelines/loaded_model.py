@@ -20,9 +20,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data_prep.task_data import sequence_features, span_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
-from albert_tf.errors import UserError, require, require_choice
+from albert_tf.errors import UserError, require, require_choice, require_count, require_path
 from albert_tf.export import export_source, model_kinds
-from albert_tf.export.export_config import DTYPES, ExportConfig, SourceConfig
+from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
@@ -38,6 +38,9 @@ from albert_tf.train_config import POOLINGS, FinetuneConfig
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 32  # sequences that are computed at once
+
+Texts = Sequence[str] | np.ndarray  # one text alone, too
+Inputs = Sequence[str | Sequence[str]] | np.ndarray
 
 
 class Guess(NamedTuple):
@@ -80,7 +83,7 @@ class LoadedModel:
         return getattr(self.model, "albert", self.model)
 
     def embed(
-        self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None
+        self, texts: Texts, *, pooling: str | None = None, normalize: bool | None = None
     ) -> np.ndarray:
         """Returns a vector for each text: [N, D] float32.
 
@@ -114,12 +117,13 @@ class LoadedModel:
         vectors = [np.zeros((0, self.config.hidden_size), np.float32), *vectors]
         return np.concatenate(vectors)[np.argsort(order)]
 
-    def fill_mask(self, texts: Sequence[str], *, top_k: int = 5) -> list[list[list[Guess]]]:
+    def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
 
         Raises `UserError` if the model has no masked-LM head, a text has no [MASK], or it is too
         long for the model.
         """
+        require_count("top_k", top_k)
         if not isinstance(self.model, AlbertForPretraining):
             raise UserError(
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
@@ -129,7 +133,7 @@ class LoadedModel:
         rows = _as_tuples(texts, 1)
         return [guess_masked(self.model, tokenizer, text, top_k=top_k) for (text,) in rows]
 
-    def predict(self, inputs: Sequence[str | Sequence[str]]) -> list[Prediction]:
+    def predict(self, inputs: Inputs) -> list[Prediction]:
         """Predicts with the head of the task; one prediction for each input.
 
         Args:
@@ -153,15 +157,15 @@ class LoadedModel:
             )
         if self.task.kind == task_table.SENTENCE_EMBEDDING:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
-        if not inputs:
+        rows = _as_tuples(inputs, _count_texts(self.task))
+        if not rows:
             return []
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
-            return self._predict_answers(_as_tuples(inputs, 2))
+            return self._predict_answers(rows)
         if self.task.kind == task_table.TOKEN_CLASSIFICATION:
-            texts = [text for (text,) in _as_tuples(inputs, 1)]
+            texts = [text for (text,) in rows]
             arguments = self._require_tokenizer(), self.run_config, self.task.labels
             return text_tagging.predict(texts, *arguments, self._compute)
-        rows = _as_tuples(inputs, _count_texts(self.task, inputs))
         order = _sort_by_length(rows)
         sorted_rows = [rows[place] for place in order]
         outputs = _concatenate(
@@ -200,7 +204,7 @@ class LoadedModel:
         options = inference.make_answer_options(config, self.task)
         return [*span_decoding.predict(outputs, windows, examples, options).values()]
 
-    def encode(self, inputs: Sequence[str | Sequence[str]]) -> dict[str, np.ndarray]:
+    def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
 
         Inputs are texts or pairs of texts, of multiple choice as in `predict`. `input_ids`,
@@ -214,19 +218,21 @@ class LoadedModel:
             raise UserError(
                 f"encode is not for {others[kind]}: train them with bin/run_finetuning."
             )
-        number = _count_texts(self.task, inputs) if inputs else 1
-        examples = [Example("", row, None) for row in _as_tuples(inputs, number)]
+        number = _count_texts(self.task) if self.task else None
+        rows = _as_tuples(inputs, number)
+        stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
+        examples = [Example("", row, None) for row in rows or [stand_in]]
         batch, _ = sequence_features.encode(
             examples, self._require_tokenizer(), kind, self.run_config
         )
-        return {name: array.astype(np.int32) for name, array in batch.items()}
+        return {name: array[: len(rows)].astype(np.int32) for name, array in batch.items()}
 
     def with_head(self, kind: str = "classification", labels: Sequence[str] = ()) -> "LoadedModel":
         """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
 
-        `kind` is `classification` or `multiple_choice`, with `labels` in the order of their ids,
-        `multi_label`, or `regression`. The targets are {"logits": [N] ids, numbers, or [N, C] 0 and
-        1 of several labels}.
+        `kind` is `classification` or `multiple_choice`, with a list of `labels` in the order of
+        their ids, `multi_label`, or `regression`. The targets are {"logits": [N] ids, numbers, or
+        [N, C] 0 and 1 of several labels}.
         """
         task = task_table.make_own(kind, labels)
         model, _ = make_task_model(self.run_config, task)
@@ -254,7 +260,7 @@ class LoadedModel:
         """
         from albert_tf.export import model_versions  # needs tensorflow_text
 
-        require_choice("dtype", dtype, DTYPES)
+        model_versions.choose_folder(to)  # fails before the work
         source = SourceConfig(
             checkpoint=self.checkpoint.source,
             kind=kind,
@@ -312,8 +318,7 @@ def load(
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
     """
-    if not isinstance(path, str | os.PathLike) or not str(path):
-        raise UserError(f"path: {path!r} is not the path of a checkpoint.")
+    require_path("path", path)
     task = task_table.get(task) if isinstance(task, str) else task
     require(task is None or isinstance(task, Task), f"task: {task!r} is no name of a task.")
     prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
@@ -371,11 +376,17 @@ def guess_masked(
     ]
 
 
-def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple[str, ...]]:
-    """Returns each input as a tuple of `number` texts; `UserError` if it is none."""
-    if isinstance(inputs, str):
-        raise UserError(f"give a list of inputs, not one text: [{inputs[:40]!r}].")
-    rows = [(row,) if isinstance(row, str) else row for row in inputs]
+def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
+    """Returns each input as a tuple of `number` texts; `UserError` if it is none.
+
+    One text alone is one input. Without a number the first input tells: a text, or a pair.
+    """
+    listed = inputs.tolist() if hasattr(inputs, "tolist") else inputs  # of NumPy or pandas
+    listed = [listed] if isinstance(listed, str) else listed
+    is_list = isinstance(listed, Sequence) and not isinstance(listed, bytes)
+    require(is_list, f"give a text or a list of inputs, not {str(inputs)[:60]!r}.")
+    rows = [(row,) if isinstance(row, str) else row for row in listed]
+    number = number or (2 if rows and not isinstance(listed[0], str) else 1)
     for row in rows:
         is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
         require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
@@ -388,15 +399,12 @@ def _as_tuples(inputs: Sequence[str | Sequence[str]], number: int) -> list[tuple
     return [tuple(row) for row in rows]
 
 
-def _count_texts(task: Task | None, inputs: Sequence[str | Sequence[str]]) -> int:
-    """Returns how many texts an input of the task has; the first one tells, if nothing else."""
-    if task and task.kind == task_table.MULTIPLE_CHOICE:
-        return 1 + len(task.labels)
-    if task and task.kind == task_table.SENTENCE_EMBEDDING:
-        return 1
-    if task is None or task.has_pairs is None:
-        return 1 if isinstance(inputs[0], str) else 2
-    return 1 + task.has_pairs
+def _count_texts(task: Task) -> int | None:
+    """Returns how many texts an input of the task has; None if it may be one or two."""
+    numbers = dict.fromkeys((task_table.SENTENCE_EMBEDDING, task_table.TOKEN_CLASSIFICATION), 1)
+    numbers |= dict.fromkeys((task_table.SPAN, task_table.SPAN_OR_NONE), 2)
+    numbers[task_table.MULTIPLE_CHOICE] = 1 + len(task.labels)
+    return numbers.get(task.kind, None if task.has_pairs is None else 1 + task.has_pairs)
 
 
 def _sort_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:

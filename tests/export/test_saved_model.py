@@ -235,6 +235,12 @@ def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
     assert model_versions.choose_version(str(folder)) == 8
     with pytest.raises(UserError, match=r"2 exists\. Take another --version"):
         model_versions.write(model, str(folder), 2)
+    assert model_versions.choose_folder(str(folder), 2**63 - 1).endswith("/9223372036854775807")
+    with pytest.raises(UserError, match=r"version 9223372036854775808 is over .* lower --version"):
+        model_versions.choose_folder(str(folder), 2**63)
+    (folder / str(2**63 - 1)).mkdir()
+    with pytest.raises(UserError, match="version 9223372036854775808 is over"):
+        model_versions.choose_folder(str(folder))
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):

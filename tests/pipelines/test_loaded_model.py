@@ -103,12 +103,63 @@ def test_nothing_in_is_nothing_out(pretrained, reviews):
     assert pretrained.embed([]).shape == (0, 8)
     assert pretrained.fill_mask([]) == []
     assert reviews.predict([]) == []
+    quiz = pretrained.with_head("multiple_choice", ["A", "B"])
+    for model, row in ((pretrained, "a"), (reviews, "a"), (quiz, ("a", "b", "c"))):
+        width = model.encode([row])["input_ids"].shape[1]
+        assert {x.shape for x in model.encode(np.array([])).values()} == {(0, width)}
+
+
+def test_a_text_alone_a_list_and_an_array_are_alike(pretrained, reviews):
+    texts = ["a [MASK]", "b c [MASK]"]
+    for method in (pretrained.embed, pretrained.fill_mask, pretrained.encode, reviews.predict):
+        whole, first = ([str(method(x)) for x in same] for same in _alike(texts))
+        assert len(set(whole)) == len(set(first)) == 1
+    pairs = [("a", "b"), ("c", "d")]
+    ids = [pretrained.encode(x)["segment_ids"].tolist() for x in (pairs, np.array(pairs))]
+    assert ids[0] == ids[1]
+
+
+def _alike(texts):
+    return (texts, tuple(texts), np.array(texts)), (texts[:1], texts[0], np.array(texts[0]))
+
+
+@pytest.mark.parametrize("inputs", [None, 5, {"a", "b"}, b"", {}], ids=str)
+def test_what_is_no_list_of_texts(pretrained, reviews, inputs):
+    for method in (pretrained.embed, pretrained.fill_mask, pretrained.encode, reviews.predict):
+        with pytest.raises(albert_tf.UserError, match="give a text or a list of inputs, not "):
+            method(inputs)
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, None, 1.5, "3", True])
+def test_a_number_of_guesses_is_a_count(pretrained, top_k):
+    with pytest.raises(albert_tf.UserError, match=r"top_k: .* is no whole number from 1 on"):
+        pretrained.fill_mask([], top_k=top_k)
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "message"),
+    [
+        ("", {}, "to: '' is no path"),
+        (None, {}, "to: None is no path"),
+        ("http://x/y", {}, "to: 'http://x/y' is no path"),
+        ("x.txt", {}, r"to: 'x\.txt' is a file\. Name a folder"),
+        ("models", {"kind": "foo"}, "kind: 'foo' is not one of encoder, "),
+        ("models", {"kind": "fill_mask", "top_k": 0}, "top_k: 0 is no whole number"),
+        ("models", {"kind": "sentence_embedding", "pooling": "max"}, "pooling: 'max' is not one"),
+        ("models", {"dtype": "int4"}, "dtype: 'int4' is not one of float32, bfloat16"),
+    ],
+)
+def test_exports_that_cannot_be(pretrained, tmp_path, monkeypatch, to, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.txt").touch()
+    with pytest.raises(albert_tf.UserError, match=message):
+        pretrained.export(to, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ("one text", r"give a list of inputs, not one text: \['one text'\]"),
         ([3], "an input must be text, or a tuple of texts, not '3'"),
         ([None], "an input must be text, or a tuple of texts, not 'None'"),
         (["\ud800 text"], "holds half of a character: it is no Unicode text"),
@@ -135,8 +186,10 @@ def test_a_model_without_the_head_says_so(pretrained, reviews):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "path: '' is not the path of a checkpoint"),
-        (3, "path: 3 is not the path of a checkpoint"),
+        ("", r"path: '' is no path\. Take one on this machine"),
+        (3, "path: 3 is no path"),
+        ("http://x/y", r"path: 'http://x/y' is no path\. Take one on this machine, or in gs://"),
+        ("\0", "path: .* is no path"),
         ("none", "there is nothing at 'none'"),
         ("/dev/null", "'/dev/null' is none of: a checkpoint of this project"),
         (".", r"'\.' is none of: a checkpoint of this project; "),
@@ -178,8 +231,6 @@ def test_options_of_the_run_may_be_replaced(pretrained):
         albert_tf.load(path, max_length=7)
     with pytest.raises(ValueError, match="task: 3 is no name of a task"):
         albert_tf.load(path, task=3)
-    with pytest.raises(ValueError, match="dtype: 'int4' is not one of float32, bfloat16"):
-        pretrained.export("models", dtype="int4")
 
 
 def test_questions_are_not_encoded_for_fit(tmp_path, vocabulary):

@@ -88,6 +88,12 @@ def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path
     assert not (tmp_path / "models").exists()
 
 
+def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_program, tmp_path):
+    (tmp_path / "file").touch()
+    message = run_program(MODEL, "--checkpoint=nowhere", f"--to={tmp_path}/file")
+    assert message == f"export_saved_model: to: '{tmp_path}/file' is a file. Name a folder."
+
+
 @pytest.mark.slow
 def test_modules(run_program, checkpoint, tmp_path, capsys):
     about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/modules"]

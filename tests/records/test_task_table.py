@@ -46,7 +46,7 @@ def test_a_task_of_the_users_own():
     task = task_table.make_own("classification", ["bad", "good"])
     assert (task.name, task.kind, task.labels) == ("own", "classification", ("bad", "good"))
     assert task_table.make_own("regression").best_by == "pearson"
-    assert task_table.make_own("multiple_choice", "ABC").labels == ("A", "B", "C")
+    assert task_table.make_own("multiple_choice", ["A", "B", "C"]).labels == ("A", "B", "C")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,11 @@ def test_a_task_of_the_users_own():
         ("classification", ["a"], "at least two labels, not 1"),
         ("multiple_choice", [], "at least two labels, not 0"),
         ("regression", ["a", "b"], "leave the labels out"),
+        ("classification", {"a", "b"}, r"^labels: .* is no list of names"),
+        ("classification", "ab", r"^labels: 'ab' is no list of names"),
+        ("classification", ["a", ""], "none of them empty"),
+        ("classification", [1, 2], r"^labels: '\[1, 2\]' is no list of names"),
+        ("regression", None, r"^labels: 'None' is no list of names"),
     ],
 )
 def test_labels_that_do_not_fit_the_kind_are_refused(kind, labels, message):

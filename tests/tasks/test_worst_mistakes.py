@@ -18,7 +18,7 @@ def test_classes_of_which_the_model_is_sure():
     gold = [{"label": label} for label in "aabb"]
     rows = [("b", [0.4, 0.6]), ("a", [0.9, 0.1]), ("a", [0.8, 0.2]), ("a", [0.7, 0.3])]
     predicted = [tiny_tasks.choice(*row) for row in rows]
-    mistakes, number = find("classification", gold, predicted, "ab")
+    mistakes, number = find("classification", gold, predicted, ["a", "b"])
     assert number == 3
     assert [mistake[:3] for mistake in mistakes] == [
         ("2", "b (0.20)", "a (0.80)"),
@@ -39,7 +39,7 @@ def test_several_labels():
     gold = [{"label": ["a"]}, {"label": []}, {"label": ["a", "b"]}]
     rows = [(["a", "b"], [0.9, 0.6]), (["b"], [0.2, 0.8]), (["a", "b"], [0.9, 0.9])]
     predicted = [tiny_tasks.choice(*row) for row in rows]
-    mistakes, number = find("multi_label", gold, predicted, "ab")
+    mistakes, number = find("multi_label", gold, predicted, ["a", "b"])
     assert mistakes == [("1", "none", "b (0.80)", 0.8), ("0", "a", "a (0.90), b (0.60)", 0.6)]
     assert number == 2
 

@@ -98,12 +98,12 @@ def test_multiple_choice(write, question, endings):
     ("task", "choices", "message"),
     [
         (
-            task_table.make_own("multiple_choice", "ABC"),
+            task_table.make_own("multiple_choice", ["A", "B", "C"]),
             (),
             "names 0 columns, but .* has 3 choices",
         ),
         (
-            task_table.make_own("multiple_choice", "ABC"),
+            task_table.make_own("multiple_choice", ["A", "B", "C"]),
             ("x", "y"),
             "names 2 columns, but .* has 3 choices",
         ),
