@@ -170,7 +170,7 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     except flags.Error as error:
         sys.exit(f"{name}: {' '.join(str(error).split())} --help lists the flags.")
     for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
-        if flag.value == "" and flag.default is None:
+        if flag.value in ("", []) and flag.value != flag.default:
             sys.exit(f"{name}: --{flag.name} is empty: give it a value, or leave it out.")
     return rest
 

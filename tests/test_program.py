@@ -106,6 +106,7 @@ def test_what_only_the_user_can_mend_is_one_line_with_a_remedy(run, error, messa
     ("arguments", "message"),
     [
         (["--thing_folder="], "thing: --thing_folder is empty: give it a value, or leave it out."),
+        (["--thing_files="], "thing: --thing_files is empty: give it a value, or leave it out."),
         (["--thing_foldr=a"], "thing: Unknown command line flag 'thing_foldr'. Did you mean"),
         (["--thing_files=a\nb"], "thing: flag --thing_files=a b: Unable to parse the value"),
     ],

@@ -60,7 +60,7 @@ class Arguments:
     tpu_name: str = "local"
 
     def __post_init__(self) -> None:
-        for mode in sorted(self.mode) or ["nothing"]:
+        for mode in sorted(self.mode):
             require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
             raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")

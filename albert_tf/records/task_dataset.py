@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError, require
 from albert_tf.records import features, input_pipeline, manifest, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
@@ -51,8 +52,10 @@ def read(path: str) -> TaskDataset:
             f"{path} holds no records of a task. Make them with create_finetuning_data."
         )
     remedy = f"Remove {path}: it is made anew from the files of the task."
-    if RECORDS in contents["files"]:  # else it has no examples
-        manifest.check_size(os.path.join(path, RECORDS), contents, remedy)
+    if contents["files"].get(RECORDS):  # else it has no examples
+        records = os.path.join(path, RECORDS)
+        require(tf.io.gfile.exists(records), f"there is no file {records}. {remedy}")
+        manifest.check_size(records, contents, remedy)
     files.check_hashes(path)
     examples = read_examples(path)
     if not examples or not contents["files"].get(RECORDS):

@@ -113,6 +113,10 @@ def load(directory: str, **changes: Any) -> Tokenizer:
     Raises `UserError` if there is none, or two, or `from_bytes` does.
     """
     name = find_vocabulary(directory) or MODEL
+    if tf.io.gfile.exists(directory) and not tf.io.gfile.isdir(directory):
+        raise UserError(
+            f"vocabulary: {directory!r} is a file. Name a folder that holds {MODEL} or {WORDPIECE}."
+        )
     files.check_hashes(directory)
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")
     config_path = os.path.join(directory, NORMALIZATION)

@@ -119,20 +119,15 @@ def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterato
     for number, (line, row) in enumerate(table.rows):
         place = f"{path}, line {line}"
         try:
-            name = str(row[columns.id]) if columns.id else str(number)
+            name = task_source.read_id(row, columns.id, number, place)
             task_source.check_new_id(name, place, places)
             value = row.get(columns.label, "") if split.is_test else row[columns.label]
             if separator is not None:
                 known = _parse_labels(value, split, place) if columns.label in row else None
                 yield Example(name, _select_texts(row, columns, place), known)
                 continue
-            has_label = value not in ("", None) or not split.is_test
-            text = _to_label(value, columns.label, place)
-            if has_label and not text:
-                raise UserError(
-                    f"{place}: the label {columns.label!r} is empty: give one, or remove the row."
-                )
-            label = task_source.parse_label(text, split.task, place) if has_label else None
+            text = _to_label(value, columns.label, place, is_needed=not split.is_test)
+            label = task_source.parse_label(text, split.task, place) if text else None
             yield Example(name, _select_texts(row, columns, place), label)
         except KeyError as error:  # objects of JSON lines may have different keys
             raise table_files.missing_column(error.args[0], list(row), place) from None
@@ -166,7 +161,7 @@ def _read_embedding_rows(
             texts = tuple(_to_text(row[name], name, place) for name in names)
             value = _to_label(row[label], label, place) if label else ""
             score = task_source.parse_label(value, split.task, place) if label else None
-            yield Example(str(row[columns.id]) if columns.id else str(number), texts, score)
+            yield Example(task_source.read_id(row, columns.id, number, place), texts, score)
         except KeyError as error:
             raise table_files.missing_column(error.args[0], list(row), place) from None
 
@@ -182,7 +177,7 @@ def _parse_labels(value: Any, split: TaskSplit, place: str) -> tuple[str, ...]:
 def _split_labels(value: Any, column: str, separator: str, place: str) -> list[str]:
     """A list of JSON lines, or text with separators."""
     parts = value if isinstance(value, list) else _to_label(value, column, place).split(separator)
-    return [name for part in parts if (name := _to_label(part, column, place).strip())]
+    return [name for part in parts if (name := _to_label(part, column, place))]
 
 
 def _select_texts(row: dict[str, Any], columns: Columns, place: str) -> tuple[str, ...]:
@@ -203,13 +198,13 @@ def _to_text(value: Any, column: str, place: str) -> str:
     return value
 
 
-def _to_label(value: Any, column: str, place: str) -> str:
-    """A label of JSON lines may be a number."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return str(value)
-    if value is None:
-        return ""
-    raise UserError(f"{place}: the label {column!r} is {str(value)[:40]!r}: give text or a number.")
+def _to_label(value: Any, column: str, place: str, *, is_needed: bool = False) -> str:
+    """A label of JSON lines may be a number. Spaces around one are none of its own."""
+    name = f"label {column!r}"
+    text = "" if value is None else task_source.text_or_number(value, name, place).strip()
+    if is_needed and not text:
+        raise UserError(f"{place}: the {name} is empty: give one, or remove the row.")
+    return text
 
 
 def _read_labels(path: str, columns: Columns, separator: str | None) -> tuple[str, ...]:
@@ -221,11 +216,11 @@ def _read_labels(path: str, columns: Columns, separator: str | None) -> tuple[st
     for n, row in rows:
         value, place = row.get(columns.label, ""), f"{path}, line {n}"
         if separator is None:
-            values.add(_to_label(value, columns.label, place))
+            values.add(_to_label(value, columns.label, place, is_needed=True))
         else:
             values.update(_split_labels(value, columns.label, separator, place))
-    labels = sorted(values - {""})
-    task_source.check_number_of_labels(labels, f"{path}: the column {columns.label!r}")
+    labels, least = sorted(values), 2 if separator is None else 1
+    task_source.check_number_of_labels(labels, f"{path}: the column {columns.label!r}", least)
     # Numbers in numerical order: 2 before 10.
     labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
     # Logged because a typing error in the file is one more label.

@@ -26,16 +26,17 @@ _BATCH = 256  # windows to serialise at once
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def read(path: str, *, kind: str = "span_or_none") -> list[Question]:
+def read(path: str, *, kind: str = "span_or_none", is_training: bool = False) -> list[Question]:
     """Reads a JSON file of either version, with answers or without.
 
     Args:
         path: the file.
         kind: of the task: with `span` every question must have an answer.
+        is_training: every question must be labelled.
 
     Raises:
         UserError: not such a file, no question in it, an id twice, an answer that is not where the
-            file says, or a question without an answer though the task has none.
+            file says, a question without an answer though the task has none, or without a label.
     """
     content = files.read_json(path, "questions")
     questions: list[Question] = []
@@ -54,6 +55,8 @@ def read(path: str, *, kind: str = "span_or_none") -> list[Question]:
     (name, count), *_ = Counter(question.id for question in questions).most_common(1)
     if count > 1:
         raise UserError(f"{path}: {count} questions have the id {name}. Give each its own.")
+    if is_training:
+        _check_labels(questions, path)
     return questions
 
 
@@ -63,12 +66,7 @@ def to_row(question: Question) -> dict[str, Any]:
 
 
 def write(
-    questions: Sequence[Question],
-    tokenizer: Tokenizer,
-    folder: str,
-    lengths: Lengths,
-    *,
-    is_training: bool,
+    questions: Sequence[Question], tokenizer: Tokenizer, folder: str, lengths: Lengths
 ) -> tuple[int, dict[str, int]]:
     """Writes `records.tfrecord`, `examples.jsonl` and `windows.npz`.
 
@@ -77,17 +75,14 @@ def write(
         tokenizer: of the model that will read the records.
         folder: exists.
         lengths: in tokens; a question that is too long loses its end, and is counted.
-        is_training: every question must be labelled.
 
     Returns:
         The number of records, and counts for the manifest.
 
     Raises:
-        UserError: a question leaves no room for its context, or is not labelled.
+        UserError: a question leaves no room for its context.
     """
     token_lengths.check(lengths, task_table.SPAN)
-    if is_training:
-        _check_labels(questions)
     tokens = span_features.tokenize(questions, tokenizer, lengths.max_query_length)
     windows = span_features.split_into_windows(tokens, lengths)
     labels = span_features.label(questions, tokens, windows)
@@ -158,11 +153,11 @@ def _check(question: Question, kind: str, path: str) -> None:
             )
 
 
-def _check_labels(questions: Sequence[Question]) -> None:
+def _check_labels(questions: Sequence[Question], path: str) -> None:
     unlabelled = [question.id for question in questions if not question.labelled]
     if unlabelled:
         raise UserError(
-            f"{len(unlabelled)} questions have no answers, {unlabelled[0]} for one: "
+            f"{path}: {len(unlabelled)} questions have no answers, {unlabelled[0]} for one: "
             "nothing is learnt from them. Train on a file with answers."
         )
 

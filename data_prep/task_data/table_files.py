@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, refuse_twice
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1
@@ -17,6 +17,7 @@ _MAX_FIELD_SIZE = 2**31 - 1
 # (number of the line, fields)
 Row = tuple[int, Sequence[str]]
 
+_parse_json = json.JSONDecoder(object_pairs_hook=refuse_twice).decode
 
 # First bytes of files that are often given in place of text.
 _OTHER_FORMATS = {
@@ -73,7 +74,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = _parse_json(line)
             if "\\ud" in line.lower():  # JSON can write half of a character, and nothing else can
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:

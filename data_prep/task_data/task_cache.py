@@ -230,9 +230,12 @@ _GLUE = Family(
 )
 _SQUAD = Family(
     find_files=_find_squad_files,
-    read=lambda split, paths: (squad.read(paths[0], kind=split.task.kind), 0),
+    read=lambda split, paths: (
+        squad.read(paths[0], kind=split.task.kind, is_training=split.name == "train"),
+        0,
+    ),
     write=lambda split, questions, tokenizer, folder, lengths: squad.write(
-        questions, tokenizer, folder, lengths, is_training=split.name == "train"
+        questions, tokenizer, folder, lengths
     ),
 )
 FAMILIES: Mapping[str | tuple[str, str], Family] = {

@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 
@@ -39,6 +39,15 @@ class Columns:
     choices: tuple[str, ...] = field(default=(), metadata={"flag": "choice_columns"})
     negatives: tuple[str, ...] = field(default=(), metadata={"flag": "negative_columns"})
     simcse: bool = False
+
+    def __post_init__(self) -> None:
+        names = [self.text, self.second_text, self.label]
+        for name in names:
+            require(
+                names.count(name) == 1,
+                f"--text_column, --second_text_column and --label_column: two of them are {name!r}."
+                " Name a column of its own for each.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +132,33 @@ def list_labels(labels: Iterable[str]) -> str:
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
 
 
-def check_number_of_labels(labels: Sequence[str], place: str) -> None:
-    """Raises `UserError` if a file, or its column, has so many labels that they are hardly any."""
+def check_number_of_labels(labels: Sequence[str], place: str, least: int = 2) -> None:
+    """Raises `UserError` if a file, or its column, has few labels, or too many to be labels."""
+    if len(labels) < least:
+        raise UserError(
+            f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
+            f"least {least}, or name them all with --labels."
+        )
     if len(labels) > _MAX_LABELS_IN_FILE:
         raise UserError(
             f"{place} has {len(labels):,} different labels: is --label_column right? If it is, "
             "name them all with --labels."
         )
+
+
+def text_or_number(value: Any, name: str, place: str) -> str:
+    """Returns the text that a text or a number of JSON lines is; `UserError` for another value."""
+    is_other = isinstance(value, bool) or not isinstance(value, str | int | float)
+    if is_other or (isinstance(value, float) and not math.isfinite(value)):
+        raise UserError(f"{place}: the {name} is {str(value)[:40]!r}: give text or a number.")
+    return str(value)
+
+
+def read_id(row: Mapping[str, Any], column: str | None, number: int, place: str) -> str:
+    """Returns the id of a row, which is its number if there is no column of ids."""
+    name = text_or_number(row[column] if column else number, f"id {column!r}", place)
+    require(bool(name.strip()), f"{place}: the id {column!r} is empty: give each row its own.")
+    return name
 
 
 def check_new_id(name: str, place: str, places: dict[str, str]) -> None:

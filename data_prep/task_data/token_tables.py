@@ -251,7 +251,7 @@ def _read_json(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sente
         label_name = _choose_name(row, columns.label, _LABELS, None if is_test else place)
         if columns.id and columns.id not in row:
             raise table_files.missing_column(columns.id, list(row), place)
-        name = str(row[columns.id]) if columns.id else str(number)
+        name = task_source.read_id(row, columns.id, number, place)
         text, labels = row[text_name], row.get(label_name)
         if isinstance(text, list):
             yield _read_words(name, place, text, labels)

@@ -13,7 +13,9 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
     [
         (["--task=mrcp"], "there is no task 'mrcp'. Take one of cola"),
         (["--mode=learn"], "--mode: 'learn' is not one of train, eval, predict"),
-        (["--mode="], "--mode: 'nothing' is not one of"),
+        (["--mode="], "--mode is empty: give it a value, or leave it out"),
+        (["--label_column=review"], "two of them are 'review'. Name a column of its own"),
+        (["--second_text_column=review"], "two of them are 'review'. Name a column of its own"),
         (["--recipe=v3"], "there is no recipe 'v3'. Take one of v1, v2, simcse, none"),
         (["--recipe=v1"], "recipe v1 has no task 'own'"),
         (["--set=max_seq_length=17"], "max_seq_length 17 is over albert.max_position_embeddings"),

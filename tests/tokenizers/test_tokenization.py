@@ -210,6 +210,14 @@ def test_missing_folder():
         tokenization.load("nowhere")
 
 
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "spiece.model").touch()
+    with pytest.raises(
+        UserError, match=r"is a file\. Name a folder that holds spiece\.model or voc"
+    ):
+        tokenization.load(str(tmp_path / "spiece.model"))
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model", b"Ein Text.\n" * 99])
 def test_not_a_model(tmp_path, content):
     (tmp_path / "spiece.model").write_bytes(content)

@@ -197,6 +197,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.tsv", "text\tlabel\nx\tgood\ny\t\n", "line 3: the label 'label' is empty: give one"),
         ("dev.jsonl", '{"text": "\\udc80", "label": "good"}\n', "line 1: this is not JSON"),
         ("dev.jsonl", f"{'[' * 10_000}\n", "line 1: this is not JSON: maximum recursion"),
+        ("dev.jsonl", '{"text": "x", "text": "y"}\n', "line 1: .* the key 'text' is there twice"),
         ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.csv", ",,\n", "dev.csv has no header"),
@@ -212,6 +213,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.jsonl", '{"text": ["x"], "label": "good"}\n', r"'text' is \"\['x'\]\", not text"),
         ("dev.jsonl", '{"text": "x", "label": {"a": 1}}\n', "the label 'label' is .* give text or"),
         ("dev.jsonl", '{"text": "x", "label": true}\n', "the label 'label' is 'True': give text"),
+        ("dev.jsonl", '{"text": "x", "label": NaN}\n', "line 1: the label 'label' is 'nan': give"),
         ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
     ],
 )
@@ -272,6 +274,42 @@ def test_labels_that_are_no_numbers(label):
 def test_labels_that_are_numbers(label):
     regression = task_table.make_own("regression")
     assert task_source.parse_label(label, regression, "dev.csv") == float(label)
+
+
+@pytest.mark.parametrize("value", [None, "", " ", [], {}, True, float("nan")])
+@pytest.mark.parametrize("kind", ["regression", "sentence_embedding"])
+def test_what_is_no_id(write, kind, value):
+    row = {"text": "x", "second": "y", "label": 1, "id": value}
+    columns, path = Columns(second_text="second", id="id"), write("dev.jsonl", json.dumps(row))
+    with pytest.raises(UserError, match=r"dev\.jsonl, line 1: the id 'id' is .*: give"):
+        read(path, make_task(kind, columns), "dev", columns)
+
+
+def test_spaces_around_a_label_are_none_of_its_own(write):
+    path = write("train.csv", "text,label\nx,a\ny,a \nz, b\n")
+    task = make_task("classification", Columns(), train_file=path)
+    assert task.labels == ("a", "b")
+    assert [label for *_, label in read(path, task, "train", Columns())] == ["a", "a", "b"]
+    test_file = write("test.csv", "text,label\nx, a\ny, \n")
+    assert [label for *_, label in read(test_file, task, "test", Columns())] == ["a", None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        (
+            "classification",
+            "x,a\ny,a\n",
+            r"'label' has too few labels \(a\): give .* at least 2, or",
+        ),
+        ("multi_label", "x,\n", r"'label' has too few labels \(none\): give .* at least 1, or"),
+        ("classification", "x,a\ny, \n", "line 3: the label 'label' is empty: give one"),
+    ],
+)
+def test_a_train_file_with_too_few_labels(write, kind, rows, message):
+    path = write("train.csv", f"text,label\n{rows}")
+    with pytest.raises(UserError, match=rf"train\.csv.* {message}"):
+        make_task(kind, Columns(), train_file=path)
 
 
 def test_a_header_without_rows(write):

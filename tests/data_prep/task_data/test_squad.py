@@ -119,12 +119,12 @@ def test_a_question_must_leave_room(write, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_training_needs_labels(write, tmp_path):
-    unlabelled = question("", id="q7", is_impossible=False, labelled=False)
-    with pytest.raises(UserError, match="1 questions have no answers, q7 for one"):
-        write([question(), unlabelled], is_training=True)
-    assert list(tmp_path.iterdir()) == []
-    assert write([question(), question("", id="q7")], is_training=True)[0][0] == 6
+def test_training_needs_labels(read):
+    content = official(entry(), entry("q7", answers=[]))
+    with pytest.raises(UserError, match=r"dev\.json: 1 questions have no answers, q7 for one"):
+        read(content, is_training=True)
+    content = official(entry(), entry("q7", answers=[], is_impossible=True))
+    assert len(read(content, is_training=True)) == 2
 
 
 def test_records_of_many_questions_are_in_order(write):

@@ -134,6 +134,13 @@ def test_a_folder_without_its_manifest_is_made_anew(write_rows, prepare, tmp_pat
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folder)]
 
 
+def test_a_folder_without_its_records_is_refused(write_rows, prepare):
+    folder = prepare(write_rows(ROWS))
+    os.remove(os.path.join(folder, task_dataset.RECORDS))
+    with pytest.raises(UserError, match=rf"no file .*{task_dataset.RECORDS}\. Remove {folder}: it"):
+        task_dataset.read(folder)
+
+
 @pytest.mark.parametrize(
     ("rows", "changes", "message"),
     [

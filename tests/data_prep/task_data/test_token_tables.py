@@ -123,6 +123,8 @@ def test_an_id_is_there_twice(write):
     row = {"text": "a", "spans": [], "id": 3}
     with pytest.raises(UserError, match=r"line 2: the id '3' is that of .*line 1, too"):
         read(write([row, row], "a.jsonl"), columns=Columns(id="id"))
+    with pytest.raises(UserError, match=r"line 1: the id 'id' is 'None': give text or a number"):
+        read(write([row | {"id": None}], "a.jsonl"), columns=Columns(id="id"))
 
 
 def test_labels_that_cannot_be_are_refused(write):
@@ -132,6 +134,8 @@ def test_labels_that_cannot_be_are_refused(write):
     path = write("".join(f"w{k}\tT{k}\n" for k in range(10_000)))
     with pytest.raises(UserError, match=r"has 10,000 different labels: is --label_column"):
         token_tables.read_labels(path, Columns())
+    with pytest.raises(UserError, match=r"conll has too few labels \(O\): give"):
+        token_tables.read_labels(write("a\tO\n"), Columns())
     with pytest.raises(UserError, match=r"--label_column: 'tag' is no number of a column"):
         token_tables.read_labels(path, Columns(label="tag"))
 
