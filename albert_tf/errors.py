@@ -99,12 +99,15 @@ def refuse_endless(path: str, name: str) -> None:
         raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
 
 
-def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, given its pairs; `ValueError` for a key that is there twice."""
+def refuse_twice(
+    pairs: list[tuple[str, Any]], among: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A JSON object, given its pairs; `ValueError` if a key, `among` these, is there twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key!r} is there twice")
+        for key, number in Counter(key for key, _ in pairs).items():
+            if number > 1 and (among is None or key in among):
+                raise ValueError(f"the key {key!r} is there twice")
     return content
 
 

@@ -179,7 +179,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
-        _refuse_ambiguous_paths(sys.argv)
+        _refuse_ambiguous_paths(sys.argv[1:])
         if len(argv) > 1 and not (arguments and flags.FLAGS[arguments].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "

@@ -132,6 +132,7 @@ def make_own(
     """
     kinds = ", ".join(_OWN_METRICS)
     require(kind in _OWN_METRICS, f"there is no kind {kind!r}. Take one of {kinds}.")
+    labels = labels.tolist() if hasattr(labels, "tolist") else labels  # of NumPy
     is_list = isinstance(labels, list | tuple) and all(isinstance(x, str) and x for x in labels)
     require(is_list, f"labels: {str(labels)[:60]!r} is no list of names, none of them empty.")
     if len(set(labels)) < len(labels):

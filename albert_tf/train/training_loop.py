@@ -163,16 +163,21 @@ class Run:
         return True
 
     def _evaluate_what_is_missing(self) -> None:
-        """Evaluates initial weights, and the last step if the run was interrupted there."""
+        """Evaluates initial weights, and a step at which the run was interrupted."""
         step = self.state.step
         if self.evaluate is None:
             return
         if self.evaluates_first and step == 0:
             self._evaluate(0)
-        if step == self.state.config.last_step:
+        if step and self._is_due(step):
             is_missing = self._is_chief and not reports.has_evaluation(self.workdir, step)
             if self._any_worker(is_missing):
                 self._evaluate(step)
+
+    def _is_due(self, step: int) -> bool:
+        """Whether there is an evaluation after `step`."""
+        config = self.state.config
+        return step == config.last_step or (config.eval_steps > 0 and step % config.eval_steps == 0)
 
     def _evaluate_and_save(self, step: int, interrupted: bool) -> bool:
         """Does what is due at `step`; returns whether patience is at its end.
@@ -181,8 +186,7 @@ class Run:
         """
         config = self.state.config
         is_last = step == config.last_step
-        is_due = is_last or (config.eval_steps > 0 and step % config.eval_steps == 0)
-        evaluates = self.evaluate is not None and is_due and not interrupted
+        evaluates = self.evaluate is not None and self._is_due(step) and not interrupted
         if evaluates:
             self._evaluate(step)
         is_over = evaluates and self._is_out_of_patience(step)

@@ -18,9 +18,6 @@ _CHUNK_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 10
 _LONGEST_ROW = 1 << 28
 
-# Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
-_parse_json = json.JSONDecoder(object_pairs_hook=refuse_twice).decode
-
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -68,7 +65,9 @@ def read_objects(
         yield from _read_parquet(path, fields)
         on_progress(tf.io.gfile.stat(path).length)
         return
-    parse = _parse_json if is_table(path) else lambda line: {"text": line.strip()}
+    # Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
+    decoder = json.JSONDecoder(object_pairs_hook=functools.partial(refuse_twice, among=fields))
+    parse = decoder.decode if is_table(path) else lambda line: {"text": line.strip()}
     for number, line in enumerate(_split_rows(path, on_progress), 1):
         if not line.strip():
             continue

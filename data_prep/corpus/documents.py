@@ -99,6 +99,8 @@ class _Stderr(ObjectWrapper):
     def __eq__(self, other: object) -> bool:  # tqdm fits its bar to a terminal
         return self._wrapped is other
 
+    __hash__ = ObjectWrapper.__hash__
+
 
 def read(
     path: str | Range,

@@ -249,7 +249,10 @@ def _check_keys(path: str) -> None:
     """Raises `UserError` if the keys are damaged, which would leave out other documents."""
     content = files.read_bytes(path, os.path.basename(path))
     if _digest(content[:-_DIGEST_BYTES]) != content[-_DIGEST_BYTES:]:
-        raise UserError(f"{path} is damaged. Remove it and run the same command again.")
+        raise UserError(
+            f"{path} is damaged, or of an earlier version. Remove all keys-*.npy beside it and run "
+            "the same command again."
+        )
 
 
 def _read_keys(path: str) -> np.ndarray:

@@ -68,7 +68,9 @@ def claiming_folder(folder: str, identity: Mapping[str, Any], driver: Driver) ->
     """
     with files.locking_folder(folder, driver.lock):
         path = os.path.join(folder, PLAN)
-        is_begun = not set(tf.io.gfile.listdir(folder)) <= _CLAIM
+        files.make_folders(folder)  # in a store there is no lock, which would have
+        names = set(tf.io.gfile.listdir(folder))
+        is_begun = not names <= _CLAIM
         if is_begun and tf.io.gfile.exists(path):
             earlier = files.read_sealed(path, PLAN)
             for key, value in identity.items():
@@ -79,7 +81,8 @@ def claiming_folder(folder: str, identity: Mapping[str, Any], driver: Driver) ->
                     )
         else:
             files.write_sealed(path, identity)
-        if driver.num_tasks == 1:
+        has_tasks = any(name.startswith(f"{files.LOCK}-") for name in names - _CLAIM)
+        if driver.num_tasks == 1 and not has_tasks and not files.is_remote(folder):
             files.remove_temporary(folder)
         yield
 

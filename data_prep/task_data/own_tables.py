@@ -216,6 +216,8 @@ def _read_labels(path: str, columns: Columns, separator: str | None) -> tuple[st
     for n, row in rows:
         value, place = row.get(columns.label, ""), f"{path}, line {n}"
         if separator is None:
+            if columns.label not in row:
+                raise table_files.missing_column(columns.label, list(row), place)
             values.add(_to_label(value, columns.label, place, is_needed=True))
         else:
             values.update(_split_labels(value, columns.label, separator, place))

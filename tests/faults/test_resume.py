@@ -1,5 +1,8 @@
 """However a run is broken off, it ends as the unbroken one."""
 
+import os
+import signal
+
 import pytest
 import tiny_children
 import tiny_run
@@ -60,3 +63,25 @@ def test_a_run_broken_off_after_an_evaluation_evaluates_again(data, tmp_path, mo
         (tmp_path / run / "best" / "metrics.json").read_text() for run in ("unbroken", "broken")
     ]
     assert best[0] == best[1]
+
+
+def test_a_run_interrupted_at_an_evaluation_makes_up_for_it(data, tmp_path, monkeypatch):
+    config = tiny_run.settings(eval_steps=4)
+    tiny_run.run(data, tmp_path / "unbroken", config, evaluate=True)
+    line = reports.line
+
+    def interrupting(record, last):
+        if record["step"] == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return line(record, last)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reports, "line", interrupting)
+        tiny_run.run(data, tmp_path / "interrupted", config, evaluate=True)
+    assert training_checkpoint.find_step(str(tmp_path / "interrupted")) == 4
+    tiny_run.run(data, tmp_path / "interrupted", config, evaluate=True)
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "interrupted")
+    metrics = [tiny_run.metrics(tmp_path / run) for run in ("unbroken", "interrupted")]
+    evaluated = [[x["eval_loss"] for x in rows if "eval_loss" in x] for rows in metrics]
+    assert evaluated[0] == evaluated[1]
+    assert len(evaluated[0]) > 2

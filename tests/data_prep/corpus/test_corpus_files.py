@@ -51,6 +51,11 @@ def test_each_row_of_a_jsonl_file_is_a_document(tmp_path, kind):
     assert read(str(tmp_path / f"A.JSONL{kind.upper()}"))[0] == lines
 
 
+def test_a_key_that_is_there_twice_counts_where_it_is_read(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": "a", "headers": {"Vary": 1, "Vary": 2}}\n')
+    assert read(path)[0] == [["a"]]
+
+
 @pytest.mark.parametrize("kind", [".gz", ".xz", ".zst"])
 def test_compressed_lines(tmp_path, kind):
     path = write(tmp_path / f"a.txt{kind}", b"eins\nzwei\n\ndrei", kind)

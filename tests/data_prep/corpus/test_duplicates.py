@@ -115,6 +115,16 @@ def test_a_second_command_is_refused_and_what_a_killed_one_left_is_removed(find,
     assert of_user.exists() and not abandoned.exists()
 
 
+def test_a_folder_in_a_store_is_made(tmp_path):
+    text, folder = tmp_path / "c.txt", f"ram://{tmp_path}/found"
+    text.write_text("one\n\none\n")
+    for _ in range(2):
+        duplicates.find(
+            DuplicatesConfig(), input_files=[str(text)], output_dir=folder, driver=ALONE
+        )
+    assert duplicates.read_left_out(folder, 0) == {1}
+
+
 def test_tasks_work_at_once_and_keep_what_others_are_writing(tmp_path):
     text, folder = tmp_path / "c.txt", tmp_path / "found"
     text.write_text("one\n\ntwo\n")
@@ -128,6 +138,7 @@ def test_tasks_work_at_once_and_keep_what_others_are_writing(tmp_path):
     with files.locking_folder(str(folder), first.lock):
         (folder / f"keys-00000.npy.{'0' * 32}.tmp").touch()
         find(second)
+        find(ALONE)
         with pytest.raises(UserError, match="is in use by process"):
             find(first)
     assert (folder / f"keys-00000.npy.{'0' * 32}.tmp").exists()
