@@ -87,9 +87,14 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
 
 
 def remove_uuid(folder: str) -> None:
-    """Leaves the random number out of the fingerprint: the same export is the same bytes."""
+    """Leaves the random number out of the fingerprint: the same export is the same bytes.
+
+    Raises `UserError` if TensorFlow could not read the variables back, which it passes over.
+    """
     path = os.path.join(folder, "fingerprint.pb")
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(files.read_bytes(path, "fingerprint"))
+    if not fingerprint.checkpoint_hash:
+        raise UserError(f"{folder}: the variables cannot be read. Check the disk and run it again.")
     fingerprint.uuid = ""
     files.write_bytes(path, fingerprint.SerializeToString(deterministic=True))
 

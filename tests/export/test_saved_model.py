@@ -11,7 +11,7 @@ import tiny_exports
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from albert_tf.errors import UserError
-from albert_tf.export import model_kinds, model_versions, serving_api, signatures
+from albert_tf.export import model_kinds, model_versions, saved_model, serving_api, signatures
 from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
@@ -271,6 +271,14 @@ def test_a_fingerprint_has_no_random_number(tmp_path):
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(content)
     assert fingerprint.uuid == ""
     assert fingerprint.saved_model_checksum
+
+
+def test_a_fingerprint_of_unread_variables_is_an_error(tmp_path):
+    """TensorFlow writes one if the disk fails while it reads them back, and says nothing."""
+    content = fingerprint_pb2.FingerprintDef(saved_model_checksum=1).SerializeToString()
+    (tmp_path / "fingerprint.pb").write_bytes(content)
+    with pytest.raises(UserError, match=r"the variables cannot be read. Check the disk"):
+        saved_model.remove_uuid(str(tmp_path))
 
 
 def test_a_killed_process_is_the_programs_to_tell(tmp_path, monkeypatch):
