@@ -46,16 +46,12 @@ def train(
     workdir = identity.workdir
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
     resumed = training_checkpoint.resume(checkpoint, workdir)
-    start = f"resumed from {resumed}" if resumed else "new weights"
-    if resumed and initial is not None:
-        start += ", the weights to start from are not read again"
     imported = None if resumed else initial
     if imported is not None:
-        weights = imported.read()
-        model_checkpoint.log_summary(weights)
-        run_dir.check_initial(identity, weights)
-        imported.assign(weights)
-        start = weights.source
+        start = _import_weights(identity, imported)
+    else:
+        again = ", the weights to start from are not read again" if initial is not None else ""
+        start = f"resumed from {resumed}{again}" if resumed else "new weights"
     if devices.is_chief(state.strategy):
         run_dir.write(identity)
     logging.info(
@@ -83,6 +79,15 @@ def train(
         evaluates_first=imported is not None and imported.evaluates,
     )
     return run.run_to_end()
+
+
+def _import_weights(identity: RunIdentity, initial: InitialWeights) -> str:
+    """Assigns the weights to start from; returns what they are of."""
+    weights = initial.read()
+    model_checkpoint.log_summary(weights)
+    run_dir.check_initial(identity, weights)
+    initial.assign(weights)
+    return weights.source
 
 
 def distribute_batches(

@@ -111,9 +111,9 @@ def _finish(output_dir: str, identity: Mapping[str, Any], paths: Sequence[str]) 
         "documents": sum(len(_read_keys(path)) for path in paths),
         "duplicates": sum(map(len, left_out.values())),
     }
-    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    digest = _digest(content.getvalue()).hex()
     summary = files.to_json({**identity, **counts, "sha256": digest})
-    files.write_hashes(output_dir, [_LEFT_OUT], **{_SUMMARY: summary})
+    files.write_hashes(output_dir, (), **{_LEFT_OUT: content.getvalue(), _SUMMARY: summary})
     files.write_bytes(os.path.join(output_dir, _SUMMARY), summary)
     print("{documents:,} documents, {duplicates:,} of them duplicates".format(**counts))
 

@@ -52,8 +52,12 @@ class Driver:
     @property
     def lock(self) -> str:
         """Name of the lock of this task in a folder."""
-        is_alone = self.num_tasks == 1
-        return files.LOCK + ("" if is_alone else f"-{self.task_index}-of-{self.num_tasks}")
+        return name_lock(self.task_index, self.num_tasks)
+
+
+def name_lock(index: int, count: int) -> str:
+    """Name of the lock of one of `count` tasks in a folder."""
+    return files.LOCK if count == 1 else f"{files.LOCK}-{index:05d}-of-{count:05d}"
 
 
 @contextlib.contextmanager

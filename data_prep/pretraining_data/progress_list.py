@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.data_prep.corpus import duplicates
+from albert_tf.data_prep.corpus import duplicates, parts
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
@@ -39,15 +39,13 @@ class Task:
     @property
     def progress(self) -> str:
         """Name of its list of finished shards."""
-        return "progress.jsonl" if self.count == 1 else f"progress-{self._name}.jsonl"
+        if self.count == 1:
+            return "progress.jsonl"
+        return f"progress-{self.index:05d}-of-{self.count:05d}.jsonl"
 
     @property
     def lock(self) -> str:
-        return files.LOCK if self.count == 1 else f"{files.LOCK}-{self._name}"
-
-    @property
-    def _name(self) -> str:
-        return f"{self.index:05d}-of-{self.count:05d}"
+        return parts.name_lock(self.index, self.count)
 
 
 ALONE = Task()
@@ -91,7 +89,7 @@ def check_other_tasks(plan: Plan, task: Task) -> None:
                 f"{directory} is made by {int(match[1] or 1)} tasks, not {task.count}. Take that "
                 "--num_tasks, or another --output_dir."
             )
-        if match:
+        if match and name != task.progress:  # `read` compares its own
             with tf.io.gfile.GFile(plan.path(name), "rb") as file:
                 earlier = _parse_line(file.readline())
             if isinstance(earlier.get("settings"), dict):
