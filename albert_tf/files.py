@@ -51,8 +51,8 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
     expanded: dict[str, None] = {}
     for pattern in patterns:
         # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
-        found = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
-        matches = sorted(x.removeprefix("./") for x in found if not tf.io.gfile.isdir(x))
+        paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
+        matches = sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
         require(bool(matches), f"{name}: no file matches {pattern!r}.")
         expanded.update(dict.fromkeys(matches))
     require(bool(expanded), f"{name}: name at least one file.")
