@@ -30,8 +30,9 @@ _HEADER = ("task", "kind", "labels", "has_pairs", "num_texts")
 class Inputs:
     """The inputs of a run: datasets to train on and to hold out, the folder of their vocabulary.
 
-    `initial` are weights to start from, if the run has no checkpoint yet; with `init_head` its head
-    is taken, too. `allow_partial` is that of `matching.assign_weights`.
+    `initial` are weights to start from, if the run has no checkpoint yet, which the user names
+    `init_checkpoint`; with `init_head` its head is taken, too. `allow_partial` is that of
+    `matching.assign_weights`.
     """
 
     train: TaskDataset
@@ -39,6 +40,7 @@ class Inputs:
     vocabulary: str
     tokenizer: Tokenizer
     initial: ModelCheckpoint | None = None
+    init_checkpoint: str | None = None
     init_head: bool = False
     allow_partial: str | None = None
 
@@ -117,12 +119,14 @@ def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialW
             "task; to start from this one, leave out --init_head."
         )
 
+    path = inputs.init_checkpoint or initial.source
+
     def assign(checkpoint: ModelCheckpoint) -> None:
         matching.assign_task_weights(
             checkpoint, state.model, with_head=with_head, allow_partial=inputs.allow_partial
         )
 
-    return training_run.InitialWeights(lambda: initial, assign, evaluates=with_head)
+    return training_run.InitialWeights(path, lambda: initial, assign, evaluates=with_head)
 
 
 def _make_evaluate(

@@ -164,6 +164,7 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
         vocabulary=vocabulary,
         tokenizer=tokenizer,
         initial=job.initial,
+        init_checkpoint=arguments.init_checkpoint,
         init_head=arguments.init_head,
         allow_partial=arguments.allow_partial,
     )

@@ -174,7 +174,7 @@ def _initial_weights(state: TrainState, start: Start) -> training_run.InitialWei
         if grow_from and has_moments and not state.config.bias_correction:
             _assign_moments(state, grow_from)
 
-    return training_run.InitialWeights(read, assign, evaluates=True)
+    return training_run.InitialWeights(source, read, assign, evaluates=True)
 
 
 def _assign_moments(state: TrainState, path: str) -> None:

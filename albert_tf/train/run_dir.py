@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
+from albert_tf.run_files import BEGINNING, BEST, RECORDS, RUN_CONFIG, TASK, TRAINING_DATA
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
@@ -25,6 +25,8 @@ from albert_tf.train_config import HOST_FIELDS, TrainConfig
 _NAMES = {RECORDS: "--train_files", TASK: "--task", TRAINING_DATA: "training data"}
 # Rows that workers send each other to compare them.
 _MOST_ROWS = 1000
+# What `describe_beginning` says of a run that starts from no checkpoint.
+NEW_WEIGHTS: dict[str, Any] = {"checkpoint": None, "weights": None}
 T = TypeVar("T")
 
 
@@ -164,8 +166,40 @@ def check_vocabulary(checkpoint: ModelCheckpoint, tokenizer: Tokenizer, folder: 
         )
 
 
-def write(identity: RunIdentity) -> None:
-    """Makes the folder that of the run; the config last, for it is what claims the folder."""
+def describe_beginning(path: str, checkpoint: ModelCheckpoint) -> dict[str, Any]:
+    """What a run keeps of the weights that it starts from: their path and a hash of them."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(checkpoint.weights.items()):
+        digest.update(f"{name} {weight.dtype} {weight.shape} ".encode())
+        digest.update(weight.tobytes())
+    return {"checkpoint": path, "weights": digest.hexdigest()}
+
+
+def check_beginning(workdir: str, path: str, read: Callable[[], ModelCheckpoint]) -> None:
+    """Raises `UserError` if the run in `workdir` started from other weights than those of `path`.
+
+    The same path is trusted: a checkpoint may be gone when its run resumes, and that of a run which
+    still trains changes. Runs of earlier versions do not say what they started from.
+    """
+    file = os.path.join(workdir, BEGINNING)
+    if not tf.io.gfile.exists(file):
+        return
+    before = files.read_sealed(file, BEGINNING)
+    if path == before["checkpoint"]:
+        return
+    if describe_beginning(path, read())["weights"] != before["weights"]:
+        started = before["checkpoint"] or "new weights"
+        raise UserError(
+            f"{workdir} belongs to a run that started from {started}, not from {path}. "
+            "Take another --workdir, or the checkpoint of that run."
+        )
+
+
+def write(identity: RunIdentity, beginning: Mapping[str, Any] | None) -> None:
+    """Makes the folder that of the run; the config last, for it is what claims the folder.
+
+    `beginning` is what `describe_beginning` says of a run that starts; None of one that resumes.
+    """
     workdir = identity.workdir
     files.make_folders(workdir)
     for folder in (workdir, vocabulary_path(workdir), os.path.join(workdir, BEST)):
@@ -173,4 +207,6 @@ def write(identity: RunIdentity) -> None:
     tokenization.copy_vocabulary(identity.vocabulary, vocabulary_path(workdir))
     for name, content in identity.files.items():
         files.write_sealed(os.path.join(workdir, name), content)
+    if beginning is not None:
+        files.write_sealed(os.path.join(workdir, BEGINNING), beginning)
     config_io.save(identity.config, os.path.join(workdir, RUN_CONFIG))

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -18,6 +18,7 @@ from albert_tf.train.train_state import TrainState
 class InitialWeights(NamedTuple):
     """The weights of a new run: `assign` sets the model's to those of the checkpoint of `read`."""
 
+    path: str  # as the user names them
     read: Callable[[], ModelCheckpoint]
     assign: Callable[[ModelCheckpoint], object]
     evaluates: bool  # before the first update
@@ -41,19 +42,20 @@ def train(
     A position of the run and `offset` make the position in these records; `masking` is that of
     records without masks.
     `initial` are the weights to start from if the folder has no checkpoint yet; None for new ones.
-    Raises `UserError` if they do not fit; `tf.errors.DataLossError` if a record file is damaged.
+    Raises `UserError` if they do not fit, or if the run started from other ones;
+    `tf.errors.DataLossError` if a record file is damaged.
     """
     workdir = identity.workdir
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
     resumed = training_checkpoint.resume(checkpoint, workdir)
-    imported = None if resumed else initial
-    if imported is not None:
-        start = _import_weights(identity, imported)
+    if resumed:
+        beginning, start = None, f"resumed from {resumed}"
+        if initial is not None:
+            run_dir.check_beginning(workdir, initial.path, initial.read)
     else:
-        again = ", the weights to start from are not read again" if initial is not None else ""
-        start = f"resumed from {resumed}{again}" if resumed else "new weights"
+        beginning, start = _assign_first_weights(identity, initial)
     if devices.is_chief(state.strategy):
-        run_dir.write(identity)
+        run_dir.write(identity, beginning)
     logging.info(
         f"{state.model.count_params():,} parameters | {devices.describe(state.strategy)} "
         f"| {state.config.dtype} | {start} | output in {workdir}"
@@ -76,18 +78,22 @@ def train(
         evaluate=evaluate,
         best_by=best_by,
         patience=patience,
-        evaluates_first=imported is not None and imported.evaluates,
+        evaluates_first=not resumed and initial is not None and initial.evaluates,
     )
     return run.run_to_end()
 
 
-def _import_weights(identity: RunIdentity, initial: InitialWeights) -> str:
-    """Assigns the weights to start from; returns what they are of."""
+def _assign_first_weights(
+    identity: RunIdentity, initial: InitialWeights | None
+) -> tuple[dict[str, Any], str]:
+    """Assigns the weights to start from; returns what the run keeps of them, and their source."""
+    if initial is None:
+        return run_dir.NEW_WEIGHTS, "new weights"
     weights = initial.read()
     model_checkpoint.log_summary(weights)
     run_dir.check_initial(identity, weights)
     initial.assign(weights)
-    return weights.source
+    return run_dir.describe_beginning(initial.path, weights), weights.source
 
 
 def distribute_batches(

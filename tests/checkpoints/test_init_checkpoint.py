@@ -1,10 +1,13 @@
 """Pre-training that starts from a checkpoint of any format."""
 
+import dataclasses
+import shutil
+
 import pytest
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, model_checkpoint
+from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 
 
@@ -13,12 +16,11 @@ def data(tmp_path_factory):
     return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
-def write(folder, data, name="google", without="-", **changes):
+def write(folder, data, name="google", without="-", scale=1, **changes):
     folder.mkdir()
     made = tiny_checkpoints.make(f"{data}/vocabulary", **changes)
-    made = model_checkpoint.select_weights(
-        made, [name for name in made.weights if without not in name]
-    )
+    weights = {name: x * scale for name, x in made.weights.items() if without not in name}
+    made = dataclasses.replace(made, weights=weights)
     formats.get_writer(name)(made, str(folder))
     return str(folder)
 
@@ -53,6 +55,21 @@ def test_a_resumed_run_is_not_evaluated_at_step_0_again(data, tmp_path, capsys):
     assert "resumed from" in log
     assert "evaluation at step 0" not in log
     assert tiny_run.metrics(tmp_path / "run") == before
+
+
+def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_path):
+    init, other = (write(tmp_path / f"{scale}", data, scale=scale) for scale in (1, 2))
+    run(data, tmp_path / "run", init)
+    run(data, tmp_path / "new", None)
+    for workdir, before in (("run", init), ("new", "new weights")):
+        with pytest.raises(UserError, match=f"a run that started from {before}, not from {other}"):
+            run(data, tmp_path / workdir, other)
+    run(data, tmp_path / "run", None)
+    shutil.move(init, tmp_path / "c")
+    run(data, tmp_path / "run", str(tmp_path / "c"))  # the same weights elsewhere
+    run(data, tmp_path / "run", init)  # gone: a run that resumes does not need them
+    (tmp_path / "run/beginning.json").unlink()  # of an earlier version
+    run(data, tmp_path / "run", other)
 
 
 def test_a_run_killed_before_it_saved_has_one_evaluation_at_step_0(data, tmp_path):

@@ -29,7 +29,7 @@ from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.export import export_source, hub_module, model_versions, saved_model
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import input_pipeline, manifest, qa_windows, task_dataset
-from albert_tf.run_files import METRICS_LOG, RECORDS
+from albert_tf.run_files import BEGINNING, METRICS_LOG, RECORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import history, run_dir
@@ -198,7 +198,7 @@ def make_run(folder: Path) -> None:
         tokenizer=tokenizer,
         files={RECORDS: rows},
     )
-    run_dir.write(identity)
+    run_dir.write(identity, run_dir.NEW_WEIGHTS)
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
     content = history.to_lines([record, {**record, "step": 6}])
     files.write_bytes(str(folder / "history.jsonl"), content)
@@ -210,6 +210,7 @@ def read_run(folder: Path) -> Any:
     return (
         run_dir.read_config(str(folder), PretrainConfig),
         files.read_sealed(str(folder / RECORDS), RECORDS),
+        files.read_sealed(str(folder / BEGINNING), BEGINNING),
         history.read(str(folder)),
         export_source.read_best_threshold(str(folder / "model.ckpt-0")),
         tokenization.load(run_dir.vocabulary_path(str(folder))).sha256,
@@ -299,11 +300,12 @@ def make_finetuning_run(folder: Path) -> None:
         tokenizer=tokenizer,
         files={"task.json": task},
     )
-    run_dir.write(identity)
+    run_dir.write(identity, run_dir.NEW_WEIGHTS)
 
 
 def read_finetuning_run(folder: Path) -> Any:
-    return finetuned_model.read_finetuning_run(str(folder / "model.ckpt-0"))
+    beginning = files.read_sealed(str(folder / BEGINNING), BEGINNING)
+    return beginning, finetuned_model.read_finetuning_run(str(folder / "model.ckpt-0"))
 
 
 def make_task_dataset(folder: Path) -> None:

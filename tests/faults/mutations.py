@@ -82,10 +82,10 @@ def _save_hashes_last(output_dir: str, *rest) -> None:
     _write_hashes(output_dir)
 
 
-def _write_config_first(identity) -> None:
+def _write_config_first(identity, beginning) -> None:
     files.make_folders(identity.workdir)
     run_dir.config_io.save(identity.config, f"{identity.workdir}/{run_dir.RUN_CONFIG}")
-    _write_run(identity)
+    _write_run(identity, beginning)
 
 
 def _append_without_shard(path: str, name: str, shard) -> None:
