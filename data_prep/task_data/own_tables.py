@@ -204,6 +204,8 @@ def _to_label(value: Any, column: str, place: str, *, is_needed: bool = False) -
     text = "" if value is None else task_source.text_or_number(value, name, place).strip()
     if is_needed and not text:
         raise UserError(f"{place}: the {name} is empty: give one, or remove the row.")
+    if len(text.splitlines()) > 1:
+        raise UserError(f"{place}: the {name} has several lines: {text[:40]!r}. Close its quotes.")
     return text
 
 

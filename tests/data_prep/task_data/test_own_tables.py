@@ -213,6 +213,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.jsonl", '{"text": ["x"], "label": "good"}\n', r"'text' is \"\['x'\]\", not text"),
         ("dev.jsonl", '{"text": "x", "label": {"a": 1}}\n', "the label 'label' is .* give text or"),
         ("dev.jsonl", '{"text": "x", "label": true}\n', "the label 'label' is 'True': give text"),
+        ("dev.csv", 'text,label\nx,"a\nb"\n', r"the label 'label' has several lines: 'a\\nb'"),
         ("dev.jsonl", '{"text": "x", "label": NaN}\n', "line 1: the label 'label' is 'nan': give"),
         ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
     ],
