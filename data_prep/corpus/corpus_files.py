@@ -15,7 +15,7 @@ from albert_tf.errors import UserError, refuse_twice
 
 _CHUNK_BYTES = 1 << 20
 # A byte of zstd may stand for 32 KB, so that a chunk would not fit into memory.
-_ZSTD_BYTES = 1 << 10
+_ZSTD_BYTES = 1 << 8
 _LONGEST_ROW = 1 << 28
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
