@@ -6,6 +6,7 @@ import math
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import run_files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
@@ -142,6 +143,8 @@ def prepare_datasets(job: Job) -> tuple[dict[str, TaskDataset], tuple[str, Token
     """
     arguments, task, config = job.arguments, job.task, job.config
     assert task is not None and config is not None
+    if arguments.dev_file and arguments.dev_file == arguments.train_file:
+        logging.warning("--dev_file is --train_file: its scores are of texts that are learnt.")
     vocabulary = finetuned_model.find_vocabulary(
         job.initial, arguments.vocabulary, arguments.cache_folder
     )

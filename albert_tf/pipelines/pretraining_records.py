@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
 from albert_tf.records.online_masking import OnlineMasking
@@ -168,6 +170,11 @@ def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequen
         )
     if eval_paths:
         read_masking(eval_paths, tokenizer)
+    if both := sorted({*train_paths} & {*eval_paths}):
+        logging.warning(
+            f"{len(both)} of --eval_files ({both[0]}) are in --train_files, too: the evaluation is "
+            "not of held-out text."
+        )
     return vocabulary
 
 

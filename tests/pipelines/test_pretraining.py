@@ -14,7 +14,12 @@ import tiny_run
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
-from albert_tf.pipelines import loaded_model, pretraining, pretraining_evaluation
+from albert_tf.pipelines import (
+    loaded_model,
+    pretraining,
+    pretraining_evaluation,
+    pretraining_records,
+)
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import PretrainConfig
 
@@ -88,6 +93,12 @@ def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tm
     )
     for name in ("masked_lm_loss", "sentence_order_loss", "num_sentence_order"):
         assert other[name] == pytest.approx(one[name], rel=1e-2), name  # the run's are float32
+
+
+def test_held_out_records_that_are_trained_on_are_named(data, caplog):
+    paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
+    pretraining_records.check(tiny_run.settings(), paths, paths[:1])
+    assert f"1 of --eval_files ({paths[0]}) are in --train_files" in caplog.text
 
 
 def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):

@@ -45,6 +45,13 @@ def test_an_empty_dev_set(run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dev_set_that_is_the_train_set(run, tmp_path, capsys):
+    write_own(tmp_path)
+    files = (f"--{split}_file={tmp_path}/train.tsv" for split in ("train", "dev"))
+    assert "nowhere" in run(*OWN, *files, f"--vocabulary={tmp_path}/nowhere")
+    assert "warning: --dev_file is --train_file" in capsys.readouterr().err
+
+
 def test_files_that_are_missing_are_missed_before_the_training(run, tmp_path):
     write_own(tmp_path)
     train = f"--train_file={tmp_path}/train.tsv"
