@@ -27,7 +27,7 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     with open(log, "ab") as file:
         process = subprocess.run(
-            [sys.executable, "-m", __name__, program, *flags],
+            [sys.executable, "-m", __name__, str(os.getpid()), program, *flags],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
@@ -42,7 +42,7 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
 
 
 def _main() -> None:
-    parent = os.getppid()
+    parent = int(sys.argv[1])  # who may have ended before this begins
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -50,7 +50,7 @@ def _main() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    sys.argv = sys.argv[1:]
+    sys.argv = sys.argv[2:]
     runpy.run_path(str(_PROGRAMS / sys.argv[0]), run_name="__main__")
 
 

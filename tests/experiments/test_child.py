@@ -20,10 +20,11 @@ def test_a_child_ends_with_its_parent(tmp_path):
     code = "from albert_tf.experiments import child; child.run('classify', ['--help'], 'log')"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=make_environment())
     assert "classify" in (tmp_path / "log").read_text()
-    code = code.replace("'--help'", "'--checkpoint=fifo', '--text=a'")
-    os.mkfifo(tmp_path / "fifo")
+    sleeper = tmp_path / "sleeper"
+    sleeper.write_text("import time; open('ready', 'w').close(); time.sleep(600)")
+    code = code.replace("classify", str(sleeper))
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=make_environment())
-    wait_for(lambda: find_children(parent.pid))
+    wait_for((tmp_path / "ready").exists)
     [process] = find_children(parent.pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()

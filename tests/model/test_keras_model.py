@@ -66,6 +66,7 @@ def test_a_keras_file_gives_the_model_back(name, tmp_path):
 
 
 def test_fit_learns_with_dropout_and_goes_on_after_loading(tmp_path):
+    keras.utils.set_random_seed(1)
     inputs = random_inputs(24)
     labels = {"logits": inputs["input_ids"][:, 1] % 3}
     model = make_classifier()

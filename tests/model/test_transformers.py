@@ -189,6 +189,7 @@ SIZES = {
 
 def saved_by_them(folder, kind, **options):
     """One of their models, every weight a random number, as they save it."""
+    torch.manual_seed(0)
     theirs = getattr(transformers, kind)(transformers.AlbertConfig(**SIZES, **options))
     with torch.no_grad():
         for parameter in theirs.parameters():

@@ -26,6 +26,8 @@ class Overwhelmed(http.server.BaseHTTPRequestHandler):
             type(self).under_way += 1
             number = self.under_way
         time.sleep(0.005)
+        with self.lock:  # before the answer, which begins the next request
+            type(self).under_way -= 1
         data = ["wrong"] if number == 2 else body["inputs"][0]["data"]
         content = json.dumps({"outputs": [{"name": "label", "data": data}]}).encode()
         is_unknown = not self.path.endswith("/m/infer")
@@ -33,8 +35,6 @@ class Overwhelmed(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
-        with self.lock:
-            type(self).under_way -= 1
 
     def log_message(self, *_):
         pass
