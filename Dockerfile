@@ -7,11 +7,12 @@
 FROM python:3.12-slim AS base
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 WORKDIR /albert
-COPY requirements*.txt ./
+COPY requirements.txt ./
+COPY albert_tf/environments/*.txt albert_tf/environments/
 
 # A TPU VM: the three commands of docs/tpu.md. --privileged lets it reach the chips.
 FROM base AS tpu
-RUN pip install -r requirements-tpu.txt
+RUN pip install -r albert_tf/environments/tpu.txt
 RUN pip install --no-deps tensorflow-text==2.20.1 tensorflow-serving-api==2.20.0
 COPY . .
 RUN pip install --no-deps -e .

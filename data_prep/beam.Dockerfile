@@ -5,5 +5,5 @@
 FROM python:3.11-slim
 COPY --from=apache/beam_python3.11_sdk:2.77.0 /opt/apache/beam /opt/apache/beam
 COPY . /albert
-RUN pip install --no-cache-dir -r /albert/requirements.txt -r /albert/requirements-beam.txt /albert
+RUN pip install --no-cache-dir -r /albert/requirements.txt '/albert[beam]'
 ENTRYPOINT ["/opt/apache/beam/boot"]

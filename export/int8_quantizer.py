@@ -2,7 +2,8 @@
 
     python int8_quantizer.py FOLDER
 
-It runs in the environment of requirements-int8.txt, which lacks this project. `FOLDER/job.json` is
+It runs in the environment of albert_tf/environments/int8.txt, which lacks this project.
+`FOLDER/job.json` is
 
     {"graph": a SavedModel of token ids, or null: then model.xml is there,
      "smooth": whether to move outliers of activations into weights,

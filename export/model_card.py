@@ -87,7 +87,7 @@ MEANINGS: Mapping[str, str] = {
 _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
-# For a server. serving/batching.config is the same, with reasons.
+# For a server. albert_tf/serving/batching.config is the same, with reasons.
 BATCHING = f"""\
 max_batch_size {{ value: {BATCH_ROWS} }}
 allowed_batch_sizes: 1

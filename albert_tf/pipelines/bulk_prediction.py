@@ -276,9 +276,7 @@ def _import_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UserError(
-            "--vectors=parquet needs pyarrow: pip install pyarrow (see requirements-corpus.txt)"
-        ) from None
+        raise UserError("--vectors=parquet needs pyarrow: pip install pyarrow") from None
     return pyarrow, parquet
 
 

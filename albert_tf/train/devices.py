@@ -40,8 +40,8 @@ def _connect_tpu(name: str) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"--tpu: no TPU {name!r} ({reason(error)}). Run on a TPU VM with requirements-tpu.txt "
-            "installed, or name the TPU with --tpu_name."
+            f"--tpu: no TPU {name!r} ({reason(error)}). Run on a TPU VM with "
+            "albert_tf/environments/tpu.txt installed, or name the TPU with --tpu_name."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

@@ -98,9 +98,7 @@ def _read_parquet(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UserError(
-            f"{path} needs pyarrow: pip install pyarrow (see requirements-corpus.txt)"
-        ) from None
+        raise UserError(f"{path} needs pyarrow: pip install pyarrow") from None
     number = 0
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -155,9 +153,7 @@ def _open(file: Any, suffix: str, path: str) -> tuple[Iterator[bytes], tuple[typ
         try:
             import zstandard
         except ImportError:
-            raise UserError(
-                f"{path} needs zstandard: pip install zstandard (see requirements-corpus.txt)"
-            ) from None
+            raise UserError(f"{path} needs zstandard: pip install zstandard") from None
         make = zstandard.ZstdDecompressor().decompressobj
         return _decompress_frames(file, make), (EOFError, zstandard.ZstdError)
     return _iterate(file), ()

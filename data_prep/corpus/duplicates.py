@@ -176,9 +176,7 @@ def _load_datasketch() -> Any:
     try:
         import datasketch
     except ImportError:
-        raise UserError(
-            "--kind=near needs datasketch: pip install -r requirements-corpus.txt"
-        ) from None
+        raise UserError("--kind=near needs datasketch: pip install datasketch") from None
     return datasketch
 
 

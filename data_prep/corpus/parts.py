@@ -116,7 +116,7 @@ def run(
         except ImportError:
             raise UserError(
                 f"--runner={driver.runner} needs Apache Beam: in an environment of its own, "
-                "pip install -r requirements.txt -r requirements-beam.txt"
+                "pip install apache-beam"
             ) from None
         options = [f"--runner={driver.runner}", *options]
         beam_parts.run(make_work, arguments, len(sizes), options)

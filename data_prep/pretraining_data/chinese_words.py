@@ -22,9 +22,7 @@ def load_segmenter(name: str) -> Cut | None:
     try:
         import rjieba
     except ImportError:
-        raise UserError(
-            f"--word_segmenter={name} needs rjieba: pip install -r requirements-chinese.txt"
-        ) from None
+        raise UserError(f"--word_segmenter={name} needs rjieba: pip install rjieba") from None
     return rjieba.cut
 
 

@@ -83,9 +83,7 @@ def load_identifier() -> Callable[[str], str]:
     try:
         import py3langid
     except ImportError:
-        raise UserError(
-            "--report_languages needs py3langid: pip install -r requirements-corpus.txt"
-        ) from None
+        raise UserError("--report_languages needs py3langid: pip install py3langid") from None
     return lambda text: py3langid.classify(text[:1000])[0]
 
 

@@ -5,7 +5,6 @@ import fcntl
 import subprocess
 
 import pytest
-from absl import logging
 
 from albert_tf.environments import virtual_environments
 from albert_tf.environments.virtual_environments import Environment
@@ -21,6 +20,7 @@ OWN = Environment(
 def root(monkeypatch, tmp_path):
     """The root of a repository."""
     monkeypatch.setattr(virtual_environments, "ROOT", tmp_path)
+    monkeypatch.setattr(virtual_environments, "_FILES", tmp_path)
     monkeypatch.setattr(virtual_environments, "_IS_CLONE", True)
     OWN.requirements.write_text("")
 
@@ -48,10 +48,16 @@ def test_an_environment_that_cannot_be_filled_is_one_line(monkeypatch):
 
 def test_a_broken_environment_is_not_called_complete(monkeypatch, tmp_path):
     OWN.python.parent.mkdir(parents=True)
-    OWN.marker.write_text(OWN.requirements.read_text())
+    [(marker, text)] = virtual_environments.find_missing(OWN.folder, [OWN.requirements]).items()
+    marker.write_text(text)
     OWN.python.symlink_to(tmp_path / "removed")
     ran = []
-    monkeypatch.setattr(virtual_environments, "_run", lambda _, command: ran.append(command))
+
+    def run(command):
+        ran.append(command)
+        marker.unlink(missing_ok=True)  # as `venv --clear` does
+
+    monkeypatch.setattr(virtual_environments, "_run", run)
     monkeypatch.setattr(virtual_environments, "find_python", lambda _: "python3")
     virtual_environments.make(OWN)
     assert ran[0][:4] == ["python3", "-m", "venv", "--clear"]
@@ -63,7 +69,7 @@ def test_a_broken_environment_is_not_called_complete(monkeypatch, tmp_path):
 
 def test_other_requirements_are_installed_anew(monkeypatch):
     ran = []
-    monkeypatch.setattr(virtual_environments, "_run", lambda _, command: ran.append(command))
+    monkeypatch.setattr(virtual_environments, "_run", ran.append)
     monkeypatch.setattr(virtual_environments, "_runs", lambda python, code: True)
     OWN.folder.mkdir()
     for content, expected in (("", 1), ("", 1), ("numpy", 2)):
@@ -72,17 +78,17 @@ def test_other_requirements_are_installed_anew(monkeypatch):
         assert len(ran) == expected
 
 
-def test_a_program_that_waits_logs_it(monkeypatch):
+def test_a_program_that_waits_says_it(monkeypatch):
     messages = []
-    with open(OWN.requirements, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with open(OWN.requirements, "rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
 
-        def info(message, *arguments):
-            messages.append(message % arguments)
-            fcntl.flock(file, fcntl.LOCK_UN)
+        def write(message, file=None):
+            messages.append(message)
+            fcntl.flock(locked, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(logging, "info", info)
-        with virtual_environments._lock(OWN):
+        monkeypatch.setattr("builtins.print", write)
+        with virtual_environments._locking(OWN.requirements, OWN.folder):
             pass
     assert messages == ["waiting for another program that makes .venv-own"]
 
@@ -105,3 +111,23 @@ def test_a_failure_says_how_it_ended(status, stderr, expected):
         virtual_environments.describe_failure(subprocess.CompletedProcess([], status, "", stderr))
         == expected
     )
+
+
+def test_an_environment_of_a_clone_is_completed_by_the_files_that_it_lacks(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(virtual_environments, "_run", ran.append)
+    monkeypatch.setattr(virtual_environments, "_runs", lambda python, code: True)
+    (tmp_path / "pyproject.toml").touch()
+    folder = tmp_path / ".venv"
+    folder.mkdir()
+    for name, text in (("common", "a"), ("first", "-r common.txt"), ("second", "b")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    arguments = ["", str(folder), str(tmp_path / "first.txt"), str(tmp_path / "second.txt")]
+    for count, number in ((3, 1), (3, 1), (4, 2)):
+        monkeypatch.setattr("sys.argv", arguments[:count])
+        virtual_environments.main()
+        assert len(ran) == number
+    assert ran[0][-4:] == ["-r", arguments[2], "-e", str(tmp_path)]
+    (tmp_path / "common.txt").write_text("other")
+    virtual_environments.main()
+    assert len(ran) == 3

@@ -314,7 +314,7 @@ def test_missing_data_is_one_line(make_runner):
 
 
 def test_a_report_needs_results_alone(programs, make_runner, tmp_path):
-    pytest.importorskip("matplotlib", reason="requirements-experiments.txt is not installed")
+    pytest.importorskip("matplotlib", reason="the extra experiments is not installed")
     with pytest.raises(UserError, match="has no results yet"):
         suite_report.write(make_runner(data_dir=None), str(tmp_path / "depth"), "depth.json")
     make_runner().run()

@@ -38,7 +38,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "experiments").glob("*.json")), ids=lambda p: p.stem
+    "path", sorted((ROOT / "configs/experiments").glob("*.json")), ids=lambda p: p.stem
 )
 def test_our_suites_are_valid_and_name_what_they_have(path):
     suite = suites.read(str(path))

@@ -255,8 +255,10 @@ def test_a_checkpoint_without_a_pooler_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_the_code_of_tf_hub_trains_it(exported, tmp_path):
-    """In the environment of requirements-serving.txt: the Hub's layers are of Keras 2."""
-    tensorflow_hub = pytest.importorskip("tensorflow_hub", reason="not requirements-serving.txt")
+    """In the environment of environments/tests_tf220.txt: the Hub's layers are of Keras 2."""
+    tensorflow_hub = pytest.importorskip(
+        "tensorflow_hub", reason="not environments/tests_tf220.txt"
+    )
     tf_keras = pytest.importorskip("tf_keras")
     inputs = {
         name: tf_keras.Input([7], dtype=tf.int32, name=name) for name in hub_module.NAMES.values()

@@ -107,7 +107,10 @@ def test_the_card_tells_scores_times_sizes_and_requests(written):
 
 def test_the_server_runs_the_network_as_when_it_was_scored():
     """Neither program can import the other."""
-    programs = (ROOT / "export/int8_quantizer.py", ROOT / "serving/triton/triton_backend.py")
+    programs = (
+        ROOT / "export/int8_quantizer.py",
+        ROOT / "albert_tf/serving/triton/triton_backend.py",
+    )
     settings = [
         re.findall(r'\{"INFERENCE_PRECISION_HINT.*?\}', x.read_text(encoding="utf-8"))
         for x in programs

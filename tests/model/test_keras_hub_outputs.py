@@ -1,6 +1,6 @@
 """Our encoder and Keras Hub's `AlbertBackbone` compute the same with the same weights.
 
-Skipped without requirements-interop.txt. Both ways: presets that we write are loaded there, presets
+Skipped without environments/interop.txt. Both ways: presets that we write are loaded there, presets
 that they write are read here.
 """
 

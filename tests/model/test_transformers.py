@@ -1,6 +1,6 @@
 """Our model and Hugging Face's `transformers` compute the same with the same weights.
 
-Skipped without requirements-interop.txt. Both ways: folders that we write are loaded there, folders
+Skipped without environments/interop.txt. Both ways: folders that we write are loaded there, folders
 that they write are read here.
 """
 

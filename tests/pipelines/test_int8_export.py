@@ -203,7 +203,6 @@ def test_a_version_that_exists_is_refused_at_once(run_program, flags):
 
 def test_without_an_environment_it_is_one_line(run_program, right, monkeypatch, tmp_path):
     monkeypatch.setattr(virtual_environments, "ROOT", tmp_path)
-    (tmp_path / "requirements-int8.txt").touch()
     monkeypatch.setattr(virtual_environments, "_runs", lambda *_: False)
     message = run_program(PROGRAM, *to_arguments(right))
     assert message.startswith("export_int8: no Python 3.10 to 3.13 with venv. Install one")

@@ -1,6 +1,6 @@
 """`SentenceTransformer` gives the vectors of `LoadedModel.embed` from the folder that we write.
 
-Skipped without requirements-interop.txt.
+Skipped without environments/interop.txt.
 """
 
 import dataclasses

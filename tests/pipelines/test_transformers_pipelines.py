@@ -1,6 +1,6 @@
 """`pipeline(...)` of transformers answers as `albert_tf.load`, from the folders that we write.
 
-Skipped without requirements-interop.txt. The newest transformers has no pipeline for questions:
+Skipped without environments/interop.txt. The newest transformers has no pipeline for questions:
 there its model is compared.
 """
 

@@ -127,7 +127,7 @@ def test_dropout_is_compiled_with_the_generator_that_a_tpu_has(jax_python):
     text = given.module.decode()
 
     def in_jax(text):
-        path = {"PYTHONPATH": str(ROOT / "plan" / "jax_side")}
+        path = {"PYTHONPATH": str(ROOT / "albert_tf/plan/jax_side")}
         options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
         return subprocess.run(
             [jax_python, "-c", DRAWING], input=text, env=os.environ | path, **options

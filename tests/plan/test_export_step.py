@@ -128,7 +128,7 @@ def test_a_folder_that_is_half_written_takes_no_other_step(lowered, tmp_path, mo
 
 
 def test_the_runner_is_short():
-    assert len((ROOT / "plan/jax_side/run_step.py").read_text().splitlines()) <= 60
+    assert len((ROOT / "albert_tf/plan/jax_side/run_step.py").read_text().splitlines()) <= 60
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""serving/ask.py: an exported model, asked without this project."""
+"""albert_tf/serving/ask.py: an exported model, asked without this project."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import tiny_exports
 
 pytestmark = pytest.mark.slow
 exported = tiny_exports.exported
-PROGRAM = Path(__file__).parents[2] / "serving/ask.py"
+PROGRAM = Path(__file__).parents[2] / "albert_tf/serving/ask.py"
 # This project is not there.
 STRANGER = """
 import runpy, sys

@@ -17,7 +17,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from albert_tf.export import model_card, signatures
 
-SERVING = Path(__file__).parents[2] / "serving"
+SERVING = Path(__file__).parents[2] / "albert_tf/serving"
 FIELD = descriptor_pb2.FieldDescriptorProto
 INTEGER, STRING = ".google.protobuf.Int64Value", ".google.protobuf.StringValue"
 # tensorflow-serving-api lacks these two messages; these are the published fields:

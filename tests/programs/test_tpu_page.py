@@ -82,7 +82,7 @@ def test_configs_make_sense(overrides):
 
 
 def test_versions_are_those_of_the_requirements():
-    requirements = (ROOT / "requirements-tpu.txt").read_text()
+    requirements = (ROOT / "albert_tf/environments/tpu.txt").read_text()
     lines = [line for line in PAGE.splitlines() if line.startswith("pip install")]
     assert len(lines) == 3
     for line in lines:
@@ -131,9 +131,11 @@ def test_quoted_messages_are_in_the_code():
 
 
 def test_a_machine_without_a_tpu_prints_the_quoted_messages():
-    assert "`--tpu: no TPU 'local' (...). Run on a TPU VM with requirements-tpu.txt " in PAGE
+    assert (
+        "`--tpu: no TPU 'local' (...). Run on a TPU VM with albert_tf/environments/tpu.txt " in PAGE
+    )
     [check] = [c for commands, _ in blocks() for c in commands if "devices.describe" in str(c)]
-    with pytest.raises(UserError, match=r"^--tpu: no TPU 'local' \(.*\)\. Run on a TPU VM with re"):
+    with pytest.raises(UserError, match=r"^--tpu: no TPU 'local' \(.*\)\. Run on a TPU VM with al"):
         exec(check[2], {})
     eight = types.SimpleNamespace(num_replicas_in_sync=8)
     assert devices.describe(eight) == "8 x CPU"  # which a TPU would call `TPU core`

@@ -13,13 +13,8 @@ import tiny_run
 from albert_tf.checkpoints import google_tf1
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (
-    *("albert_tf", "bin", "data_prep", "environments", "experiments", "export", "plan", "serving"),
-)
-FILES = (
-    *("LICENSE", "README.md", "pyproject.toml"),
-    *("requirements-int8.txt", "requirements-plan.txt", "requirements-triton.txt"),
-)
+FOLDERS = ("albert_tf", "bin", "data_prep", "export")
+FILES = ("LICENSE", "README.md", "pyproject.toml")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
@@ -61,9 +56,9 @@ def test_the_wheel_installs_one_package_and_one_command(site):
     assert [path.name for path in (site / "bin").iterdir()] == ["albert-tf"]
     assert (site / "albert_tf/py.typed").exists()
     assert (site / "albert_tf/plan/jax_side/run_step.py").exists()
-    assert (site / "albert_tf/requirements-int8.txt").exists()
-    assert (site / "albert_tf/requirements-plan.txt").exists()
-    assert (site / "albert_tf/requirements-triton.txt").exists()
+    assert (site / "albert_tf/environments/int8.txt").exists()
+    assert (site / "albert_tf/environments/plan.txt").exists()
+    assert (site / "albert_tf/environments/triton.txt").exists()
     assert (site / "albert_tf/serving/triton/triton_backend.py").exists()
     for name in ("page.html", "page.css", "page.js"):
         assert (site / "albert_tf/serving/demo" / name).exists()

@@ -136,7 +136,7 @@ def test_other_platforms_are_refused(monkeypatch, exported, run_program, system,
     message = run_program(PROGRAM, f"--model={exported}", *PORTS)
     assert message == (
         "serve: Triton's server is for Linux on an x86 processor. Take TensorFlow Serving "
-        "(serving/README.md)."
+        "(albert_tf/serving/README.md)."
     )
 
 
@@ -144,7 +144,6 @@ def test_a_python_without_its_library_is_refused(monkeypatch, exported, run_prog
     monkeypatch.undo()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(virtual_environments, "ROOT", tmp_path)
-    (tmp_path / "requirements-triton.txt").touch()
     monkeypatch.setattr(virtual_environments, "_runs", lambda *_: False)
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")

@@ -55,7 +55,7 @@ def test_a_cpu_is_taken_without_being_asked(monkeypatch):
 
 def test_a_tpu_that_is_not_there_is_one_line():
     with pytest.raises(
-        UserError, match=r"^--tpu: no TPU 'local' .* requirements-tpu\.txt"
+        UserError, match=r"^--tpu: no TPU 'local' .* albert_tf/environments/tpu\.txt"
     ) as caught:
         devices.choose_strategy(tpu="local")
     assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 
 beam_parts = pytest.importorskip(
     "albert_tf.data_prep.corpus.beam_parts",
-    reason="requirements-beam.txt is not installed",
+    reason="the extra beam is not installed",
     exc_type=ImportError,
 )
 long_text, vocabulary_dir = tiny_records.long_text, tiny_records.vocabulary_dir

@@ -44,7 +44,7 @@ def test_the_first_of_equal_documents_is_kept(find, capsys):
 
 
 def test_near_duplicates(find):
-    pytest.importorskip("datasketch", reason="requirements-corpus.txt is not installed")
+    pytest.importorskip("datasketch", reason="the extra corpus is not installed")
     rng = random.Random(0)
     words = [" ".join(f"w{rng.randrange(10**6)}" for _ in range(200)) for _ in range(4)]
     chinese = "".join(map(chr, rng.choices(range(0x4E00, 0x6000), k=300)))
@@ -178,5 +178,5 @@ def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
     with pytest.raises(UserError, match=r"has no duplicates.json: finish bin/find_duplicates"):
         create(duplicates=str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(UserError, match=r"near needs datasketch: pip install -r requirements-corp"):
+    with pytest.raises(UserError, match=r"near needs datasketch: pip install datasketch"):
         find(["a"], "near", kind="near")

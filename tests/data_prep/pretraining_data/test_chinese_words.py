@@ -103,14 +103,14 @@ def test_records_have_the_words(vocabulary, tmp_path):
 
 def test_a_missing_segmenter_is_named(vocabulary, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rjieba", None)
-    with pytest.raises(UserError, match=r"jieba needs rjieba: pip install -r requirements-chinese"):
+    with pytest.raises(UserError, match=r"jieba needs rjieba: pip install rjieba"):
         config = DataConfig(word_segmenter="jieba")
         dataset.make_plan(config, ["none.txt"], str(vocabulary), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_rjieba_cuts_a_text_into_all_its_parts():
-    pytest.importorskip("rjieba", reason="requirements-chinese.txt is not installed")
+    pytest.importorskip("rjieba", reason="the extra chinese is not installed")
     segment = chinese_words.load_segmenter("jieba")
     for text in (TEXT, "don't  worry 　。", ""):
         assert "".join(segment(text)) == text

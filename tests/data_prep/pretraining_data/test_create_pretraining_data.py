@@ -128,7 +128,7 @@ def test_manifest(create, vocabulary_dir):
 
 
 def test_documents_are_counted_by_language(create, tmp_path, capsys):
-    pytest.importorskip("py3langid", reason="requirements-corpus.txt is not installed")
+    pytest.importorskip("py3langid", reason="the extra corpus is not installed")
     german = "Der Leuchtturm steht seit hundert Jahren am Hafen.\nNachts leuchtet er weit hinaus."
     (tmp_path / "de.txt").write_text(f"{german}\n\n{german} Immer.\n")
     folder = create(inputs=[CORPUS, tmp_path / "de.txt"], report_languages=True)
@@ -139,7 +139,7 @@ def test_documents_are_counted_by_language(create, tmp_path, capsys):
 
 def test_languages_without_the_library_are_refused(create, monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid", None)
-    with pytest.raises(UserError, match="languages needs py3langid: pip install -r requirements-c"):
+    with pytest.raises(UserError, match="languages needs py3langid: pip install py3langid"):
         create(report_languages=True)
 
 

@@ -1,6 +1,6 @@
 """Compiles a lowered step for a TPU slice without a TPU, and reports its memory and operations.
 
-    .venv-plan/bin/python plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
+    .venv-plan/bin/python albert_tf/plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
 
 Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; too
 little memory is a result too. See `plan/aot/aot_compile.py`.

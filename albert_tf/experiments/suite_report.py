@@ -26,9 +26,7 @@ def load_matplotlib() -> Any:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise UserError(
-            "the report needs matplotlib: pip install -r requirements-experiments.txt"
-        ) from None
+        raise UserError("the report needs matplotlib: pip install matplotlib") from None
     mpl.use("agg")
     # The same numbers give the same file; text stays text.
     mpl.rcParams |= {"svg.hashsalt": "albert", "svg.fonttype": "none", "figure.autolayout": True}

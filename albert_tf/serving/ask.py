@@ -2,8 +2,8 @@
 
 It needs the folder that bin/export_saved_model wrote, TensorFlow and tensorflow-text:
 
-    python serving/ask.py --model=models/reviews/1 --text='The soup was cold.' --text='Lovely!'
-    python serving/ask.py --model=models/squad/1 --question='Who came?' --context='Ann came late.'
+    python albert_tf/serving/ask.py --model=models/reviews/1 --text='Cold soup.' --text='Lovely!'
+    python albert_tf/serving/ask.py --model=models/squad/1 --question='Who?' --context='Ann came.'
 
 Flags are the inputs of a signature; MODEL.md beside the model lists them. Each may be repeated, for
 as many answers; --options are those of one question.

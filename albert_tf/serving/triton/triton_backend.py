@@ -1,6 +1,6 @@
 """Answers requests with one version of an exported model, in Triton's Python backend.
 
-It runs in the environment of requirements-triton.txt, which lacks this project.
+It runs in the environment of albert_tf/environments/triton.txt, which lacks this project.
 
 A request is answered by the signature that has just its inputs. Requests that wait together are
 joined to one batch if their inputs have one shape. A batch that the model refuses is answered again

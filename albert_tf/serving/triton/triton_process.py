@@ -33,7 +33,7 @@ sys.exit(not (has_library and (3, 10) <= sys.version_info[:2] <= (3, 12)))
 """,
     needs="Python 3.10 to 3.12 with venv and its library, libpython3.*.so, which Triton needs",
     remedy="Install one (Debian: apt install python3-venv libpython3.11), or take TensorFlow "
-    "Serving (serving/README.md)",
+    "Serving (albert_tf/serving/README.md)",
 )
 _SHARED_MEMORY = Path("/dev/shm")
 # Seconds in which requests are answered, when the server is to end; and until it is killed.
@@ -175,7 +175,7 @@ def make_python() -> str:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise UserError(
             "Triton's server is for Linux on an x86 processor. Take TensorFlow Serving "
-            "(serving/README.md)."
+            "(albert_tf/serving/README.md)."
         )
     return virtual_environments.make(TRITON)
 

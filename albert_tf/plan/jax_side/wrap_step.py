@@ -1,6 +1,7 @@
 """Wraps a lowered step as an artifact of `jax.export`, which any program with jax can load.
 
-    .venv-plan/bin/python plan/jax_side/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
+    cd albert_tf/plan/jax_side
+    python wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
 Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. Newer versions of jax load it, too:
 its module is of the oldest version that jax writes.
