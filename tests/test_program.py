@@ -250,6 +250,26 @@ def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tm
     assert (tmp_path / "x").read_text() == ""
 
 
+def test_a_terminal_that_is_not_of_utf8_shows_escapes(tmp_path):
+    source = """
+        import sys
+        from absl import logging
+        from albert_tf import program
+
+        def main(argv):
+            print("sch\\u00f6n", chr(0x1F642))
+            logging.info(chr(0x2028))
+
+        sys.argv = ["thing"]
+        program.run(main)
+    """
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stdout == "sch\\xf6n \\U0001f642\n"
+    assert (done.returncode, done.stderr) == (0, "\\u2028\n")
+
+
 @pytest.mark.parametrize(
     ("redirection", "status"), [("| head -1; exit ${PIPESTATUS[0]}", 141), ("2>/dev/full", 0)]
 )

@@ -7,6 +7,7 @@ One file for all is made of these when they are complete.
 """
 
 import contextlib
+import csv
 import gzip
 import hashlib
 import io
@@ -23,36 +24,50 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.task_data import table_files
 from albert_tf.errors import UserError, reason, require
 from albert_tf.export import model_versions, saved_model
 
 _BLOCK_ROWS = 1024
 _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
-_FIELDS = ("id", "text", "text_pair", "question", "context", "passage", "options")
+_TABLES = (".csv", ".tsv")
+# {input of a model, or the `id`: the flag that names the field of it}, as those of own data.
+_FLAGS = {
+    "id": "id_column",
+    **dict.fromkeys(("text", "passage", "context"), "text_column"),
+    **dict.fromkeys(("text_pair", "question"), "second_text_column"),
+    "options": "choice_columns",
+}
 
 # Forms of vectors other than numbers in the rows, and the suffix of their files.
 VECTORS = ("npy", "parquet")
 _EMBEDDING = "embedding"
 
 Row = tuple[int, dict[str, Any]]
+# {name of a flag of `_FLAGS`: the field, of options the fields}
+Columns = Mapping[str, str | Sequence[str]]
 
 
 def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any) -> None:
     """Writes the predictions of all files to one, in their order; other arguments as of `predict`.
 
-    Until it is complete, `OUTPUT.parts` holds what is done.
+    A table (.csv, .tsv) has the columns of the input, which is a table, too, or lines of text, and
+    those of the predictions. Until it is complete, `OUTPUT.parts` holds what is done.
 
     Raises:
         UserError: see `predict`; the file is there already.
     """
     require(
-        output.endswith((".jsonl", ".jsonl.gz")),
-        f"--output: {output} must end with .jsonl or .jsonl.gz.",
+        output.endswith((".jsonl", ".jsonl.gz", *_TABLES)),
+        f"--output: {output} must end with .jsonl, .jsonl.gz, .csv or .tsv.",
     )
     require(
         driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
     )
     require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
+    paths = documents.expand_inputs(arguments["input_files"], _TABLES)
+    if output.endswith(_TABLES):
+        _check_table(output, paths)
     folder = f"{output}.parts"
     # Only a run that was killed after its last step leaves both.
     if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
@@ -64,33 +79,84 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
             return
         rows = predict(model, output_dir=folder, driver=driver, **arguments)
         if rows is not None:
-            _join_blocks(folder, output)
+            join = _write_table if output.endswith(_TABLES) else _join_blocks
+            joined = os.path.join(folder, "joined")
+            with files.replacing(joined) as temporary:
+                join(folder, output, paths, temporary)
+            files.rename_synced(joined, output)
+            files.sync(os.path.dirname(output))
+            tf.io.gfile.rmtree(folder)
             print(f"{output}: {rows:,} rows")
 
 
-def _join_blocks(folder: str, output: str) -> None:
-    """Makes one file of those in a folder, which is removed."""
-    joined = os.path.join(folder, "joined")
-    blocks = {
-        tuple(map(int, match.groups())): match[0]
-        for match in map(_BLOCK.fullmatch, tf.io.gfile.listdir(folder))
-        if match
-    }
-    with (
-        files.replacing(joined) as temporary,
-        tf.io.gfile.GFile(temporary, "wb") as file,
-        contextlib.ExitStack() as stack,
-    ):
+def _check_table(output: str, paths: Sequence[str]) -> None:
+    """Raises `UserError` unless the rows of all files fit into one table."""
+    # A cell of .tsv holds no tab or line break; others may.
+    allowed = (".tsv",) if output.endswith(".tsv") else _TABLES
+    headers = []
+    for path in paths:
+        require(
+            path.endswith(allowed) or (output.endswith(".csv") and not corpus_files.is_table(path)),
+            f"--output: {output} has the columns of the input, and {path} is no table of its kind. "
+            "Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet files.",
+        )
+        is_text = not path.endswith(_TABLES)
+        headers.append(["text"] if is_text else table_files.read_table(path).columns)
+        require(
+            headers[0] == headers[-1],
+            f"--output: {paths[0]} and {path} have other columns. Predict each into its own file.",
+        )
+
+
+def _list_blocks(folder: str) -> list[str]:
+    """Returns the files of predictions in the order of the rows."""
+    matches = filter(None, map(_BLOCK.fullmatch, tf.io.gfile.listdir(folder)))
+    names = {tuple(map(int, match.groups())): match[0] for match in matches}
+    return [os.path.join(folder, names[key]) for key in sorted(names)]
+
+
+def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str) -> None:
+    """Writes the rows of the input with the predictions beside them.
+
+    A list is JSON. A prediction whose name the input has gets `predicted_` before it.
+    """
+    answers = (
+        json.loads(line)
+        for block in _list_blocks(folder)
+        for line in files.read_bytes(block, "predictions").splitlines()  # of bytes: not at U+2028
+    )
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        writer = csv.writer(
+            file,
+            delimiter="\t" if output.endswith(".tsv") else ",",
+            lineterminator="\n",
+            **({"quoting": csv.QUOTE_NONE, "quotechar": None} if output.endswith(".tsv") else {}),
+        )
+        is_first = True
+        for path in paths:
+            for _, row in _read_rows(path, (), lambda _: None):
+                answer = {
+                    name if name not in row else f"predicted_{name}": value
+                    for name, value in next(answers).items()
+                    if name not in ("id", "row")
+                }
+                if is_first:
+                    writer.writerow([*row, *answer])
+                is_first = False
+                cells = [x if isinstance(x, str) else json.dumps(x) for x in answer.values()]
+                writer.writerow([*row.values(), *cells])
+
+
+def _join_blocks(folder: str, output: str, _: Sequence[str], temporary: str) -> None:
+    """Writes one file of those in a folder."""
+    with tf.io.gfile.GFile(temporary, "wb") as file, contextlib.ExitStack() as stack:
         target = file
         file.write(b"")  # else there is no file if there are no rows
         if output.endswith(".gz"):
             # Without name and time: the same predictions are the same file.
             target = stack.enter_context(gzip.GzipFile("", "wb", 6, file, 0))
-        for _, name in sorted(blocks.items()):
-            target.write(files.read_bytes(os.path.join(folder, name), "predictions"))
-    files.rename_synced(joined, output)
-    files.sync(os.path.dirname(output))
-    tf.io.gfile.rmtree(folder)
+        for block in _list_blocks(folder):
+            target.write(files.read_bytes(block, "predictions"))
 
 
 def predict(
@@ -102,18 +168,20 @@ def predict(
     driver: Driver,
     options: Sequence[str] = (),
     vectors: str | None = None,
+    columns: Columns | None = None,
 ) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
     Args:
         model: folder of an export, or of one of its versions.
-        input_files: patterns of .jsonl or .parquet files with the inputs of the model as fields and
-            perhaps an `id`, or of files with a text in each line.
+        input_files: patterns of .jsonl, .parquet, .csv or .tsv files with the inputs of the model
+            as fields and perhaps an `id`, or of files with a text in each line.
         output_dir: a folder.
         batch_size: rows that the model takes at once.
         driver: what runs the parts.
         options: of Beam.
         vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
+        columns: names of fields, by the flag that gives them.
 
     Returns:
         The number of rows; None if other machines have not done their files yet.
@@ -125,11 +193,12 @@ def predict(
         _import_pyarrow()
     if (version := find_version(model)) is None:
         raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
-    paths = documents.expand_inputs(input_files)
+    paths = documents.expand_inputs(input_files, _TABLES)
     inputs = documents.identify_inputs(paths)
     identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors}
+    identity["columns"] = columns = {k: v for k, v in (columns or {}).items() if v}
     shares = _count_shares(driver, len(paths))
-    arguments = (version, paths, output_dir, batch_size, shares, vectors)
+    arguments = (version, paths, output_dir, batch_size, shares, vectors, columns)
     sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]
     with parts.claiming_folder(output_dir, identity, driver):
         parts.run(make_predictor, arguments, sizes, driver, options)
@@ -193,6 +262,7 @@ def make_predictor(
     batch_size: int,
     shares: int = 1,
     vectors: str | None = None,
+    columns: Columns | None = None,
 ) -> Callable[[int], Iterator[Mapping[str, int]]]:
     """Returns `predict_share(part)`, which writes the predictions of a file (see `parts`).
 
@@ -208,6 +278,9 @@ def make_predictor(
             f"{version} gives {', '.join(sorted(outputs))}. Leave it out.",
         )
 
+    fields = {name: (columns or {}).get(_FLAGS[name], name) for name in ("id", *names)}
+    named = [x for value in fields.values() for x in ([value] if isinstance(value, str) else value)]
+
     def predict_share(part: int) -> Iterator[Mapping[str, int]]:
         number, share = divmod(part, shares)
         path = paths[number]
@@ -217,7 +290,7 @@ def make_predictor(
             yield {"bytes": tf.io.gfile.stat(path).length // shares}
             return
         progress: list[int] = []
-        rows = corpus_files.read_objects(path, _FIELDS, progress.append)
+        rows = _read_rows(path, named, progress.append)
         total = 0
         for block in itertools.count():
             chosen = list(itertools.islice(rows, _BLOCK_ROWS))
@@ -226,6 +299,7 @@ def make_predictor(
             if block % shares == share:
                 target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
                 if not tf.io.gfile.exists(target):
+                    chosen = [(number, _rename(row, fields)) for number, row in chosen]
                     answers = _predict_block(run, names, path, chosen, batch_size)
                     _write_block(target, answers, vectors)
                 total += len(chosen)
@@ -235,6 +309,29 @@ def make_predictor(
         yield {"bytes": sum(progress) // shares}
 
     return predict_share
+
+
+def _read_rows(
+    path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
+) -> Iterator[Row]:
+    """Yields (number of the row or line, {field: value}); see `corpus_files.read_objects`."""
+    if not path.endswith(_TABLES):
+        yield from corpus_files.read_objects(path, fields, on_progress)
+        return
+    yield from table_files.read_table(path).rows
+    on_progress(tf.io.gfile.stat(path).length)
+
+
+def _rename(row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]]) -> dict[str, Any]:
+    """Returns the inputs of the model that a row has, each under the name of the input."""
+    renamed = {}
+    for name, field in fields.items():
+        if isinstance(field, str):
+            if field in row:
+                renamed[name] = row[field]
+        elif all(x in row for x in field):
+            renamed[name] = [row[x] for x in field]
+    return renamed
 
 
 def _finished_path(output_dir: str, number: int, share: int = 0, shares: int = 1) -> str:
@@ -322,7 +419,10 @@ def _read_inputs(row: Mapping[str, Any], names: Sequence[str], where: str) -> di
         texts = value if name == "options" and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             kind = "list of texts" if name == "options" else "text"
-            raise UserError(f"{where}: it has no {kind} {name!r}, which the model takes.")
+            raise UserError(
+                f"{where}: it has no {kind} {name!r}, which the model takes. Name the field of "
+                f"it with --{_FLAGS[name]}."
+            )
     try:
         json.dumps(row.get("id"), allow_nan=False)
     except (TypeError, ValueError):

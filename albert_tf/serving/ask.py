@@ -85,6 +85,7 @@ def print_answer(outputs, row):
 
 
 def main():
+    sys.stdout.reconfigure(errors="backslashreplace")  # of a terminal that is not of UTF-8
     program = os.path.basename(sys.argv[0])
     folder, texts = read_flags()
     rows = list(zip(*(texts[name] for name in TEXTS if name in texts), strict=False))

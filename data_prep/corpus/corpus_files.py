@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,10 +22,14 @@ _LONGEST_ROW = 1 << 28
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
+def find_type(path: str) -> str:
+    """Returns the suffix of a file, without that of its compression, in small letters."""
+    return os.path.splitext(path.lower().removesuffix(_find_suffix(path)))[1]
+
+
 def is_table(path: str) -> bool:
     """Whether a file has a document in each row, rather than lines of text."""
-    name = path.lower()
-    return name.endswith(".parquet") or name.removesuffix(_find_suffix(path)).endswith(".jsonl")
+    return find_type(path) in (".jsonl", ".parquet")
 
 
 def can_seek(path: str) -> bool:
@@ -51,7 +56,7 @@ def read_rows(
 def read_objects(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (number from 1, {field: value}) of the rows of a file, without blank lines.
+    """Yields (number from 1, {field: value}) of the rows of a file; blank lines are no JSON lines.
 
     Args:
         path: .jsonl or .parquet; of another file each line is a row with the field `text`.
@@ -61,15 +66,16 @@ def read_objects(
     Raises:
         UserError: names the row that is damaged.
     """
-    if path.lower().endswith(".parquet"):
+    if find_type(path) == ".parquet":
         yield from _read_parquet(path, fields)
         on_progress(tf.io.gfile.stat(path).length)
         return
     # Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
     decoder = json.JSONDecoder(object_pairs_hook=functools.partial(refuse_twice, among=fields))
-    parse = decoder.decode if is_table(path) else lambda line: {"text": line.strip()}
+    has_rows = is_table(path)
+    parse = decoder.decode if has_rows else lambda line: {"text": line.removesuffix("\r")}
     for number, line in enumerate(_split_rows(path, on_progress), 1):
-        if not line.strip():
+        if has_rows and not line.strip():
             continue
         try:
             row = parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
@@ -90,7 +96,8 @@ def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]
             parts = [other]
         if sum(map(len, parts)) > _LONGEST_ROW:
             raise UserError(f"{path} has a row of more than {_LONGEST_ROW:,} bytes. Split it.")
-    yield b"".join(parts)
+    if last := b"".join(parts):
+        yield last
 
 
 def _read_parquet(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -25,6 +25,8 @@ from albert_tf.errors import UserError, refuse_endless
 Document = list[str]
 
 _HASHED_BYTES = 1 << 16
+# Files whose lines are no texts.
+_NO_TEXT = (".csv", ".tsv", ".json")
 # A longer line is split at white space: text without a line feed would not fit into memory.
 MAX_LINE_BYTES = 1 << 20
 
@@ -41,15 +43,23 @@ class Part(NamedTuple):
     is_first: bool
 
 
-def expand_inputs(patterns: Sequence[str]) -> list[str]:
+def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[str]:
     """Returns the input files that match `patterns`.
 
-    Raises:
-        UserError: a pattern matches nothing, or a file is empty.
+    `types` are those of `_NO_TEXT` that the caller reads. Raises `UserError` if a pattern matches
+    nothing, or a file is empty or of another type.
     """
     paths = files.expand(patterns, "--input_files")
     for path in paths:
         refuse_endless(path, "--input_files")
+        if (kind := corpus_files.find_type(path)) in _NO_TEXT and not path.lower().endswith(
+            tuple(types)
+        ):
+            compressed = "compressed " if not path.lower().endswith(kind) else ""
+            raise UserError(
+                f"--input_files: {path}: no {compressed}{kind} files are read here. Save it as "
+                ".jsonl, with an object that has the text in each line."
+            )
         if tf.io.gfile.stat(path).length == 0:
             raise _make_empty_error(path)
     return paths

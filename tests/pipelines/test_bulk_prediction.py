@@ -1,6 +1,8 @@
 """bin/predict: files of rows, answered as the exported model answers each row alone."""
 
+import csv
 import gzip
+import io
 import json
 import os
 from pathlib import Path
@@ -185,8 +187,8 @@ def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "all.jsonl.gz.parts").exists()
     with pytest.raises(UserError, match=r"all.jsonl.gz is there already. Remove it, or"):
         predict_to_file()
-    (tmp_path / "a.txt").write_text("\n \n")
-    arguments["input_files"] = [str(tmp_path / "a.txt")]
+    (tmp_path / "a.jsonl").write_text("\n \n")
+    arguments["input_files"] = [str(tmp_path / "a.jsonl")]
     bulk_prediction.predict_to_file(model, str(tmp_path / "none.jsonl"), **arguments)
     assert (tmp_path / "none.jsonl").read_bytes() == b""
 
@@ -278,3 +280,99 @@ def test_a_folder_that_is_no_model(export, predict, tmp_path):
     model = Path(export("classification"))
     assert bulk_prediction.find_version(str(model)) == str(model / "1")
     assert bulk_prediction.find_version(str(model / "1")) == str(model / "1")
+
+
+@pytest.fixture
+def fill_table(export, tmp_path):
+    """A function: the table of the predictions of files, and what `bulk_prediction` gives alone."""
+
+    def fill_table(kind, output, inputs, columns=None):
+        for path, content in inputs.items():
+            (tmp_path / path).write_bytes(content)
+        bulk_prediction.predict_to_file(
+            export(kind),
+            str(tmp_path / output),
+            input_files=[str(tmp_path / path) for path in inputs],
+            batch_size=3,
+            driver=ALONE,
+            vectors=None,
+            columns=columns,
+        )
+        with open(tmp_path / output, newline="", encoding="utf-8") as file:
+            if output.endswith(".tsv"):
+                lines = [line.split("\t") for line in file.read().removesuffix("\n").split("\n")]
+                return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+            return list(csv.DictReader(file, strict=True))
+
+    return fill_table
+
+
+def test_a_table_gets_the_predictions_beside_its_columns(export, predict, fill_table):
+    texts = ['a "good", day', "so\nso\r\nday", "a\u2028b", "it"]
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(["review", "label", "id"])
+    writer.writerows([text, f"l{k}", f"n{k}"] for k, text in enumerate(texts))
+    content = table.getvalue().encode("utf-8-sig")
+    columns = {"text_column": "review", "choice_columns": []}
+    rows = fill_table("classification", "out.csv", {"a.csv": content}, columns)
+    rows_of_json = [{"id": f"n{k}", "text": text} for k, text in enumerate(texts)]
+    answers = predict(export("classification"), {"a.jsonl": to_lines(rows_of_json)})
+    assert [row["review"] for row in rows] == texts
+    assert [row["id"] for row in rows] == ["n0", "n1", "n2", "n3"]
+    for row, answer in zip(rows, answers, strict=True):
+        del row["review"], row["id"], answer["id"]
+        assert row.pop("label").startswith("l")
+        if "label" in answer:
+            answer["predicted_label"] = answer.pop("label")
+        assert row == {k: x if isinstance(x, str) else json.dumps(x) for k, x in answer.items()}
+
+
+def test_tsv_has_no_quotes_and_choices_are_columns(fill_table):
+    content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
+    columns = {
+        "text_column": "story",
+        "second_text_column": "ask",
+        "choice_columns": ["a", "b", "c", "d", "e"],
+    }
+    [row] = fill_table("multiple_choice", "out.tsv", {"a.tsv": content}, columns)
+    assert row["story"] == 'a "day"'
+    assert sum(json.loads(row["probabilities"])) == pytest.approx(1, abs=1e-5)
+
+
+def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
+    rows = fill_table("classification", "out.csv", {"a.txt": b" good \n\n\nday\r\n"})
+    assert [row["text"] for row in rows] == [" good ", "", "", "day"]
+    answers = predict(export("classification"), {"a.txt": b" good \n\n\nday"})
+    assert [answer["row"] for answer in answers] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("output", "inputs", "message"),
+    [
+        (
+            "o.csv",
+            {"a.csv": b"x\ngood\n"},
+            r"row 2: it has no text 'text', which .* --text_column",
+        ),
+        ("o.csv", {"a.csv": b"text\na,b\n"}, r"line 2: 2 fields, but the header has 1"),
+        (
+            "o.csv",
+            {"a.jsonl": b'{"text": "a"}\n'},
+            r"o.csv has the columns of the input, and .*jsonl",
+        ),
+        ("o.tsv", {"a.csv": b"text\na\n"}, r"a.csv is no table of its kind"),
+        ("o.csv", {"a.csv": b"text\na\n", "b.tsv": b"text\tx\na\tb\n"}, "have other columns"),
+        ("o.txt", {"a.csv": b"text\na\n"}, r"must end with .jsonl, .jsonl.gz, .csv or .tsv"),
+        ("o.jsonl", {"a.json": b'{"text": "a"}\n'}, r"a.json: no .json files are read here"),
+        (
+            "o.jsonl",
+            {"a.csv.gz": gzip.compress(b"text\na\n")},
+            r"a.csv.gz: no compressed .csv files are read here",
+        ),
+        ("o.jsonl", {"a.tsv": "text\nä\n".encode("utf-16")}, "a.tsv is UTF-16: convert it"),
+    ],
+)
+def test_tables_that_cannot_be_read_or_written(fill_table, output, inputs, message):
+    with pytest.raises(UserError, match=message):
+        fill_table("classification", output, inputs)

@@ -280,3 +280,10 @@ def test_sources_are_large_files_cut_and_small_ones_together():
         (Range("b.txt"), Range("c.txt"), Range("d.gz")),
         (Range("e.txt"),),
     ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "b.TSV.gz", "c.json"])
+def test_tables_are_not_taken_for_text(tmp_path, name):
+    (tmp_path / name).write_bytes(b"id,text\n1,A day.\n")
+    with pytest.raises(UserError, match=r"no (compressed )?\.\w+ files are read here. Save it as"):
+        documents.expand_inputs([str(tmp_path / name)])
