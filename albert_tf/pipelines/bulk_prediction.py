@@ -126,12 +126,11 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
         for line in files.read_bytes(block, "predictions").splitlines()  # of bytes: not at U+2028
     )
     with tf.io.gfile.GFile(temporary, "w") as file:
-        writer = csv.writer(
-            file,
-            delimiter="\t" if output.endswith(".tsv") else ",",
-            lineterminator="\n",
-            **({"quoting": csv.QUOTE_NONE, "quotechar": None} if output.endswith(".tsv") else {}),
-        )
+        writer = csv.writer(file, lineterminator="\n")
+        if output.endswith(".tsv"):  # a quotation mark is a character like any other
+            writer = csv.writer(
+                file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
+            )
         is_first = True
         for path in paths:
             for _, row in _read_rows(path, (), lambda _: None):
@@ -195,8 +194,8 @@ def predict(
         raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
     paths = documents.expand_inputs(input_files, _TABLES)
     inputs = documents.identify_inputs(paths)
-    identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors}
-    identity["columns"] = columns = {k: v for k, v in (columns or {}).items() if v}
+    columns = {flag: names for flag, names in (columns or {}).items() if names}
+    identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors, "columns": columns}
     shares = _count_shares(driver, len(paths))
     arguments = (version, paths, output_dir, batch_size, shares, vectors, columns)
     sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]

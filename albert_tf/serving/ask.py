@@ -11,6 +11,7 @@ as many answers; --options are those of one question.
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import sys
@@ -85,7 +86,8 @@ def print_answer(outputs, row):
 
 
 def main():
-    sys.stdout.reconfigure(errors="backslashreplace")  # of a terminal that is not of UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper):  # perhaps a terminal that is not of UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     program = os.path.basename(sys.argv[0])
     folder, texts = read_flags()
     rows = list(zip(*(texts[name] for name in TEXTS if name in texts), strict=False))
