@@ -43,6 +43,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel, Options
 from albert_tf.model import task_heads, task_model, weight_names
 from albert_tf.pipelines import int8_export
+from albert_tf.pipelines.int8_arguments import Int8Arguments
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -230,7 +231,7 @@ def read_random(dtype: str) -> ExportedModel:
 
 
 def read_source() -> tuple[int8_export.Source, int8_export.Batches]:
-    arguments = int8_export.Int8Arguments(
+    arguments = Int8Arguments(
         data=DataArguments(task=TASK.value, source=DataSource(data_dir=DATA_DIR.value)),
         checkpoint=CHECKPOINT.value,
         train_file=TRAIN_FILE.value,

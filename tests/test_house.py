@@ -5,6 +5,7 @@ import importlib.metadata
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import program_flags
@@ -89,6 +90,22 @@ def test_help_shows_a_command_and_every_flag(path, run_program, capsys):
     assert f"bin/{path.name} --" in shown
     for name in program_flags.read(path):
         assert re.search(rf"^  --(\[no\])?{name}:", shown, re.MULTILINE), name
+
+
+def test_help_and_mistakes_in_flags_do_not_wait_for_tensorflow():
+    """Nor print what it logs while it is imported: one process reads all programs without it."""
+    code = """
+import runpy, sys
+from absl import flags
+sys.modules.update(dict.fromkeys(("tensorflow", "keras", "jax", "torch", "transformers")))
+before = set(flags.FLAGS)
+for path in sys.argv[1:]:
+    runpy.run_path(path, run_name="program_to_inspect")
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *PROGRAMS], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)

@@ -1,10 +1,8 @@
 """Exports a fine-tuned model in int8, if its score on the dev set stays."""
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +12,14 @@ from absl import logging
 from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import own_tables, task_cache
-from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
+from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, int8_model, int8_runtime, model_versions
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
+from albert_tf.pipelines.int8_arguments import Int8Arguments
 from albert_tf.records import features, input_pipeline, task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model, inference, label_scores, predictions
@@ -30,41 +29,6 @@ from albert_tf.train import eval_step
 # Tokens of the request that is timed, and of the batch that is scored.
 _LENGTH, _BATCH_TOKENS = 128, 4096
 _SPANS = (task_table.SPAN, task_table.SPAN_OR_NONE)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Int8Arguments:
-    """What is exported in int8, and when not; its fields are flags, hence the wording.
-
-    Attributes:
-        checkpoint: run, folder, prefix or archive
-        train_file: examples to measure the ranges of numbers on, in place of --data_dir's
-        dev_file: examples to score, in place of --data_dir's
-        cache_dir: of records; default: beside the run
-        max_loss: points of 100 that the score on dev may fall; more, and nothing is written
-        num_calibration: examples of train, chosen at random, that ranges are measured on
-        smooth: move outliers of activations into the weights, which layers then share no more: the
-            file is as large as one without sharing
-        text: answer raw text, too; false: token ids alone
-        overrides: key=value of the run's config, max_seq_length or doc_stride, say; repeatable
-    """
-
-    data: DataArguments
-    checkpoint: str
-    train_file: str | None = None
-    dev_file: str | None = None
-    cache_dir: str | None = None
-    max_loss: float = field(default=1.0, metadata={"lower_bound": 0})
-    num_calibration: int = field(default=300, metadata={"lower_bound": 1})
-    smooth: bool = False
-    text: bool = True
-    overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
-
-    @property
-    def cache_folder(self) -> str:
-        return self.cache_dir or os.path.join(
-            os.path.dirname(os.path.normpath(self.checkpoint)), "cache"
-        )
 
 
 class Source(NamedTuple):

@@ -23,6 +23,7 @@ from albert_tf.environments import virtual_environments
 from albert_tf.export import int8_runtime
 from albert_tf.export.int8_runtime import Result
 from albert_tf.pipelines import int8_export
+from albert_tf.pipelines.int8_arguments import Int8Arguments
 from albert_tf.records import task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
@@ -89,7 +90,7 @@ def quantizing(monkeypatch, tmp_path):
 
 
 def read(flags):
-    arguments = int8_export.Int8Arguments(
+    arguments = Int8Arguments(
         data=DataArguments(task="own", kind="regression"),
         **{name: flags[name] for name in ("checkpoint", "train_file", "dev_file", "cache_dir")},
     )
