@@ -86,6 +86,7 @@ class Suite:
         rate_steps: updates of the two runs whose difference is the time of an update.
         layer_distances: whether the distances between layers are measured (figure 1).
         paper: {variant: {column: value}}, what the paper has.
+        paper_names: {variant: the paper's name of its own}, where that is another.
         cpu_hours: what all runs may take.
     """
 
@@ -106,6 +107,7 @@ class Suite:
     rate_steps: tuple[int, int] = (20, 80)
     layer_distances: bool = False
     paper: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    paper_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cpu_hours: float = 100.0
 
     def make_config(self, variant: str, seed: int, num_steps: int | None = None) -> PretrainConfig:
@@ -218,7 +220,7 @@ def _check(suite: Suite, path: str) -> None:
     require(is_pair, f"{path}: rate_steps must be two numbers, the smaller first.")
     require(suite.baseline in suite.variants, f"{path}: baseline {suite.baseline!r} is no variant.")
     require(INPUT_FILES in suite.records, f"{path}: records needs {INPUT_FILES}: patterns.")
-    for name in {*suite.paper} - {*suite.variants}:
+    for name in {*suite.paper, *suite.paper_names} - {*suite.variants}:
         raise UserError(f"{path}: paper names {name!r}, which is no variant.")
     with _naming(f"{path}, config"):
         base = config_io.load(PretrainConfig, None, override({**suite.config, "seed": 0}))

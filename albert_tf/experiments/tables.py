@@ -74,7 +74,7 @@ def make_means(suite: Suite, numbers: Numbers) -> Table:
                 _format(column, paper[column]) if column in paper else ""
                 for column in suite.columns
             ]
-            rows.append([f"paper: {variant}", *shown])
+            rows.append([f"paper: {suite.paper_names.get(variant, variant)}", *shown])
     return rows
 
 

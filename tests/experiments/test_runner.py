@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from albert_tf.experiments.data import Data
 from albert_tf.experiments.results import Results
 from albert_tf.experiments.runner import Runner
 
+ROOT = Path(__file__).parents[2]
 SUITE = {
     "title": "Depth | of a network",
     "config": {
@@ -296,12 +298,28 @@ def test_a_suite_of_speeds_trains_nothing(programs, make_runner, tmp_path):
 
 def test_the_plan_names_runs_and_hours(programs, make_runner):
     lines = make_runner().describe_plan().splitlines()
+    assert not programs.calls  # nothing is measured
     assert lines[0].startswith("one, seed 1: pretraining, evaluation: 1 CPU minutes")
     assert lines[-1].startswith("depth: 4 of 4 runs are to do, about 0.1 CPU hours; ")
     with pytest.raises(UserError, match=r"cpu_hours=0.01 is too small for the runs"):
         make_runner(cpu_hours=0.01).describe_plan()
     make_runner().run()
     assert make_runner().describe_plan().startswith("depth: 0 of 4 runs are to do, about 0.0 CPU")
+
+
+def test_a_dry_run_writes_nothing_and_needs_no_matplotlib(
+    run_program, make_runner, monkeypatch, tmp_path, capsys
+):
+    make_runner()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    flags = {"suite": "depth.json", "data_dir": "text", "output_dir": "work"}
+    given = [f"--{name}={tmp_path / value}" for name, value in flags.items()]
+    assert not run_program(ROOT / "bin/run_experiments", *given, "--dry_run")
+    assert "depth: 4 of 4 runs are to do, about 0.1 CPU hours; " in capsys.readouterr().out
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "requirements-experiments.txt" in run_program(ROOT / "bin/run_experiments", *given)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_missing_data_is_one_line(make_runner):

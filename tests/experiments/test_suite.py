@@ -99,6 +99,7 @@ def test_runs_and_configs(read):
         ({"tasks": {"sst2": {}}}, "task 'sst2': "),
         ({"tasks": {"sst-2": {"set": {"steps": 3}}}}, "task 'sst-2': .*unknown key 'steps'"),
         ({"paper": {"bert": {}}}, "paper names 'bert', which is no variant"),
+        ({"paper_names": {"bert": "B"}}, "paper names 'bert', which is no variant"),
         (
             {"variants": {"base": {}, "same": {"set": {"albert.hidden_size": 8}}}},
             "variant 'same': albert.hidden_size=8 changes nothing",

@@ -45,12 +45,12 @@ def test_differences_are_paired():
 
 
 def test_a_table_has_the_papers_row_and_what_is_not_clear():
-    suite = make_suite(paper={"deep": {"sst-2": 0.903}})
+    suite = make_suite(paper={"deep": {"sst-2": 0.903}}, paper_names={"deep": "12 layers"})
     assert tables.make_means(suite, NUMBERS) == [
         ["", "parameters", "sst-2"],
         ["base", "", "72.0 ± 5.0 (n=3)"],
         ["deep", "2.00 M", "77.3 ± 5.2 (n=3)"],
-        ["paper: deep", "", "90.3"],
+        ["paper: 12 layers", "", "90.3"],
         ["wide", "", "71.0 ± 25.4 (n=2)"],
         ["missing", "", ""],
     ]
