@@ -200,16 +200,8 @@ def make_train_state(config: PretrainConfig, strategy: tf.distribute.Strategy) -
         return model, trained_weights(model, config.sentence_task)
 
     objective = losses.pretraining_objective(config.sentence_task)
-    return train_state.make_train_state(
-        config, strategy, make_model, objective, _list_features(config)
-    )
-
-
-def _list_features(config: PretrainConfig) -> features.Features:
-    """The features of the records that the model reads."""
     read = features.pretraining(config.max_seq_length, config.max_predictions_per_seq)
-    del read[features.TOKEN_BOUNDARY]
-    return read
+    return train_state.make_train_state(config, strategy, make_model, objective, read)
 
 
 def trained_weights(
@@ -240,7 +232,7 @@ def _make_evaluate(
         return input_pipeline.distribute_eval(
             state.strategy,
             paths,
-            _list_features(config),
+            features.pretraining(config.max_seq_length, config.max_predictions_per_seq),
             batch_size=config.eval_batch_size,
             max_examples=config.max_eval_examples,
             masking=masking,

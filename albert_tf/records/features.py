@@ -50,7 +50,9 @@ Features = dict[str, tf.io.FixedLenFeature | TokenFeature]
 
 
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
-    """Returns {name: feature} of a pre-training example.
+    """Returns {name: feature} of a masked pre-training example, as training reads it.
+
+    `token_boundary` is written beside them, and not read: other programs' records may lack it.
 
     `next_sentence_labels` has its published name for every sentence task: 0 is "as in the text", 1
     is "swapped" (sop) or "from another document" (nsp).
@@ -58,7 +60,7 @@ def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
     tokens = tf.io.FixedLenFeature([max_seq_length], tf.int64)
     predictions = tf.io.FixedLenFeature([max_predictions_per_seq], tf.int64)
     return {
-        **dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, TOKEN_BOUNDARY), tokens),
+        **dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS), tokens),
         MASKED_LM_POSITIONS: predictions,
         MASKED_LM_IDS: predictions,
         MASKED_LM_WEIGHTS: tf.io.FixedLenFeature([max_predictions_per_seq], tf.float32),

@@ -65,7 +65,14 @@ def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
     if raw is None:
         raise UserError(f"{path} holds no records. Leave it out.")
     values = tf.train.Example.FromString(raw.numpy()).features.feature
-    if not {features.MASKED_LM_POSITIONS, features.INPUT_MASK} & set(values):
+    has_masks = bool({features.MASKED_LM_POSITIONS, features.INPUT_MASK} & set(values))
+    needed = features.pretraining(1, 1) if has_masks else features.unmasked(1)
+    if missing := needed.keys() - values:
+        raise UserError(
+            f"{path}: its records have no {', '.join(sorted(missing))}, only "
+            f"{', '.join(sorted(values))}. Rename their features, or write those of docs/records.md."
+        )
+    if not has_masks:
         return _choose_masking(max(map(_find_longest, paths)))
     names = {
         "max_seq_length": features.INPUT_IDS,

@@ -80,7 +80,6 @@ def raw():
 def test_the_batch_is_what_the_model_reads(raw):
     batch = make_masking().read(raw)
     spec = features.pretraining(S, P)
-    del spec[features.TOKEN_BOUNDARY]
     assert batch.keys() == spec.keys()
     for name, feature in spec.items():
         assert batch[name].shape == (len(raw), *feature.shape), name

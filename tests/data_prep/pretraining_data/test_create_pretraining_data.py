@@ -25,7 +25,9 @@ GOLDEN = TESTS / "goldens" / "pretraining_records.txt"
 
 def read(path, compression="", lengths=(S, P)):
     dataset = tf.data.TFRecordDataset([str(path)], compression).batch(10_000)
-    batch = features.parse(next(iter(dataset)), features.pretraining(*lengths))
+    spec = features.pretraining(*lengths)
+    spec["token_boundary"] = spec["segment_ids"]
+    batch = features.parse(next(iter(dataset)), spec)
     return {name: value.numpy() for name, value in batch.items()}
 
 

@@ -64,11 +64,13 @@ def test_a_damaged_file_without_masks_is_named(create, describe):
     assert "a later one is no pre-training example" in describe(folder)
 
 
-def rewrite(path, change):
+def rewrite(path, change, first=-1):
+    """Changes the features of the last example, or of all from `first` on."""
     examples = [
         tf.train.Example.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(path))
     ]
-    change(examples[-1].features.feature)
+    for example in examples[first:]:
+        change(example.features.feature)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for example in examples:
             writer.write(example.SerializeToString())
@@ -97,3 +99,37 @@ def test_a_record_unlike_the_others_is_refused(foreign, describe, change, messag
 def test_a_file_without_records(tmp_path, describe, content):
     (tmp_path / "a.tfrecord").write_bytes(content)
     assert "a.tfrecord holds no records" in describe(tmp_path)
+
+
+def test_records_with_masks_need_no_boundaries_of_words(foreign, describe):
+    folder, _ = foreign
+    for path in folder.glob("*.tfrecord"):
+        rewrite(path, lambda x: x.pop("token_boundary"), first=0)
+    assert not describe(folder)
+
+
+GARDEN = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+
+
+@pytest.mark.parametrize(
+    ("masking", "renamed", "message"),
+    [
+        ("static", GARDEN, "no input_ids, segment_ids, only input_mask, input_type_ids, input_word"),
+        ("static", {"masked_lm_weights": "weights"}, "no masked_lm_weights, only input_ids, "),
+        ("online", {"token_boundary": "starts"}, "no token_boundary, only input_ids, "),
+    ],
+)
+def test_a_missing_feature_is_named(create, describe, masking, renamed, message):
+    folder = create(masking=masking, dupe_factor=1)
+    (folder / "manifest.json").unlink()
+
+    def rename(features):
+        for old, new in renamed.items():
+            features[new].CopyFrom(features.pop(old))
+
+    for path in folder.glob("*.tfrecord"):
+        rewrite(path, rename, first=0)
+    error = describe(folder)
+    assert f"its records have {message}" in error
+    assert "\n" not in error
+    assert not (folder / "manifest.json").exists()
