@@ -1,7 +1,8 @@
 """Plans a run: prints its costs by formula, and compiles its step ahead of time."""
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import logging
@@ -10,7 +11,7 @@ from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lint, lowering
-from albert_tf.plan.formula import costs, estimate, memory
+from albert_tf.plan.formula import estimate, memory
 from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
@@ -153,8 +154,12 @@ def _describe_excess(plan: Plan, needed: int | None, limit: int) -> str:
 
 
 def _find_remedies(plan: Plan, limit: int) -> list[str]:
-    """Returns up to three changes of the config with which it fits by formula, as for --set."""
-    remedies: dict[tuple[str, ...], str] = {}  # the first of each kind, which costs the least time
+    """Returns up to three changes of the config with which it fits by formula, as for --set.
+
+    The one that costs the least time comes first; of those, the one with the fewest micro-batches.
+    A change is left out if another one changes only some of its fields, and costs no more.
+    """
+    fitting = []
     for change in _list_changes(plan):
         values = {**config_io.to_dict(plan.config), **change}
         try:
@@ -162,23 +167,30 @@ def _find_remedies(plan: Plan, limit: int) -> list[str]:
         except UserError:
             continue  # not possible with this model
         if memory.estimate_memory(config, plan.batch).total <= limit:
-            # As --set reads it: true, 2, or a bare word.
-            text = " ".join(f"{key}={str(value).lower()}" for key, value in change.items())
-            remedies.setdefault(tuple(change), text)
-    return list(remedies.values())[:3]
+            again = estimate.make_plan(config, plan.topology, plan.global_batch, plan.utilization)
+            fitting.append((again.seconds, len(change), change))
+    chosen: list[dict[str, Any]] = []
+    for *_, change in sorted(fitting, key=lambda candidate: candidate[:2]):
+        if not any(other.keys() <= change.keys() for other in chosen):
+            chosen.append(change)
+    # As --set reads it: true, 2, or a bare word.
+    return [
+        " ".join(f"{key}={str(value).lower()}" for key, value in change.items())
+        for change in chosen[:3]
+    ]
 
 
-def _list_changes(plan: Plan) -> list[dict[str, Any]]:
-    """Returns the changes of a config that save memory, the cheapest in time first."""
+def _list_changes(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yields all changes of a config that may save memory, of which none may be possible."""
     config = plan.config
-    changes: list[dict[str, Any]] = []
-    if config.dtype == "float32":
-        changes.append({"dtype": "mixed_bfloat16"})
-    for factor in (2, 4, 8):
-        number = config.num_micro_batches * factor
-        if plan.batch % number == 0:
-            changes.append({"num_micro_batches": number})
-    if not costs.recomputes(config):
-        changes += [{"rematerialize": True}, {"layer_loop": True}]
-        changes += [{"layer_loop": True, **change} for change in changes[:-2]]
-    return changes
+    wider = range(config.num_micro_batches + 1, plan.batch + 1)
+    options = itertools.product(
+        ((False, False), (True, False), (False, True)),
+        dict.fromkeys(("mixed_bfloat16", config.dtype)),
+        (config.num_micro_batches, *(number for number in wider if plan.batch % number == 0)),
+    )
+    for (rematerialize, layer_loop), dtype, number in options:
+        fields = {"rematerialize": rematerialize, "layer_loop": layer_loop, "dtype": dtype}
+        fields["num_micro_batches"] = number
+        if change := {name: x for name, x in fields.items() if getattr(config, name) != x}:
+            yield change

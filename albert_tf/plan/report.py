@@ -39,8 +39,20 @@ def format_plan(plan: Plan) -> list[str]:
         f"{device.peak / TERA:.3g} TFLOP/s, "
         f"{plan.global_batch / plan.seconds:,.0f} sequences/s",
         f"run             {steps:,} updates, {steps * plan.global_batch:,} examples, "
-        f"{plan.days:.2f} days, {24 * plan.days * num_devices:,.0f} device hours",
+        f"{_format_days(plan.days)}, {_format_hours(24 * plan.days * num_devices)} device hours",
     ]
+
+
+def _format_days(days: float) -> str:
+    """Returns a duration in days from half a day on, else in the largest unit that it fills."""
+    for unit, per_day in (("days", 1), ("hours", 24), ("minutes", 24 * 60)):
+        if days * per_day >= (0.5 if per_day == 1 else 1):
+            return f"{days * per_day:,.2f} {unit}"
+    return f"{days * 86400:.1f} seconds"
+
+
+def _format_hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def _format_parts(plan: Plan) -> list[str]:

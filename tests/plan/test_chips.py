@@ -40,6 +40,14 @@ def test_a_gpu_is_slower_in_float32():
     assert all(gpu.peak_float32 < 0.6 * gpu.peak for gpu in chips.GPUS.values())
 
 
+@pytest.mark.parametrize(("name", "peak"), [("t4", 8.1e12), ("v100", 15.7e12)])
+def test_a_gpu_without_bfloat16_has_its_rate_of_float32(name, peak):
+    for dtype in ("float32", "mixed_bfloat16"):
+        device = chips.machine(name, 1, dtype).device
+        assert device.peak == peak
+        assert "no bfloat16: rate of float32" in device.name
+
+
 def test_a_better_known_rate_is_taken():
     topology = chips.topology("v5e:2x2")
     given = chips.with_peak(topology, 150)

@@ -1,6 +1,7 @@
 """A plan of a run: its tables, its file, and the remedies where the run does not fit."""
 
 import json
+import re
 
 import pytest
 import tensorflow as tf
@@ -212,6 +213,40 @@ def test_at_most_three_remedies_are_named():
     ]
 
 
+def test_the_change_that_costs_the_least_time_is_named_first():
+    """16 micro-batches cost nothing by formula; rematerialization takes a third more."""
+    one = plan(paper("xxlarge"), "v5e:4x4", global_batch=4096)
+    [advised] = planning._find_remedies(one, one.topology.device.usable)
+    assert advised == "num_micro_batches=32"
+    fits = [
+        number
+        for number in (2, 4, 8, 16, 32)
+        if memory.estimate_memory(
+            paper("xxlarge", num_micro_batches=number, train_batch_size=4096), one.batch
+        ).total
+        <= one.topology.device.usable
+    ]
+    assert fits == [32]
+    # So too where the config recomputes already.
+    slow = plan(paper("xxlarge", layer_loop=True), "v5e:4x4", global_batch=4096)
+    advised = planning._find_remedies(slow, one.topology.device.usable)
+    assert advised == ["layer_loop=false num_micro_batches=32", "num_micro_batches=4"]
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [
+        (1234.5, "1,234.50 days"),
+        (0.5, "0.50 days"),
+        (0.4, "9.60 hours"),
+        (0.01, "14.40 minutes"),
+        (0.0001, "8.6 seconds"),
+    ],
+)
+def test_a_short_run_is_not_said_to_take_0_days(days, text):
+    assert report._format_days(days) == text
+
+
 def test_too_big_for_the_compiler_names_what_to_change(stub):
     config = tiny_run.settings(dtype="mixed_bfloat16")
     with pytest.raises(UserError, match=r"would need 20.0 GB of 16.0 GB\. .*rematerialize=true"):
@@ -257,6 +292,15 @@ def test_mistakes_are_one_line(arguments, message, run_program):
     assert message in printed
     assert printed.startswith("plan_training: ")
     assert "\n" not in printed
+
+
+@pytest.mark.parametrize("device", chips.GPUS)
+def test_every_gpu_is_planned(device, run_program, capsys):
+    config = ROOT / "configs/tiny_english.json"
+    assert not run_program(PROGRAM, f"--config={config}", f"--device={device}")
+    printed = capsys.readouterr().out
+    assert chips.GPUS[device].name in printed
+    assert re.search(r" \d+\.\d seconds, 0\.0\d* device hours$", printed, re.MULTILINE)
 
 
 def test_a_gpu_is_planned_without_compiling(run_program, capsys, tmp_path):

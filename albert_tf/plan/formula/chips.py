@@ -2,7 +2,7 @@
 
 Sources: Google's documentation of each TPU version, NVIDIA's data sheets (dense, not sparse). A run
 reaches a share of the peak: see `--utilization`. TPUs compute float32 products in bfloat16, at the
-same rate; TensorFlow on GPUs computes them in TF32, at half the rate.
+same rate; TensorFlow on GPUs computes them in TF32, at half the rate, where the GPU has it.
 """
 
 import dataclasses
@@ -65,6 +65,10 @@ GPUS = {  # tensor cores multiply tiles of 16 x 16
     "h100": Device("H100 (SXM)", 989e12, 80 * GIB, 494.5e12, 3350e9, matrix_unit=16),
     "h200": Device("H200 (SXM)", 989e12, 141 * GIB, 494.5e12, 4800e9, matrix_unit=16),
     "l4": Device("L4", 121e12, 24 * GIB, 60e12, 300e9, matrix_unit=16),
+    "4090": Device("RTX 4090", 165.2e12, 24 * GIB, 82.6e12, 1008e9, matrix_unit=16),
+    # Their tensor cores multiply float16 alone, which is not computed here: 65 and 125 TFLOP/s.
+    "t4": Device("T4 (no bfloat16: rate of float32)", 8.1e12, 16 * GIB, 0, 320e9, matrix_unit=1),
+    "v100": Device("V100 (SXM2; no bfloat16: rate of float32)", 15.7e12, 16 * GIB, 0, 900e9, 1),
     "l40s": Device("L40S", 362e12, 48 * GIB, 181e12, 864e9, matrix_unit=16),
 }
 HERE = "here"

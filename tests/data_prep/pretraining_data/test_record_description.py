@@ -114,7 +114,7 @@ GARDEN = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 @pytest.mark.parametrize(
     ("masking", "renamed", "message"),
     [
-        ("static", GARDEN, "no input_ids, segment_ids, only input_mask, input_type_ids, input_word"),
+        ("static", GARDEN, "no input_ids, segment_ids, only input_mask, input_type_ids, "),
         ("static", {"masked_lm_weights": "weights"}, "no masked_lm_weights, only input_ids, "),
         ("online", {"token_boundary": "starts"}, "no token_boundary, only input_ids, "),
     ],
