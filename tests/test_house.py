@@ -3,14 +3,17 @@
 import ast
 import importlib.metadata
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import program_flags
 import pytest
 from packaging.requirements import Requirement
+
+from albert_tf import config_io
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
@@ -137,33 +140,59 @@ def test_shell_programs_refuse_stray_arguments_in_one_line(name):
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 
 
-def commands(document):
-    """Returns the commands of bin/ in the code blocks of a document, split into words."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.lstrip().startswith("bin/")]
-
-
-DOCUMENTED = {document: commands(document) for document in ("README.md", "BUILD.md", *PAGES)}
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """{program: {flag: whether it is required}}."""
-    return {f"bin/{path.name}": program_flags.read(path) for path in PROGRAMS}
+PROGRAM_NAMES = [f"bin/{path.name}" for path in PROGRAMS]
+DOCUMENTED = {
+    **{name: pages.read_blocks(name) for name in ("README.md", "BUILD.md", *PAGES)},
+    **{name: pages.read_examples(name) for name in PROGRAM_NAMES},
+}
+DOCUMENTED = {name: list(pages.split(text)) for name, text in DOCUMENTED.items()}
+CONFIGS = {"bin/run_pretraining": PretrainConfig, "bin/run_finetuning": FinetuneConfig}
 
 
 @pytest.mark.parametrize("document", [name for name, lines in DOCUMENTED.items() if lines])
-def test_commands_in_the_docs_have_the_flags_that_programs_have(document, programs):
-    for program, *arguments in DOCUMENTED[document]:
-        if program in ("bin/quickstart", "bin/test"):
-            continue
-        given = {word[2:].split("=")[0] for word in arguments if word.startswith("--")}
-        negated = {name.removeprefix("no") for name in given - programs[program].keys()}
-        assert negated <= programs[program].keys(), arguments
-        if "..." not in arguments:
-            needed = {name for name, needed in programs[program].items() if needed}
-            assert needed <= given, arguments
+def test_commands_in_the_docs_are_understood(document):
+    """Programs and files of the repository exist; flags, their values and configs are valid.
+
+    tests/programs/test_build.py runs those of the pages that end within seconds.
+    """
+    for command in DOCUMENTED[document]:
+        for word in command:
+            path = word.rpartition("=")[2]
+            if re.match(r"(bench|configs|docs|environments|examples|experiments|tests)/", path):
+                assert (ROOT / path).exists() or path.endswith(".svg"), command
+        start = next((i for i, x in enumerate(command) if x in PROGRAM_NAMES), None)
+        if start is not None:
+            is_part = "..." in command and document in PROGRAM_NAMES
+            (_check_names if is_part else _check_flags)(*command[start:])
+        elif command[0] == "python" and command[1].endswith(".py"):
+            names = {word[2:].partition("=")[0] for word in command if word.startswith("--")}
+            source = (ROOT / command[1]).read_text()
+            assert all(f'"{x}"' in source or f'"--{x}"' in source for x in names), command
+
+
+def _check_flags(program, *arguments):
+    values = program_flags.parse(ROOT / program, arguments)
+    starts = values.get("continue_from") or values.get("grow_from")
+    path = values.get("config") and ROOT / values["config"]
+    if program in CONFIGS and not starts and (not path or path.exists()):
+        config_io.load(CONFIGS[program], path and str(path), values["set"])
+
+
+def _check_names(program, *arguments):
+    """Of a command that leaves out what another one has."""
+    known = {name for flag in program_flags.read(ROOT / program) for name in (flag, f"no{flag}")}
+    assert {x[2:].partition("=")[0] for x in arguments if x.startswith("--")} - {
+        "",
+        "help",
+    } <= known
+
+
+@pytest.mark.parametrize("document", ["README.md", "BUILD.md", *PAGES])
+def test_commands_within_sentences_have_flags_that_programs_have(document):
+    for text in re.findall(r"(?<!`)`(bin/[^`]*)`(?!`)", (ROOT / document).read_text()):
+        [command] = pages.split(text.replace("\n", " "))
+        if command[0] in PROGRAM_NAMES:
+            _check_names(*command)
 
 
 def test_documents_have_commands():

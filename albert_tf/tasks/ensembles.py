@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from albert_tf.errors import UserError, refuse_output
+from albert_tf.errors import UserError, refuse_output, require
 from albert_tf.records import task_table
 from albert_tf.tasks import label_scores, predictions
 from albert_tf.tasks.predictions import Prediction
@@ -81,11 +82,11 @@ def combine(
 ) -> None:
     """Averages predictions files into another one, and prints the scores of all.
 
-    `examples` is the task dataset to score with, if any. With `greedy` the ensemble is of the files
-    that `select_greedily` chooses by the task's first score. With `confidence` there are also 95 %
-    bootstrap intervals of the ensemble's scores. Of SQuAD 2.0, null odds above `null_threshold`
-    mean that there is no answer; None is 0. Raises `UserError` if the files do not fit together, or
-    an option has no effect.
+    `examples` is the task dataset to score with, if any, or a pattern that it alone matches. With
+    `greedy` the ensemble is of the files that `select_greedily` chooses by the task's first score.
+    With `confidence` there are also 95 % bootstrap intervals of the ensemble's scores. Of SQuAD
+    2.0, null odds above `null_threshold` mean that there is no answer; None is 0. Raises
+    `UserError` if the files do not fit together, or an option has no effect.
     """
     options = {"confidence": confidence, "null_threshold": null_threshold, "greedy": greedy}
     if not examples and (given := [name for name, value in options.items() if value]):
@@ -97,7 +98,9 @@ def combine(
     if null_threshold is not None and task.kind != task_table.SPAN_OR_NONE:
         raise UserError(f"--null_threshold is for SQuAD 2.0: {task.name} has no null odds.")
     if examples:
-        gold = predictions.read_gold(examples, ensemble)
+        found = tf.io.gfile.glob(examples) or [examples]
+        require(len(found) == 1, f"--examples: {examples!r} matches {len(found)}. Name one.")
+        gold = predictions.read_gold(found[0], ensemble)
         threshold = null_threshold or 0.0
         for path, content in contents.items():
             alone = content["predictions"]

@@ -1,17 +1,20 @@
-"""Runs the commands of the pages, from fine-tuning to serving, on data of a few rows."""
+"""Runs the commands of the pages in their order, on data of a few rows."""
 
-import ast
+import contextlib
 import gzip
 import json
+import lzma
 import math
 import os
 import re
-import shlex
+import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import grpc
-import program_flags
+import numpy as np
+import pages
 import pytest
 import rest
 import stand_in
@@ -20,16 +23,46 @@ import tiny_checkpoints
 import tiny_program
 import tiny_run
 
-from albert_tf import config_io
+from albert_tf import config, config_io
 from albert_tf.checkpoints import formats
 from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
+from albert_tf.export import int8_runtime
+from albert_tf.pipelines import int8_export
 from albert_tf.plan.aot import environment
 from albert_tf.tasks import submissions
 
 checkpoint = tiny_program.checkpoint
 ROOT = Path(__file__).parents[2]
+BUILD = (ROOT / "BUILD.md").read_text()
+BRINGS = BUILD.partition("| Name | Content |\n|---|---|\n")[2].partition("\n\n")[0]
+BRINGS = "\n".join(line.split("|")[1] for line in BRINGS.splitlines())
 TEXT = "a good day was followed by a bad one"
+# Commands that are not run here, by their beginning -> why. tests/test_house.py checks the flags.
+NOT_RUN = {
+    r"python3 -m venv|source |pip |\S+/pip |\S+/mkdocs ": "make environments",
+    r"\.venv-beam/": "needs an environment of its own: tests/data_prep",
+    r"\.venv-plan/|bin/export_step ": "the same: test_a_step_for_jax",
+    r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
+    r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
+    r"bin/export_int8 --checkpoint=runs/sst-2 ": "a measurement",
+    r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
+    r"curl .*/v2/": "asks bin/serve: tests/serving",
+    r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
+}
+TINY = {
+    "max_position_embeddings": 512,
+    "hidden_size": 64,
+    "intermediate_size": 16,
+    "num_attention_heads": 1,  # of 64, as those of configs/tiny_english.json
+}
+BRIEF = {
+    "train_batch_size": 8,
+    "eval_batch_size": 4,
+    "num_train_steps": 2,
+    "num_warmup_steps": 1,
+    "dtype": "float32",
+}
 # For training; other modes read the config of the run.
 SETTINGS = {**tiny_program.SETTINGS, "train_batch_size": 8, "num_train_steps": 2}
 
@@ -47,17 +80,14 @@ ANSWERS = {
 }
 
 
-def blocks(page, language=""):
-    """Returns the code of a page of docs/ in a language; without a language, its commands."""
-    text = (ROOT / "docs" / f"{page}.md").read_text()
-    matches = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return "".join(code for name, code in matches if name == language)
+def list_pages():
+    """Returns the pages of the table in BUILD.md, in order."""
+    return re.findall(r"^\| .* \| \[docs/(\w+)\.md\]", BUILD, re.MULTILINE)
 
 
-def commands(*pages):
-    """Returns the commands of pages, in order, split into words."""
-    lines = "".join(map(blocks, pages)).replace("\\\n", " ").splitlines()
-    return [shlex.split(line) for line in lines if line]
+def commands(page):
+    """Returns the commands of a page of docs/, in order, split into words."""
+    return list(pages.split(pages.read_blocks(f"docs/{page}.md")))
 
 
 def table(path, header, row, labels=None, separator="\t"):
@@ -109,7 +139,51 @@ def write_tags(path):
     path.write_text(sentence * 8)
 
 
-def write_data(folder):
+def write_texts(folder):
+    """Text of 60 words, in the forms that the pages have."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 4)) for _ in range(60)]
+
+    def make_text(documents):
+        made = [[" ".join(rng.choice(words, 9)) for _ in range(4)] for _ in range(documents)]
+        return "\n\n".join("\n".join(lines) for lines in made)
+
+    for name in ("text/a.txt", "more_text/a.txt", "medicine/a.txt", "held_out.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(make_text(400))
+    (folder / "drugs.txt").write_text("▁aspirin\nine\n")
+    (folder / "crawl").mkdir()
+    with gzip.open(folder / "crawl/a.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"text": make_text(1)}) + "\n" for _ in range(20))
+    for name in json.loads((ROOT / "experiments/sharing.json").read_text())["records"][
+        "input_files"
+    ]:
+        (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        with lzma.open(folder / "data" / name, "wt") as file:
+            file.write(make_text(20))
+
+
+def write_vectors(folder):
+    question = {"question": "was it good", "passage": TEXT, "wrong_passage": "so so"}
+    pair = {"sentence1": "a good day", "sentence2": "a bad day", "score": 2.5}
+    for name, row in {
+        "questions.jsonl": question,
+        "questions_dev.jsonl": question,
+        "sentences.jsonl": pair,
+    }.items():
+        (folder / name).write_text((json.dumps(row) + "\n") * 8)
+    table(folder / "sts_dev.tsv", list(pair), ["a good day", "a bad day"], ("0.5", "2"))
+    for name, row in {
+        "texts/a": {"id": 7, "text": "Good food."},
+        "texts": {"id": 7, "text": "Good food."},
+        "passages/a": {"text": TEXT},
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        with gzip.open(folder / f"{name}.jsonl.gz", "wt") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def write_tasks(folder):
     write_glue(folder / "glue")
     answered = {"answers": [{"text": "good", "answer_start": 2}]}
     for split in ("train", "dev"):
@@ -122,49 +196,142 @@ def write_data(folder):
         table(folder / f"quiz/{split}.csv", quiz, row, ("A", "C"), ",")
         write_tags(folder / f"names/{split}.conll")
         table(folder / f"topics/{split}.tsv", ["text", "label"], [TEXT], ("food", "food,rooms"))
+        table(folder / f"data/glue/SST-2/{split}.tsv", ["sentence", "label"], [TEXT], ("0", "1"))
     write_squad(folder / "questions.json", {})
     write_race(folder / "race")
-    (folder / "examples").symlink_to(ROOT / "examples")
+
+
+def write_published(folder, vocabulary):
+    """A published checkpoint: of the tiny model, as is every model of the pages."""
+    (folder / "albert_base").mkdir()
+    made = tiny_checkpoints.make(vocabulary, **TINY)
+    formats.get_writer("google")(made, str(folder / "albert_base"))
+    with tarfile.open(folder / "albert_base_v2.tar.gz", "w:gz") as archive:
+        archive.add(folder / "albert_base", "albert_base")
+    shutil.rmtree(folder / "albert_base")
+
+
+def write_configs(folder):
+    """Those of the repository, but of the tiny model and few updates."""
+    (folder / "configs").mkdir()
+    albert = config_io.to_dict(tiny_run.albert(**TINY))
+    for path in (ROOT / "configs").glob("tiny*.json"):
+        values = {**json.loads(path.read_text()), **BRIEF, "albert": albert}
+        (folder / "configs" / path.name).write_text(json.dumps(values))
+
+
+@pytest.fixture
+def workspace(checkpoint, tmp_path, monkeypatch):
+    """A folder, now the current one, with what BUILD.md says that one brings, and no more."""
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
+    write_vectors(tmp_path)
+    write_tasks(tmp_path)
+    write_published(tmp_path, f"{checkpoint}/vocabulary")
+    brought = {name.strip("/") for name in re.findall(r"`([^`]+)`", BRINGS)}
+    # Their records are made with the vocabulary of the pages: see `make_google_records`.
+    assert {path.name for path in tmp_path.iterdir()} == brought - {"google"}
+    write_configs(tmp_path)
+    (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
+    for name in ("examples", "experiments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.setitem(config.PRESETS, "albert_base_v2", tiny_run.albert(**TINY))
+    small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
+    monkeypatch.setattr(submissions, "GLUE_FILES", small)
+
+    @contextlib.contextmanager
+    def quantizing(graph, calibration, rows, shapes, *, smooth):
+        """The float32 network in place of the quantised one."""
+        for name in ("model.xml", "model.bin"):
+            (tmp_path / name).write_text(name)
+        yield int8_runtime.Result(tmp_path, network[0], [(0.1, 0.2)], [(0.3, 0.4)])
+
+    network = []
+
+    def run_network(model, batches, run=int8_export.run_network):
+        network.append(run(model, batches))
+        return network[0]
+
+    monkeypatch.setattr(int8_export, "run_network", run_network)
+    monkeypatch.setattr(int8_runtime, "quantizing", quantizing)
+    return tmp_path
+
+
+def shrink(program, arguments):
+    """Returns further flags, which make a command short."""
+    brief = [f"--set={name}={value}" for name, value in BRIEF.items()]
+    if program == "bin/train_vocabulary":
+        return [f"--vocab_size={tiny_run.VOCAB}"]
+    if program == "bin/create_pretraining_data":
+        return ["--num_processes=1"]
+    if program == "bin/extend_vocabulary" and "--pieces=drugs.txt" not in arguments:
+        return ["--num_pieces=3"]
+    if program == "bin/run_pretraining":
+        if any(word.startswith("--continue_from=") for word in arguments):
+            return [*brief, "--set=num_train_steps=4"]
+        needs_model = not re.search(r"--config=|albert=", " ".join(arguments))
+        return [*brief, *(["--set=albert=albert_base_v2"] if needs_model else [])]
+    if program == "bin/run_finetuning" and "--mode=predict" not in arguments:
+        seeds = any(word.startswith("--num_seeds=") for word in arguments)
+        number = 1 if "--task=glue" in arguments else 2
+        return ["--config=tiny.json", *([f"--num_seeds={number}"] if seeds else [])]
+    return []
+
+
+def make_google_records(run_program, folder):
+    """Records as Google's program leaves them, without a manifest."""
+    words = ["--input_files=text/a.txt", "--vocabulary=vocabulary", "--output_dir=google"]
+    words += ["--max_seq_length=512", "--max_predictions_per_seq=20", "--dupe_factor=1"]
+    assert not run_program(ROOT / "bin/create_pretraining_data", *words)
+    for path in (folder / "google").iterdir():
+        if path.suffix != ".tfrecord":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.mark.slow
-def test_fine_tuning_and_serving(run_program, checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_data(tmp_path)
-    made = tiny_checkpoints.make(f"{checkpoint}/vocabulary", max_position_embeddings=128)
-    (tmp_path / "albert_base").mkdir()
-    formats.get_writer("google")(made, "albert_base")
-    small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
-    monkeypatch.setattr(submissions, "GLUE_FILES", small)
-    (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
-    (tmp_path / "texts").mkdir()
-    for name in ("texts/a.jsonl.gz", "texts.jsonl.gz"):
-        with gzip.open(tmp_path / name, "wt") as file:
-            file.write('{"id": 7, "text": "Good food."}\n')
-    fine_tuning = commands("finetune", "own_data", "predict")
-    assert len(fine_tuning) >= 24
-    for program, *arguments in fine_tuning:
-        trains = program == "bin/run_finetuning" and "--mode=predict" not in arguments
-        tiny = ["--config=tiny.json"] if trains else []
-        if any(word.startswith("--num_seeds=") for word in arguments):
-            tiny.append("--num_seeds=2")
-        words = [_replace_hash(word, tmp_path) for word in arguments]
-        error = run_program(ROOT / program, *words, *tiny)
-        assert not error, (program, arguments, error)
-    output = capsys.readouterr().out
+def test_the_pages_in_their_order(run_program, workspace, capsys):
+    done, printed, failed = 0, "", []
+    for page in list_pages():
+        if page == "tpu":  # it begins anew: tests/programs/test_tpu_page.py
+            continue
+        for command in commands(page):
+            text = " ".join(command)
+            if any(re.match(pattern, text) for pattern in NOT_RUN):
+                for name in re.findall(r"--model=(\S+)", text):
+                    assert (workspace / name).exists(), (page, text)
+                continue
+            program, *arguments = command
+            if program == "curl":
+                if "/v1/" in arguments[-1]:
+                    _run_curl(command)
+                continue
+            if program == "python":
+                program, *arguments = arguments
+            if program == "bin/describe_records":
+                make_google_records(run_program, workspace)
+            error = run_program(ROOT / program, *arguments, *shrink(program, arguments))
+            shown = capsys.readouterr()
+            if error:
+                failed.append((page, text, error))
+            printed += shown.out
+            if program == "serving/ask.py":
+                name = re.search(r"--model=models/(\w+)/1", text)[1]
+                assert re.search(f"^   {ANSWERS[name]}", shown.out, re.MULTILINE), text
+            done += 1
+    assert not failed, "\n".join(map(str, failed))
+    assert done >= 80
     with gzip.open("predictions.jsonl.gz", "rt") as file:
         in_one_file = file.read()
     assert in_one_file.startswith('{"id": 7, "label": ')
     assert Path("predictions/predictions-00000-00000.jsonl").read_text() == in_one_file
-    assert "average of 3 tasks without" in output
-    assert "A wonderful evening" in output
+    assert "average of 3 tasks without" in printed
+    assert "A wonderful evening" in printed
     assert sorted(os.listdir("submission")) == ["glue.zip", "sources.txt"]
     assert json.loads(Path("seeds/mrpc/summary.json").read_text())["best_seed"]
-    _serve(run_program, capsys)
-
-
-def used_flags(arguments):
-    return {word[2:].partition("=")[0] for word in arguments if word.startswith("--")}
+    variables = {}
+    exec(pages.read_blocks("docs/hub_modules.md", "python"), variables)
+    assert tf.reduce_mean(variables["losses"]) < math.log(2)
+    exec(pages.read_blocks("README.md", "python"), {})
 
 
 def test_planning(run_program, tmp_path, monkeypatch, capsys):
@@ -174,7 +341,6 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
     planned = [c for c in commands("plan") if c[0] == "bin/plan_training"]
     compiled = []
     for program, *arguments in planned:
-        assert used_flags(arguments) <= program_flags.read(ROOT / program).keys()
         if {"--compile", "--search"} & set(arguments):
             compiled += [word for word in arguments if "=" not in word]
         else:
@@ -207,48 +373,6 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     assert "steps/s" in output
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("run_pretraining", "run_finetuning", "create_pretraining_data"),
-        *("create_finetuning_data", "plan_training"),
-    ],
-)
-def test_docstrings_of_programs_have_commands_with_known_flags(name):
-    docstring = ast.get_docstring(ast.parse((ROOT / "bin" / name).read_text()))
-    lines = re.findall(r"^    .*", docstring, re.MULTILINE)
-    assert lines
-    for line, before in zip(lines, ["", *lines], strict=False):
-        start = rf"    bin/{name}" if not before.endswith("\\") else " {7}"
-        assert re.match(rf"{start}( \S+)+$", line), line
-        assert (
-            used_flags(shlex.split(line.rstrip("\\")))
-            <= program_flags.read(ROOT / f"bin/{name}").keys()
-        )
-
-
-def _serve(run_program, capsys):
-    """Runs the pages about serving, on the fine-tuned models."""
-    patterns = dict(ANSWERS)
-    for program, *arguments in commands("serve", "hub_modules"):
-        if program == "curl":
-            if "/v2/" in arguments[-1]:
-                continue  # tests/serving has it
-            _run_curl([program, *arguments])
-        elif program == "python":
-            program, *arguments = arguments
-            capsys.readouterr()
-            assert not run_program(ROOT / program, *arguments)
-            name = re.fullmatch(r"--model=models/(\w+)/1", arguments[0])[1]
-            assert re.search(f"^   {patterns.pop(name)}", capsys.readouterr().out, re.MULTILINE)
-        elif program not in ("docker", "bin/serve"):  # tests/serving has that
-            assert not run_program(ROOT / program, *arguments)
-    assert not patterns
-    variables = {}
-    exec(blocks("hub_modules", "python"), variables)
-    assert tf.reduce_mean(variables["losses"]) < math.log(2)
-
-
 def _run_curl(command):
     """Serves the newest version of the model that the address names, as a server does."""
     name = re.search(r"/models/(\w+):", command[-1])[1]
@@ -262,9 +386,3 @@ def _run_curl(command):
         done = subprocess.run([*words, "-sS", "--fail-with-body"], capture_output=True)
     assert not done.returncode, done
     assert json.loads(done.stdout)["model"] == name
-
-
-def _replace_hash(word, folder):
-    """The argument, with the existing task dataset in place of the one that only resembles it."""
-    match = re.fullmatch(r"(--\w+=)(\S+/\S+-)0123456789abcdef", word)
-    return match[1] + str(next(folder.glob(f"{match[2]}*"))) if match else word

@@ -147,3 +147,11 @@ def test_the_output_is_not_among_the_inputs(runs, run_program):
         PROGRAM, *arguments
     )
     assert (runs / "ensemble.json").read_bytes() == before
+
+
+def test_a_pattern_of_examples_matches_one(runs, run_program):
+    flags = [f"--predictions={runs}/run-*.json", f"--output_file={runs}/ensemble.json"]
+    assert not run_program(PROGRAM, *flags, f"--examples={runs}/own-*")
+    write_dataset(runs / "own-dev-1", OWN, OWN_GOLD)
+    error = run_program(PROGRAM, *flags, f"--examples={runs}/own-*")
+    assert error.endswith("own-*' matches 2. Name one.")
