@@ -19,6 +19,7 @@ from albert_tf.records import features, manifest
 from albert_tf.tokenizers import tokenization
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
+long_text = tiny_records.long_text
 
 GOLDEN = TESTS / "goldens" / "pretraining_records.txt"
 
@@ -316,3 +317,17 @@ def test_static_records_of_earlier_versions_are_finished(create):
     create()
     with pytest.raises(UserError, match="masking='static', not 'online'"):
         create(masking="online")
+
+
+def test_the_order_of_files_decides_on_pairs_and_not_on_what_is_held_out(create, long_text):
+    """As docs/prepare_text.md has it; the manifest lists the files in their order."""
+    one, other = (
+        manifest.read(str(create(name, inputs, eval_fraction=0.3)))
+        for name, inputs in (("a", (CORPUS, long_text)), ("b", (long_text, CORPUS)))
+    )
+    assert one["inputs"] == other["inputs"][::-1]
+    for split in ("train", "eval"):
+        first, second = one["statistics"][split], other["statistics"][split]
+        assert first["tokens"] == second["tokens"]
+        assert first["documents_by_tokens"] == second["documents_by_tokens"]
+        assert first["examples"] != second["examples"]
