@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import json
-import lzma
 import math
 import os
 import re
@@ -13,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import grpc
-import numpy as np
+import page_data
 import pages
 import pytest
 import rest
@@ -37,7 +36,6 @@ ROOT = Path(__file__).parents[2]
 BUILD = (ROOT / "BUILD.md").read_text()
 BRINGS = BUILD.partition("| Name | Content |\n|---|---|\n")[2].partition("\n\n")[0]
 BRINGS = "\n".join(line.split("|")[1] for line in BRINGS.splitlines())
-TEXT = "a good day was followed by a bad one"
 # Commands that are not run here, by their beginning -> why. tests/test_house.py checks the flags.
 NOT_RUN = {
     r"python3 -m venv|source |pip |\S+/pip |\S+/mkdocs ": "make environments",
@@ -90,117 +88,6 @@ def commands(page):
     return list(pages.split(pages.read_blocks(f"docs/{page}.md")))
 
 
-def table(path, header, row, labels=None, separator="\t"):
-    """Writes eight rows: an index if the header has one, `row`, and the two labels alternately."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [header]
-    for k in range(8):
-        index = [str(k)] if header[0] == "index" else []
-        lines.append([*index, *row, *([labels[k % 2]] if labels else [])])
-    path.write_text("".join(separator.join(cells) + "\n" for cells in lines))
-
-
-def write_glue(folder):
-    pair = ["a good day", "a bad day"]
-    header = ["index", "sentence1", "sentence2"]
-    mrpc_header = ["Quality", "#1 String", "#2 String"]
-    for split in ("train", "dev"):
-        table(
-            folder / f"RTE/{split}.tsv", [*header, "label"], pair, ("entailment", "not_entailment")
-        )
-        table(folder / f"MRPC/{split}.tsv", [*mrpc_header[1:], "Quality"], pair, ("0", "1"))
-    table(folder / "MRPC/test.tsv", ["index", *mrpc_header[1:]], pair)
-    for name in ("train", "dev_matched", "dev_mismatched"):
-        labels = ("neutral", "contradiction")
-        table(folder / f"MNLI/{name}.tsv", [*header, "gold_label"], pair, labels)
-    for name in ("MNLI/test_matched", "MNLI/test_mismatched", "diagnostic/diagnostic"):
-        table(folder / f"{name}.tsv", header, pair)
-
-
-def write_squad(path, answers):
-    questions = [{"id": f"q{k}", "question": "was it good", **answers} for k in range(8)]
-    paragraphs = [{"context": TEXT, "qas": questions}]
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-
-
-def write_race(folder):
-    value = {"article": TEXT, "questions": ["it was _"] * 8, "answers": ["A", "B"] * 4}
-    value["options"] = [["good", "bad", "so", "a"]] * 8
-    for place in ("train/middle", "train/high", "dev/middle", "dev/high"):
-        (folder / place).mkdir(parents=True)
-        name = f"{place.split('/')[1]}1.txt"
-        (folder / place / "1.txt").write_text(json.dumps({**value, "id": name}))
-
-
-def write_tags(path):
-    path.parent.mkdir(exist_ok=True)
-    sentence = "ann B-PER\ncame O\nlate O\n\n"
-    path.write_text(sentence * 8)
-
-
-def write_texts(folder):
-    """Text of 60 words, in the forms that the pages have."""
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 4)) for _ in range(60)]
-
-    def make_text(documents):
-        made = [[" ".join(rng.choice(words, 9)) for _ in range(4)] for _ in range(documents)]
-        return "\n\n".join("\n".join(lines) for lines in made)
-
-    for name in ("text/a.txt", "more_text/a.txt", "medicine/a.txt", "held_out.txt"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(make_text(400))
-    (folder / "drugs.txt").write_text("▁aspirin\nine\n")
-    (folder / "crawl").mkdir()
-    with gzip.open(folder / "crawl/a.jsonl.gz", "wt") as file:
-        file.writelines(json.dumps({"text": make_text(1)}) + "\n" for _ in range(20))
-    for name in json.loads((ROOT / "experiments/sharing.json").read_text())["records"][
-        "input_files"
-    ]:
-        (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
-        with lzma.open(folder / "data" / name, "wt") as file:
-            file.write(make_text(20))
-
-
-def write_vectors(folder):
-    question = {"question": "was it good", "passage": TEXT, "wrong_passage": "so so"}
-    pair = {"sentence1": "a good day", "sentence2": "a bad day", "score": 2.5}
-    for name, row in {
-        "questions.jsonl": question,
-        "questions_dev.jsonl": question,
-        "sentences.jsonl": pair,
-    }.items():
-        (folder / name).write_text((json.dumps(row) + "\n") * 8)
-    table(folder / "sts_dev.tsv", list(pair), ["a good day", "a bad day"], ("0.5", "2"))
-    for name, row in {
-        "texts/a": {"id": 7, "text": "Good food."},
-        "texts": {"id": 7, "text": "Good food."},
-        "passages/a": {"text": TEXT},
-    }.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        with gzip.open(folder / f"{name}.jsonl.gz", "wt") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def write_tasks(folder):
-    write_glue(folder / "glue")
-    answered = {"answers": [{"text": "good", "answer_start": 2}]}
-    for split in ("train", "dev"):
-        write_squad(folder / f"squad/{split}-v1.1.json", answered)
-        write_squad(folder / f"squad/{split}-v2.0.json", {**answered, "is_impossible": False})
-        scored = ["question", "answer", "score"]
-        table(folder / f"{split}.csv", scored, ["was it good", "so so"], ("0.5", "2"), ",")
-        quiz = ["passage", "question", "a", "b", "c", "correct"]
-        row = [TEXT, "it was", "good", "bad", "so"]
-        table(folder / f"quiz/{split}.csv", quiz, row, ("A", "C"), ",")
-        write_tags(folder / f"names/{split}.conll")
-        table(folder / f"topics/{split}.tsv", ["text", "label"], [TEXT], ("food", "food,rooms"))
-        table(folder / f"data/glue/SST-2/{split}.tsv", ["sentence", "label"], [TEXT], ("0", "1"))
-    write_squad(folder / "questions.json", {})
-    write_race(folder / "race")
-
-
 def write_published(folder, vocabulary):
     """A published checkpoint: of the tiny model, as is every model of the pages."""
     (folder / "albert_base").mkdir()
@@ -224,9 +111,9 @@ def write_configs(folder):
 def workspace(checkpoint, tmp_path, monkeypatch):
     """A folder, now the current one, with what BUILD.md says that one brings, and no more."""
     monkeypatch.chdir(tmp_path)
-    write_texts(tmp_path)
-    write_vectors(tmp_path)
-    write_tasks(tmp_path)
+    page_data.write_texts(tmp_path)
+    page_data.write_vectors(tmp_path)
+    page_data.write_tasks(tmp_path)
     write_published(tmp_path, f"{checkpoint}/vocabulary")
     brought = {name.strip("/") for name in re.findall(r"`([^`]+)`", BRINGS)}
     # Their records are made with the vocabulary of the pages: see `make_google_records`.
