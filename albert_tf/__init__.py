@@ -11,6 +11,9 @@ docs/python.md describes these names. Each is imported when it is first used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from albert_tf.errors import require_backend
+from albert_tf.model import keras_classes
+
 if TYPE_CHECKING:
     from albert_tf.config import PRESETS as PRESETS
     from albert_tf.config import AlbertConfig as AlbertConfig
@@ -38,12 +41,14 @@ _MODULES = {
     "load": "pipelines.loaded_model",
 }
 __all__ = sorted(_MODULES)
+keras_classes.register()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _MODULES[name] not in ("config", "errors"):
+        require_backend()
         importlib.import_module("albert_tf.lazy_tensorflow").load()
     return getattr(importlib.import_module(f"albert_tf.{_MODULES[name]}"), name)
 

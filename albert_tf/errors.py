@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -48,6 +49,7 @@ class UserError(ValueError):
     """
 
     exit_status = 1
+    _keras_call_info_injected = True  # else Keras adds lines with the arguments of its call
 
 
 class LostWorkerError(UserError):
@@ -85,6 +87,15 @@ def require_path(name: str, value: object) -> None:
     is_known = not separator or scheme in tf.io.gfile.get_registered_schemes()
     message = f"{name}: {value!r} is no path. Take one on this machine, or in gs://."
     require(bool(path) and "\0" not in path and is_known, message)
+
+
+def require_backend() -> None:
+    """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
+    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json
+    if library := sys.modules.get("keras"):
+        name = library.config.backend()
+    remedy = "Set KERAS_BACKEND=tensorflow before the first import of Keras."
+    require(name == "tensorflow", f"Keras's backend is {name!r}; ALBERT needs TensorFlow. {remedy}")
 
 
 def refuse_endless(path: str, name: str) -> None:

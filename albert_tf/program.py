@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import FREE_SPACE, OUT_OF_MEMORY, UserError, find_remedy, reason
+from albert_tf.errors import (
+    FREE_SPACE,
+    OUT_OF_MEMORY,
+    UserError,
+    find_remedy,
+    reason,
+    require_backend,
+)
 
 T = TypeVar("T")
 # The flags are those of the program that calls `define_flags`: its --help shows them.
@@ -188,6 +195,7 @@ def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], argumen
                 f"not flags: {' '.join(argv[1:])}. "
                 "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
             )
+        require_backend()
         tf.load(without=_UNUSED)
         main(argv)
         sys.stdout.flush()

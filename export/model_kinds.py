@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.export.export_config import MAX_TEXT_BYTES
-from albert_tf.export.requests.token_ids import NAMES, Tensors, check_positions, require_all
+from albert_tf.export.requests.token_ids import NAMES, Tensors
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
 from albert_tf.model.weight_names import (
     CLASSIFIER,
@@ -21,6 +21,7 @@ from albert_tf.model.weight_names import (
     TOKEN_CLASSIFIER,
 )
 from albert_tf.records import features
+from albert_tf.records.model_inputs import require_all
 from albert_tf.tasks import label_scores
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
@@ -154,7 +155,7 @@ def _compute_embedding(network, ids, options) -> Tensors:
 
 
 def _guess_masked(network, ids, options) -> Tensors:
-    positions = check_positions(ids[features.MASKED_LM_POSITIONS], ids[features.INPUT_IDS])
+    positions = ids[features.MASKED_LM_POSITIONS]
     choices = {"positions": positions, "pooled": False, "skips_padding": True}
     outputs = network.albert(_select_ids(ids), **choices)
     logits = _to_float32(network.masked_lm(outputs["sequence_output"]))  # [B, P, V]

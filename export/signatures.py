@@ -17,6 +17,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
+from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.tasks.span_decoding import AnswerOptions
 from albert_tf.train_config import FinetuneConfig
@@ -38,7 +39,9 @@ def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[s
     specs = token_ids.make_specs(model.inputs, model.kind.rank)
 
     def compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
-        return model.compute_outputs({**batch, **token_ids.check(batch, model.config)})
+        checked = {**batch, **token_ids.check(batch, model.config)}
+        with xla.trace_options(checks_values=False):
+            return model.compute_outputs(checked)
 
     answer: Function = compute
     if not calls_once:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.model import encoder, layers, pretraining_heads, token_layout, xla
 from albert_tf.model.keras_model import ConfiguredModel
-from albert_tf.records import features
+from albert_tf.records import features, model_inputs
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -40,11 +40,12 @@ class Albert(ConfiguredModel):
         rematerialize: keep only the input of each block, and compute the rest again for gradients.
         layer_loop: the same in one loop over the layers, which must share all their weights; in
             training `encoder_outputs` is then the last block's alone.
-        dtype: a Keras dtype policy, `float32` or `mixed_bfloat16`; weights are float32 in both.
+        dtype: `float32` or `mixed_bfloat16`, weights are float32 in both; by default Keras's global
+            policy.
 
     With dropout, `training=True` takes `seed=` ([2] int32, another one every step and replica), or
-    draws one from a generator of this model, as in Keras's `fit`. Raises `ValueError` if a sequence
-    is longer than `max_position_embeddings`.
+    draws one from a generator of this model, as in Keras's `fit`. Raises `UserError` as
+    `model_inputs.read` does, which also lists other names of the inputs.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class Albert(ConfiguredModel):
         seed: int = 0,
         rematerialize: bool = False,
         layer_loop: bool = False,
-        dtype: str = "float32",
+        dtype: str | None = None,
         name: str = "bert",
     ):
         options = {"rematerialize": rematerialize, "layer_loop": layer_loop}
         super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
+        dtype = self.dtype_policy.name
         rng = random.Random(seed)
         with layers.scope("bert"):
             self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
@@ -78,14 +80,8 @@ class Albert(ConfiguredModel):
         pooled=True,
         skips_padding=False,
     ) -> dict[str, Any]:
-        ids = batch[features.INPUT_IDS]
-        longest = self.config.max_position_embeddings
-        if ids.shape[1] is not None and ids.shape[1] > longest:
-            raise ValueError(
-                f"a sequence of {ids.shape[1]} tokens is over max_position_embeddings {longest}."
-            )
-        mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
-        segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
+        batch = self.read_inputs(batch)
+        ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
         rates = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
         seed = self.choose_seed(seed, rates, training=training)
         options = {"training": training, "seed": seed}
@@ -107,9 +103,8 @@ class Albert(ConfiguredModel):
 
     def embed(self, batch: Batch) -> tf.Tensor:
         """Returns what the first block reads, [B, S, D], without dropout; arguments of `call`."""
-        ids = batch[features.INPUT_IDS]
-        mask = batch.get(features.INPUT_MASK, tf.ones_like(ids))
-        segments = batch.get(features.SEGMENT_IDS, tf.zeros_like(ids))
+        batch = self.read_inputs(batch)
+        ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
         layout = self._make_layout(mask, False, False)
         x = self.embeddings(ids, segments, training=False, seed=None, layout=layout)
         return layout.restore(self.encoder.project(x))
@@ -134,16 +129,19 @@ class AlbertForPretraining(ConfiguredModel):
     "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`.
     """
 
+    required_inputs = (features.MASKED_LM_POSITIONS,)
+
     def __init__(
         self,
         config: AlbertConfig,
         *,
         seed: int = 0,
-        dtype: str = "float32",
+        dtype: str | None = None,
         name: str = "albert_for_pretraining",
         **kwargs: Any,
     ):
         super().__init__(config, seed=seed, dtype=dtype, name=name, **kwargs)
+        dtype = self.dtype_policy.name
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         rng = random.Random(seed + 1)
         with layers.scope("cls"):
@@ -155,9 +153,11 @@ class AlbertForPretraining(ConfiguredModel):
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
+        batch = self.read_inputs(batch)
         positions = batch[features.MASKED_LM_POSITIONS]
         options = {"positions": positions, "skips_padding": True}
-        outputs = self.albert(batch, training=training, seed=seed, **options)
+        with xla.trace_options(checks_values=False):
+            outputs = self.albert(batch, training=training, seed=seed, **options)
         return {
             "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
             "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),

@@ -1,13 +1,18 @@
 """The base of the models: what Keras's `fit`, `save`, `load_model` and `clone_model` need."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, require, require_choice
+from albert_tf.model import xla
+from albert_tf.records import model_inputs
+
+DTYPES = ("float32", "mixed_bfloat16", "bfloat16")
 
 
 class ConfiguredModel(keras.Model):
@@ -15,10 +20,17 @@ class ConfiguredModel(keras.Model):
 
     Args:
         seed: of the initial weights, and of the dropout of calls without a seed.
+        dtype: one of `DTYPES`, or a Keras policy of that name; None is Keras's global policy.
         options: the other arguments of the constructor, as JSON values.
     """
 
-    def __init__(self, config: AlbertConfig, *, seed: int, dtype: str, name: str, **options: Any):
+    # Inputs that the model cannot do without, beside `input_ids`.
+    required_inputs: tuple[str, ...] = ()
+
+    def __init__(self, config: AlbertConfig, *, seed: int, dtype: Any, name: str, **options: Any):
+        dtype = keras.config.dtype_policy() if dtype is None else dtype
+        dtype = getattr(dtype, "name", dtype)
+        require_choice("dtype", dtype, DTYPES)
         super().__init__(name=name, dtype=dtype, autocast=False)
         self.config = config
         self._arguments = {"seed": seed, "dtype": dtype, "name": name, **options}
@@ -32,6 +44,59 @@ class ConfiguredModel(keras.Model):
         arguments = dict(config)
         return cls(AlbertConfig(**arguments.pop("config")), **arguments)
 
+    def read_inputs(self, batch: Any, training: bool = False) -> dict[str, tf.Tensor]:
+        """Returns the batch as `model_inputs.read` does, whose errors it raises."""
+        return model_inputs.read(
+            batch,
+            self.config,
+            required=self.required_inputs,
+            num_sequences=self.count_sequences(training),
+            checks_values=xla.checks_values(),
+        )
+
+    def count_sequences(self, training: bool) -> int:
+        """Returns how many sequences, one after the other, are a row of the input."""
+        return 1
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **options: Any) -> Any:
+        """Trains as Keras does; `class_weight` takes the target of a single output, too."""
+        if options.get("class_weight") is not None:
+            x, y = _unwrap_targets(x, y)
+        return super().fit(self._check_data(x, training=True), y, *args, **options)
+
+    def evaluate(self, x: Any = None, *args: Any, **options: Any) -> Any:
+        return super().evaluate(self._check_data(x), *args, **options)
+
+    def predict(self, x: Any, *args: Any, **options: Any) -> Any:
+        return super().predict(self._check_data(x), *args, **options)
+
+    def _check_data(self, x: Any, training: bool = False) -> Any:
+        """Checks arrays and data sets on the host: a compiled step cannot raise."""
+        if isinstance(x, tf.data.Dataset):
+
+            def read(batch, *rest):
+                batch = self.read_inputs(batch, training)
+                return (batch, *rest) if rest else batch
+
+            return x.map(tf.autograph.experimental.do_not_convert(read))
+        if isinstance(x, Mapping):
+            with tf.device("CPU"):
+                self.read_inputs(x, training)
+        return x
+
+    def export(self, filepath: Any, *args: Any, input_signature: Any = None, **options: Any) -> Any:
+        """Writes a SavedModel as Keras does: ids of any batch size and length, [B, S] int32."""
+        names = (*model_inputs.TOKENS, *self.required_inputs)
+        specs = {name: keras.InputSpec("int32", (None, None), name=name) for name in names}
+        signature = [specs] if input_signature is None else input_signature
+        return super().export(filepath, *args, input_signature=signature, **options)
+
+    def compute_output_spec(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().compute_output_spec(*args, **options)
+        except UserError as error:  # after lines of Keras's
+            raise UserError(str(error).splitlines()[-1]) from None
+
     def choose_seed(
         self, seed: tf.Tensor | None, rates: Sequence[float], *, training: bool
     ) -> tf.Tensor | None:
@@ -42,3 +107,17 @@ class ConfiguredModel(keras.Model):
         if not training or not any(rates):
             return None
         return tf.cast(self._seeds.next(), tf.int32) if seed is None else seed
+
+
+def _unwrap_targets(x: Any, y: Any) -> tuple[Any, Any]:
+    """Returns the data with targets {name: array} as arrays, which Keras's `class_weight` needs."""
+
+    def unwrap(target):
+        if isinstance(target, Mapping):
+            require(len(target) == 1, "class_weight: the model has several outputs. Leave it out.")
+            [target] = target.values()
+        return target
+
+    if isinstance(x, tf.data.Dataset):
+        return x.map(lambda batch, target: (batch, unwrap(target))), y
+    return x, unwrap(y)

@@ -8,14 +8,13 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import albert_model, task_heads
+from albert_tf.errors import require_choice
+from albert_tf.model import albert_model, task_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
-from albert_tf.records import features, task_table
+from albert_tf.records import features, model_inputs, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
-
-_TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -37,13 +36,16 @@ class AlbertForTask(ConfiguredModel):
         sizes: task_heads.HeadSizes,
         *,
         seed: int = 0,
-        dtype: str = "float32",
+        dtype: str | None = None,
         name: str = "albert_for_task",
         **kwargs: Any,
     ):
+        require_choice("head", head, tuple(task_heads.HEADS))
         own = {"head": head, "sizes": list(sizes)}
         super().__init__(config, seed=seed, dtype=dtype, name=name, **own, **kwargs)
+        dtype = self.dtype_policy.name
         sizes = task_heads.HeadSizes(*sizes)  # a list, of a saved model
+        self.required_inputs = (features.P_MASK,) if head == task_table.SPAN_OR_NONE else ()
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         self.head = task_heads.HEADS[head](config, random.Random(seed + 1), sizes, dtype=dtype)
         self.choices = sizes.classes if head == "multiple_choice" else 1
@@ -51,9 +53,13 @@ class AlbertForTask(ConfiguredModel):
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
-        number = self.texts if training and self.texts > 1 else self.choices
-        tokens = {name: _split(batch[name], number) for name in _TOKENS if name in batch}
-        return self.apply(tokens, batch, training=training, seed=seed)
+        batch, number = self.read_inputs(batch, training), self.count_sequences(training)
+        tokens = {name: model_inputs.split(batch[name], number) for name in model_inputs.TOKENS}
+        with xla.trace_options(checks_values=False):
+            return self.apply(tokens, batch, training=training, seed=seed)
+
+    def count_sequences(self, training: bool) -> int:
+        return self.texts if training and self.texts > 1 else self.choices
 
     def apply(
         self, tokens: Batch, batch: Batch, training=False, seed=None
@@ -86,13 +92,6 @@ class AlbertForTask(ConfiguredModel):
         unreached = self.albert.pooler.trainable_weights
         left_out = set() if self.reads_pooled_output else {id(w) for w in unreached}
         return [weight for weight in self.trainable_weights if id(weight) not in left_out]
-
-
-def _split(x: tf.Tensor, number: int) -> tf.Tensor:  # [B, C * S] -> [B * C, S]
-    if number == 1:
-        return x
-    width = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
-    return tf.reshape(x, [-1, width // number])
 
 
 def choose_head(config: FinetuneConfig, task: Task) -> str:

@@ -22,6 +22,8 @@ class TraceOptions(NamedTuple):
     custom_gradients: bool = True
     # No shape depends on values, so that padding is computed, too.
     static_shapes: bool = False
+    # A model checks the values of its inputs. Turn it off where they have been checked.
+    checks_values: bool = True
 
 
 _options = contextvars.ContextVar("_options", default=TraceOptions())  # noqa: B039
@@ -42,6 +44,11 @@ def trace_options(**changes: bool) -> Iterator[None]:
 
 def has_custom_gradients() -> bool:
     return _options.get().custom_gradients
+
+
+def checks_values() -> bool:
+    """Whether a model checks its inputs; never in what XLA compiles, which has no assertions."""
+    return _options.get().checks_values and has_dynamic_shapes()
 
 
 def compiles_pieces() -> bool:

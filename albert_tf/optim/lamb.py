@@ -59,6 +59,7 @@ def trust_ratio(w: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
     return tf.where((w_norm > 0) & (update_norm > 0), ratio, tf.ones_like(ratio))
 
 
+@keras.saving.register_keras_serializable("albert_tf")
 class Lamb(keras.optimizers.Optimizer):
     """The optimizer around `lamb_update`; defaults as published.
 
@@ -157,6 +158,7 @@ class Lamb(keras.optimizers.Optimizer):
         return {key: values[key] for key in ("name", "learning_rate", *own)}
 
 
+@keras.saving.register_keras_serializable("albert_tf")
 class AdamW(Lamb):
     """The published AdamW: LAMB with the trust ratio 1 everywhere."""
 

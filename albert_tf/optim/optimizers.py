@@ -20,6 +20,7 @@ _LAYER = re.compile(r"bert/encoder/transformer/group_(\d+)/inner_group_(\d+)/([^
 _ATTENTION = ("attention_1", "LayerNorm")
 
 
+@keras.saving.register_keras_serializable("albert_tf")
 @dataclasses.dataclass(eq=False)
 class WarmupPolynomial(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0, then polynomial decay to 0; the published schedule.

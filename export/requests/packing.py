@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.export.requests.token_ids import require_all
 from albert_tf.records import features
+from albert_tf.records.model_inputs import require_all
 from albert_tf.tokenizers.tokenization import Tokenizer
 
 Batch = dict[str, tf.Tensor]

@@ -4,15 +4,15 @@ A request that does not fit fails with INVALID_ARGUMENT and a sentence, on every
 answer ids outside the vocabulary with zeros.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.records import features
+from albert_tf.records.model_inputs import TOKENS, make_rules, require_all
 
-NAMES = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+NAMES = TOKENS
 # Inputs of the shape of the ids, and their values where an example lacks them.
 _DEFAULTS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
     features.INPUT_IDS: tf.identity,
@@ -32,36 +32,8 @@ def make_specs(names: Sequence[str], rank: int = 2) -> dict[str, tf.TensorSpec]:
 
 def check(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> Tensors:
     """Returns the inputs, checked against the model and each other; ids are [..., S]."""
-    ids = batch[features.INPUT_IDS]
-    longest, length = config.max_position_embeddings, tf.shape(ids)[-1]
-    limits = {
-        features.INPUT_IDS: config.vocab_size,
-        features.INPUT_MASK: 2,
-        features.SEGMENT_IDS: config.type_vocab_size,
-        features.P_MASK: 2,
-    }
-    rules = [
-        (length > 0, "a sequence must have at least one token."),
-        (length <= longest, f"a sequence must have at most {longest} tokens: cut longer ones up."),
-    ]
-    for name, limit in limits.items():
-        if name in batch:
-            shape = tf.equal(tf.shape(batch[name]), tf.shape(ids))
-            rules.append((tf.reduce_all(shape), f"{name} must have the shape of input_ids."))
-            rules.append((_is_below(batch[name], limit), f"{name} must be from 0 to {limit - 1}."))
-    with require_all(*rules):
+    with require_all(*make_rules(batch, config)):
         return {name: tf.identity(value) for name, value in batch.items()}
-
-
-def check_positions(positions: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Returns positions [B, P], checked to be inside the sequences [B, S]."""
-    rows = tf.equal(tf.shape(positions)[0], tf.shape(ids)[0])
-    inside = _is_below(positions, tf.shape(ids)[1])
-    with require_all(
-        (rows, "masked_lm_positions must have a row for each row of input_ids."),
-        (inside, "masked_lm_positions must be inside the sequence."),
-    ):
-        return tf.identity(positions)
 
 
 def check_texts(texts: Mapping[str, tf.Tensor], max_bytes: int) -> Tensors:
@@ -75,14 +47,6 @@ def check_texts(texts: Mapping[str, tf.Tensor], max_bytes: int) -> Tensors:
     ]
     with require_all(*rules):
         return {name: tf.identity(values) for name, values in texts.items()}
-
-
-@contextlib.contextmanager
-def require_all(*rules: tuple[tf.Tensor, str]) -> Iterator[None]:
-    """Makes the ops inside `with` wait for rules: a condition, and the sentence if it is false."""
-    asserts = [tf.debugging.Assert(condition, [sentence]) for condition, sentence in rules]
-    with tf.control_dependencies(asserts):
-        yield
 
 
 def parse_examples(serialized: tf.Tensor, names: Sequence[str], choices: int = 1) -> Tensors:
@@ -126,7 +90,3 @@ def _split_choices(rows: tf.Tensor, lengths: tf.Tensor, choices: int) -> tf.Tens
     even = tf.reduce_all(lengths == total) & tf.equal(total % choices, 0)
     with require_all((even, f"examples must all have {choices} choices of one length, padded.")):
         return tf.reshape(rows, [batch, choices, total // choices])
-
-
-def _is_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all((values >= 0) & (values < limit))
