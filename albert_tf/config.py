@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.errors import require, require_choice, require_range
 
 SHARING = ("all", "attention", "ffn", "none")
-ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+ACTIVATIONS = ("gelu", "relu", "tanh", "linear", "gelu_erf")
 # Keys of published files that no program ever read, with their values; the published
 # `run_pretraining` requires the first.
 DEAD_KEYS: dict[str, Any] = {
@@ -47,7 +47,8 @@ class AlbertConfig:
     cross_layer_sharing: str = "all"
     num_attention_heads: int = 12  # N
     intermediate_size: int = 3072  # I
-    hidden_act: str = "gelu"  # `gelu` is the tanh approximation, as published
+    # `gelu` is the tanh approximation, as published; `gelu_erf` is exact, as other programs train
+    hidden_act: str = "gelu"
     # after the embeddings, the attention output and the feed-forward output
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0  # on the attention probabilities

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import reprlib
 import stat
 import sys
 from collections import Counter
@@ -42,6 +43,10 @@ _REMEDIES = {
 }
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxother = 2, 80
+
+
 class UserError(ValueError):
     """A mistake of the user's: one sentence that names the thing and the remedy.
 
@@ -64,9 +69,24 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def to_one_line(value: object) -> str:
+    """Returns the value in one line for a message: a text whole, anything else shortened."""
+    if isinstance(value, str):
+        return repr(value)
+    text = " ".join(_SHORT.repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def show_fields(value: Any) -> str:
+    """Returns the type and the shortened fields of a dataclass or a named tuple in one line."""
+    names = getattr(value, "_fields", None) or value.__dataclass_fields__
+    fields = (f"{name}={to_one_line(getattr(value, name))}" for name in names)
+    return f"{type(value).__name__}({', '.join(fields)})"
+
+
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises `UserError` unless the value of the field `name` is one of the choices."""
-    require(value in choices, f"{name}: {value!r} is not one of {', '.join(choices)}.")
+    require(value in choices, f"{name}: {to_one_line(value)} is not one of {', '.join(choices)}.")
 
 
 def require_range(name: str, value: float, lowest: float, highest: float) -> None:
@@ -77,7 +97,8 @@ def require_range(name: str, value: float, lowest: float, highest: float) -> Non
 
 def require_count(name: str, value: object) -> None:
     """Raises `UserError` unless the value of the field `name` is a whole number from 1 on."""
-    require(type(value) is int and value >= 1, f"{name}: {value!r} is no whole number from 1 on.")
+    is_count = type(value) is int and value >= 1
+    require(is_count, f"{name}: {to_one_line(value)} is no whole number from 1 on.")
 
 
 def require_path(name: str, value: object) -> None:
@@ -85,7 +106,7 @@ def require_path(name: str, value: object) -> None:
     path = str(value) if isinstance(value, str | os.PathLike) else ""
     scheme, separator, _ = path.partition("://")
     is_known = not separator or scheme in tf.io.gfile.get_registered_schemes()
-    message = f"{name}: {value!r} is no path. Take one on this machine, or in gs://."
+    message = f"{name}: {to_one_line(value)} is no path. Take one on this machine, or in gs://."
     require(bool(path) and "\0" not in path and is_known, message)
 
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import show_fields
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
@@ -102,6 +103,9 @@ class ExportedModel(NamedTuple):
     loaded: frozenset[str]
     vocabulary: Mapping[str, bytes]
     tokenizer: Tokenizer | None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def kind(self) -> Kind:

@@ -14,6 +14,7 @@ from albert_tf import files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import DEAD_KEYS
+from albert_tf.errors import UserError
 
 PREFIX = "model.ckpt-best"
 _SKIPPED = {
@@ -75,6 +76,11 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes a whole checkpoint; `UserError` if the published code has no such model."""
     # In floating point, as the published code does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / steps * n))
+    if checkpoint.config.hidden_act == "gelu_erf":
+        raise UserError(
+            f"{checkpoint.source}: hidden_act is 'gelu_erf', which the published code lacks. "
+            "Take another --to_format."
+        )
     tf.raw_ops.SaveV2(
         prefix=os.path.join(folder, PREFIX),
         tensor_names=list(checkpoint.weights),

@@ -39,9 +39,15 @@ CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model
 WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}
 EPSILON = 1e-12
 
-# Read as the tanh approximation, which we call "gelu": v1's files say "gelu", wrongly (HF#2395).
-_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
-_ACTIVATIONS = (*_GELUS, "relu", "tanh", "linear")
+# {theirs: ours}; of several the first is written.
+_ACTIVATIONS = {
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
+    **{name: name for name in ("relu", "tanh", "linear")},
+}
+# In what transformers has saved since 4.0. Older files, as those of v1, say "gelu" wrongly
+# (HF#2395): they were trained with the tanh approximation.
+_VERSION = "transformers_version"
 # Settings of the config that an ALBERT cannot change.
 _FIXED = {
     "layer_norm_eps": EPSILON,
@@ -173,18 +179,22 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
                 "Such a model cannot be converted."
             )
     activation = values.get("hidden_act", "gelu_new")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise UserError(f"{path}: hidden_act {activation!r} is not one of {known}. Correct it.")
-    if activation == "gelu":
-        logging.warning("hidden_act 'gelu' is read as its tanh approximation, 'gelu_new'.")
+    if activation == "gelu" and _VERSION not in values:
+        logging.warning(
+            "hidden_act 'gelu' is read as its tanh approximation, 'gelu_new': the file names no "
+            f"{_VERSION}, as those of version 1."
+        )
+        activation = "gelu_new"
     labels = values.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
     if names != [f"LABEL_{i}" for i in range(len(names))]:
         logging.info(f"the names of classes are not kept: {', '.join(map(str, names))}.")
     fields = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
     kept = {key: value for key, value in values.items() if key in fields}
-    kept["hidden_act"] = "gelu" if activation in _GELUS else activation
+    kept["hidden_act"] = _ACTIVATIONS[activation]
     return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
 
 
@@ -303,8 +313,10 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
     values = model_checkpoint.config_values(checkpoint)
     del values["cross_layer_sharing"]
-    if values["hidden_act"] == "gelu":
-        values["hidden_act"] = "gelu_new"
+    ours = values["hidden_act"]
+    values["hidden_act"] = next(x for x, name in _ACTIVATIONS.items() if name == ours)
+    if ours == "gelu_erf":
+        values[_VERSION] = "5.0.0"  # of this format; without it "gelu" is version 1's
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     values |= {
         "architectures": [class_name],

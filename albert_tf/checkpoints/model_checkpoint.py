@@ -13,7 +13,7 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.config import PRESETS, PROBLEM_TYPE, AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, show_fields
 from albert_tf.model import weight_names
 from albert_tf.records.task_table import REGRESSION, Task
 from albert_tf.tokenizers import tokenization
@@ -66,6 +66,9 @@ class ModelCheckpoint:
     is_regression: bool = False
     vectors: SentenceVectors = dataclasses.field(default_factory=SentenceVectors)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ ACTIVATIONS: dict[str, Callable[..., tf.Tensor]] = {
     "relu": lambda x, fused: tf.nn.relu(x),
     "tanh": lambda x, fused: tf.tanh(x),
     "linear": lambda x, fused: x,
+    "gelu_erf": ops.gelu_erf,
 }
 
 

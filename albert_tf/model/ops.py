@@ -7,7 +7,8 @@ product before it, and which runs where there is no XLA: inference and exported 
 """
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -43,16 +44,35 @@ def _gelu_and_slope(x):
     return tf.cast(y * s, x.dtype), tf.cast(slope, x.dtype)
 
 
-@xla.custom_gradient
-def _fused_gelu(x: tf.Tensor) -> Any:
-    # The sigmoid is most of the work, so the slope is kept for the gradient rather than x.
-    y, slope = _gelu_and_slope(x)
-    return y, lambda upstream: upstream * slope
+@xla.compiled
+def _gelu_erf_and_slope(x):
+    y = tf.cast(x, tf.float32)
+    p = 0.5 * tf.math.erfc(-math.sqrt(0.5) * y)  # of the normal distribution
+    slope = p + y * tf.exp(-0.5 * y * y) / math.sqrt(2 * math.pi)
+    return tf.cast(y * p, x.dtype), tf.cast(slope, x.dtype)
+
+
+def _fused(value_and_slope: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], tf.Tensor]:
+    @xla.custom_gradient
+    def fused(x: tf.Tensor) -> Any:
+        # The value is most of the work, so the slope is kept for the gradient rather than x.
+        y, slope = value_and_slope(x)
+        return y, lambda upstream: upstream * slope
+
+    return fused
+
+
+_fused_gelu, _fused_gelu_erf = _fused(_gelu_and_slope), _fused(_gelu_erf_and_slope)
 
 
 def gelu(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
     """The tanh approximation of GELU, as published; any shape."""
     return _fused_gelu(x) if fused else tf.nn.gelu(x, approximate=True)
+
+
+def gelu_erf(x: tf.Tensor, *, fused: bool) -> tf.Tensor:
+    """GELU itself, x times the normal distribution, in float32 if `fused`; any shape."""
+    return _fused_gelu_erf(x) if fused else tf.nn.gelu(x, approximate=False)
 
 
 def _normalize(x):

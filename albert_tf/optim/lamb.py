@@ -12,6 +12,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.errors import to_one_line
+
 # Weights whose path matches are neither decayed nor layer-adapted.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
@@ -151,6 +153,10 @@ class Lamb(keras.optimizers.Optimizer):
         }
         assert len(slots) == 2 * len(self._m), "two weights have the same path"
         return slots
+
+    def __repr__(self) -> str:
+        values = (f"{name}={to_one_line(x)}" for name, x in self.get_config().items())
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def get_config(self) -> dict[str, Any]:
         own = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "bias_correction")

@@ -20,7 +20,15 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data_prep.task_data import sequence_features, span_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import Example
-from albert_tf.errors import UserError, require, require_choice, require_count, require_path
+from albert_tf.errors import (
+    UserError,
+    require,
+    require_choice,
+    require_count,
+    require_path,
+    show_fields,
+    to_one_line,
+)
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.model import layers, weight_names
@@ -66,6 +74,9 @@ class LoadedModel:
     model: keras.Model
     task: Task | None
     run_config: FinetuneConfig
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def config(self) -> AlbertConfig:
@@ -320,7 +331,9 @@ def load(
     """
     require_path("path", path)
     task = task_table.get(task) if isinstance(task, str) else task
-    require(task is None or isinstance(task, Task), f"task: {task!r} is no name of a task.")
+    require(
+        task is None or isinstance(task, Task), f"task: {to_one_line(task)} is no name of a task."
+    )
     prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
     checkpoint = formats.read(prefix)
     if vocabulary is not None:

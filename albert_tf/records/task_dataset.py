@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, show_fields
 from albert_tf.records import features, input_pipeline, manifest, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
@@ -27,6 +27,9 @@ class TaskDataset(NamedTuple):
     manifest: Mapping[str, Any]
     task: Task
     examples: Sequence[Mapping[str, Any]]
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def records(self) -> str:

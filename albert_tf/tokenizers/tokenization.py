@@ -18,7 +18,7 @@ import numpy as np
 
 from albert_tf import config_io, files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, show_fields
 from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
 from albert_tf.tokenizers.normalization import Span, TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -60,6 +60,9 @@ class Tokenizer:
     replacement_ids: np.ndarray
     backend: SentencePieceTokenizer | WordPieceTokenizer = dataclasses.field(repr=False)
     ids_by_piece: dict[str, int] = dataclasses.field(repr=False)
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def normalize(self, text: str) -> str:
         """Returns the text as SentencePiece or WordPiece reads it."""

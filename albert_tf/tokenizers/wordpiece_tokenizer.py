@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from albert_tf.errors import UserError, require_choice
+from albert_tf.errors import UserError, require_choice, show_fields
 from albert_tf.tokenizers.normalization import Span
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -50,6 +50,9 @@ class WordPieceTokenizer(NamedTuple):
 
     pieces: list[str]
     backend: tokenizers.Tokenizer
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def normalize(self, text: str) -> str:
         return " ".join(self.backend.normalizer.normalize_str(text).split())
