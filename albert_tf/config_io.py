@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, to_one_line
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if type(value) not in kinds:
         names = " or ".join("list" if k in lists else k.__name__ for k in kinds)
-        raise UserError(f"{where} must be of type {names}, not {value!r}.")
+        raise UserError(f"{where} must be of type {names}, not {to_one_line(value)}.")
     return value
 
 

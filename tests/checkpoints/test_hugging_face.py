@@ -246,8 +246,33 @@ def test_the_wrong_gelu_of_v1_is_warned_of(tmp_path, capsys):
     change_config(tmp_path, hidden_act="gelu")
     checkpoint = formats.read(str(tmp_path))
     assert checkpoint.config.hidden_act == "gelu"
+    assert json.loads(written_again(checkpoint, tmp_path))["hidden_act"] == "gelu_new"
     warning = "warning: hidden_act 'gelu' is read as its tanh approximation"
     assert capsys.readouterr().err.startswith(warning)
+
+
+def written_again(checkpoint, folder):
+    hugging_face.write(checkpoint, str(folder))
+    return (folder / "config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "again"),
+    [
+        ("gelu", "gelu_erf", "gelu"),
+        ("gelu_python", "gelu_erf", "gelu"),
+        ("gelu_fast", "gelu", "gelu_new"),
+        ("gelu_pytorch_tanh", "gelu", "gelu_new"),
+    ],
+)
+def test_what_transformers_has_saved_means_what_it_says(tmp_path, capsys, theirs, ours, again):
+    written(tmp_path)
+    change_config(tmp_path, hidden_act=theirs, transformers_version="4.57.0")
+    checkpoint = formats.read(str(tmp_path))
+    assert checkpoint.config.hidden_act == ours
+    assert json.loads(written_again(checkpoint, tmp_path))["hidden_act"] == again
+    assert formats.read(str(tmp_path)).config == checkpoint.config
+    assert "gelu" not in capsys.readouterr().err
 
 
 def test_a_folder_needs_config_and_weights(tmp_path):

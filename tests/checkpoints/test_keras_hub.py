@@ -109,6 +109,7 @@ def test_heads_have_no_place_in_a_backbone(tmp_path):
     ("changes", "message"),
     [
         ({"hidden_act": "relu"}, "hidden_act is 'relu'; Keras Hub's is 'gelu'"),
+        ({"hidden_act": "gelu_erf"}, "hidden_act is 'gelu_erf'; Keras Hub's is 'gelu'"),
         ({"model": "masked_lm"}, "has no pooler, and Keras Hub would make one up"),
         ({"num_hidden_layers": 5, "num_hidden_groups": 2}, "2 groups in 5 layers are rounded"),
     ],

@@ -1,14 +1,21 @@
 """The models do what Keras's own verbs expect of a model."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
-from albert_tf.model import weight_names
+from albert_tf.errors import UserError
+from albert_tf.model import keras_classes, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_heads import HeadSizes
 from albert_tf.model.task_model import AlbertForTask
+from albert_tf.optim.lamb import AdamW, Lamb
+from albert_tf.optim.optimizers import WarmupPolynomial
 
 RATES = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)
 CONFIG = tiny.config(num_hidden_layers=2, classifier_dropout_prob=0.1, **RATES)
@@ -111,3 +118,162 @@ def test_the_summary_has_the_true_counts(name):
     model.summary(print_fn=lambda line: lines.append(line))
     count = sum(weight.size for weight in values(model).values())
     assert f"Total params: {count:,}" in "\n".join(lines)
+
+
+def compiled(optimizer, **options):
+    model = MODELS["classification"]()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss={"logits": loss}, **options)
+    return model
+
+
+TARGETS = {"logits": np.arange(16) % 3}
+OPTIMIZERS = {
+    "Lamb": lambda: Lamb(1e-3, bias_correction=True),
+    "a schedule": lambda: Lamb(WarmupPolynomial(1e-3, 20, 2)),
+    "AdamW": lambda: AdamW(keras.optimizers.schedules.CosineDecay(1e-3, 20)),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_training_goes_on_in_a_new_process(optimizer, tmp_path):
+    inputs = random_inputs(16)
+    model = compiled(optimizer())
+    model.fit(inputs, TARGETS, batch_size=8, verbose=0)
+    model.save(path := tmp_path / "model.keras")
+    table, others = keras.saving.get_custom_objects(), {}
+    for name in [name for name in table if name.startswith("albert_tf>")]:
+        others[name] = table.pop(name)
+    try:
+        keras_classes.register()  # all that `import albert_tf` does in a new process
+        again = keras.models.load_model(path)
+    finally:
+        table.update(others)
+    assert type(again.optimizer) is type(model.optimizer)
+    assert again.optimizer.get_config() == model.optimizer.get_config()
+    for ours, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_file_loads_after_the_import_alone_in_a_new_process(tmp_path):
+    compiled(Lamb(1e-3)).save(path := tmp_path / "model.keras")
+    code = (
+        "import albert_tf, sys\n"
+        "assert not {'tensorflow', 'keras', 'numpy'} & sys.modules.keys()\n"
+        "import importlib.util; importlib.util.find_spec('keras')\n"
+        "import keras\n"
+        f"model = keras.models.load_model({str(path)!r})\n"
+        "assert type(model) is albert_tf.AlbertForTask\n"
+        "assert type(model.optimizer) is albert_tf.Lamb\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_replicas_fit_evaluate_and_predict_as_one():
+    inputs, devices = random_inputs(16), tf.config.list_logical_devices("CPU")
+    one = compiled(keras.optimizers.SGD(0.0))
+    strategy = tf.distribute.MirroredStrategy([device.name for device in devices[:2]])
+    assert strategy.num_replicas_in_sync == 2
+    with strategy.scope():
+        two = compiled(keras.optimizers.SGD(0.0))
+    losses = [model.evaluate(inputs, TARGETS, batch_size=8, verbose=0) for model in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    two.fit(inputs, TARGETS, batch_size=8, verbose=0)
+    predictions = [model.predict(inputs, batch_size=8, verbose=0)["logits"] for model in (one, two)]
+    np.testing.assert_allclose(*predictions, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_class_weights_take_the_target_of_the_documentation(as_dataset):
+    inputs, weights = random_inputs(16), {0: 1.0, 1: 2.0, 2: 0.5}
+    # Keras's loss of an epoch is weighted by the examples alone.
+    rates = np.array([weights[label] for label in TARGETS["logits"]])
+    losses = []
+    for options in ({"class_weight": weights}, {"sample_weight": rates}):
+        model = compiled(keras.optimizers.SGD(0.0))
+        model.albert.trainable = False
+        data = [inputs, TARGETS]
+        if as_dataset and "class_weight" in options:
+            data = [tf.data.Dataset.from_tensor_slices((inputs, TARGETS)).batch(16)]
+        history = model.fit(*data, validation_data=(inputs, TARGETS), verbose=0, **options)
+        losses.append([history.history["loss"], history.history["val_loss"]])
+    assert losses[0][1] == pytest.approx(losses[1][1])
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=0.05)
+    assert losses[0][0] != pytest.approx(losses[0][1], rel=0.05)
+
+
+def test_several_outputs_have_no_class_weights():
+    model = MODELS["span_or_none"]()
+    with pytest.raises(UserError, match="class_weight: the model has several outputs"):
+        model.fit({}, {"start_logits": 0, "end_logits": 0}, class_weight={0: 1.0})
+
+
+@pytest.mark.parametrize("name", ["classification", "pretraining"])
+def test_an_export_of_keras_computes_the_same(name, tmp_path):
+    model, inputs = MODELS[name](), random_inputs(4)
+    if name == "pretraining":
+        inputs["masked_lm_positions"] = np.zeros([4, 2], np.int32)
+    expected = model(inputs)
+    model.export(tmp_path / "export", verbose=False)
+    served = tf.saved_model.load(tmp_path / "export").serve
+    for key, value in expected.items():
+        np.testing.assert_allclose(served(inputs)[key], value, atol=1e-5)
+        shorter = served(
+            {k: x[:2, :5] if k != "masked_lm_positions" else x[:2] for k, x in inputs.items()}
+        )
+        assert shorter[key].shape[0] == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="segment_ids must be from 0 to 1"):
+        served({**inputs, "segment_ids": inputs["segment_ids"] + 2})
+
+
+def test_what_keras_compiles_is_checked_before():
+    inputs = random_inputs(8)
+    wrong = {**inputs, "segment_ids": inputs["segment_ids"] + 2}
+    model = compiled("sgd", jit_compile=True)
+    for call in (
+        lambda: model.fit(wrong, TARGETS, verbose=0),
+        lambda: model.evaluate(wrong, TARGETS, verbose=0),
+        lambda: model.predict(wrong, verbose=0),
+    ):
+        with pytest.raises(UserError, match="segment_ids must be from 0 to 1"):
+            call()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="segment_ids must be from 0 to 1"):
+        model.predict(tf.data.Dataset.from_tensor_slices(wrong).batch(3), verbose=0)
+    batches = tf.data.Dataset.from_tensor_slices(inputs).batch(3)  # of 3, 3 and 2
+    expected = model.predict(inputs, verbose=0)["logits"]
+    np.testing.assert_allclose(model.predict(batches, verbose=0)["logits"], expected, atol=1e-5)
+
+
+def test_a_mistake_in_a_functional_model_is_one_line():
+    for symbols, message in (
+        (
+            {"input_ids": keras.Input((9,), dtype="int32"), "mask": keras.Input((9,))},
+            "'mask' is no",
+        ),
+        ({"input_ids": keras.Input((9,))}, "input_ids is float32: give integers"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            Albert(CONFIG)(symbols)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16", "mixed_float16"])
+def test_the_global_policy_is_followed_or_refused(policy, monkeypatch):
+    keras.config.set_dtype_policy(policy)
+    try:
+        if "float16" in policy.replace("bfloat16", ""):
+            with pytest.raises(
+                UserError, match=f"dtype: '{policy}' is not one of float32, mixed_b"
+            ):
+                MODELS["classification"]()
+        else:
+            model = MODELS["classification"]()
+            assert model.albert(random_inputs(2))["pooled_output"].dtype == tf.bfloat16
+            assert type(model).from_config(model.get_config()).dtype_policy.name == policy
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_a_policy_is_an_object_too():
+    model = Albert(CONFIG, dtype=keras.DTypePolicy("mixed_bfloat16"))
+    assert model.get_config()["dtype"] == "mixed_bfloat16"

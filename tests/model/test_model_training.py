@@ -40,7 +40,7 @@ def graph_of(function, *inputs):
     return tf.function(function).get_concrete_function(*inputs).graph.get_operations()
 
 
-@pytest.mark.parametrize("act", ["gelu", "relu"])
+@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu"])
 def test_without_dropout_training_changes_nothing(act):
     model, batch = make(tiny.config(hidden_act=act)), tiny.batch()
     assert_close(model(batch, training=True), model(batch), 1e-5)

@@ -29,6 +29,10 @@ def plain_gelu(x):
     return 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def exact_gelu(x):
+    return 0.5 * x * (1 + tf.math.erf(x / math.sqrt(2)))
+
+
 def plain_layer_norm(x, gamma, beta):
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
     return (x - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
@@ -72,9 +76,11 @@ def test_the_gradient_of_a_bias_is_added_up_in_float32(wrap):
 @as_it_is
 @in_both_types
 @in_all_modes
-def test_gelu(wrap, dtype, fused):
+@pytest.mark.parametrize("name", ["gelu", "gelu_erf"])
+def test_gelu(wrap, dtype, fused, name):
     x = tf.constant([*EXTREMES, *2 * draw(17)], dtype)
-    assert_follows(lambda x: ops.gelu(x, fused=fused), plain_gelu, [x], wrap, ACCURACY[dtype])
+    gelu, plain = getattr(ops, name), {"gelu": plain_gelu, "gelu_erf": exact_gelu}[name]
+    assert_follows(lambda x: gelu(x, fused=fused), plain, [x], wrap, ACCURACY[dtype])
 
 
 @as_it_is

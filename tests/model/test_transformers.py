@@ -36,6 +36,7 @@ CASES = {
     "E=H": {"embedding_size": 8},
     "odd": {"hidden_size": 15, "num_attention_heads": 3, "embedding_size": 5},
     "relu": {"hidden_act": "relu", "num_hidden_layers": 1},
+    "erf": {"hidden_act": "gelu_erf"},
 }
 for_each_case = pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 

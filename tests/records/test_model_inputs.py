@@ -1,0 +1,122 @@
+"""What a Keras model is called with is understood, or refused in one line."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.errors import UserError
+from albert_tf.model.albert_model import Albert, AlbertForPretraining
+from albert_tf.model.task_heads import HeadSizes
+from albert_tf.model.task_model import AlbertForTask
+from albert_tf.records import model_inputs
+
+MODEL = Albert(tiny.config())
+NAMES = ("input_ids", "input_mask", "segment_ids")
+OTHERS = {
+    "Hugging Face": ("input_ids", "attention_mask", "token_type_ids"),
+    "Keras Hub": ("token_ids", "padding_mask", "segment_ids"),
+    "TensorFlow Hub": ("input_word_ids", "input_mask", "input_type_ids"),
+}
+
+
+def batch(**changes):
+    ours = {name: tiny.batch()[name].numpy() for name in NAMES}
+    return {name: value for name, value in (ours | changes).items() if value is not None}
+
+
+IDS, MASK = batch()["input_ids"], batch()["input_mask"]
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_the_names_of_others_give_the_same_vectors(others, dtype):
+    renamed = {
+        theirs: batch()[ours].astype(dtype) for ours, theirs in zip(NAMES, others, strict=True)
+    }
+    expected = MODEL(batch())["pooled_output"]
+    np.testing.assert_array_equal(MODEL(renamed)["pooled_output"], expected)
+    assert np.abs(MODEL({"input_ids": IDS})["pooled_output"] - expected).max() > 1e-3
+
+
+def test_a_mask_may_be_of_bool_and_labels_are_not_read():
+    more = {"input_mask": MASK > 0, "label_ids": np.zeros([3, 1]), "is_real_example": np.ones(3)}
+    expected = MODEL(batch())["pooled_output"]
+    np.testing.assert_array_equal(MODEL(batch(**more))["pooled_output"], expected)
+
+
+REFUSED = {
+    "an array": (IDS, "the input is no dictionary"),
+    "misspelt": (batch(segment_id=IDS), "'segment_id' is no input of the model. Take it out, or"),
+    "not applied": (batch(position_ids=IDS), "'position_ids' is no input"),
+    "twice": (batch(attention_mask=MASK), "input_mask is there twice: 'attention_mask' is the"),
+    "no ids": (batch(input_ids=None), "the input has no input_ids"),
+    "floats": (batch(input_ids=IDS.astype("float32")), "input_ids is float32: give integers"),
+    "texts": (batch(input_ids=IDS.astype(str)), "input_ids is string: give integers"),
+    "one row": (batch(input_ids=IDS[0]), r"input_ids has the shape \(7,\): give \[B, S\]"),
+    "three axes": (batch(input_mask=MASK[None]), r"input_mask has the shape \(1, 3, 7\)"),
+    "ragged": ({"input_ids": tf.ragged.constant([[1], [1, 2]])}, "input_ids is no dense tensor"),
+    "too long": ({"input_ids": np.ones([1, 10], int)}, "10 tokens is over max_position_embeddings"),
+    "no token": ({"input_ids": np.ones([1, 0], int)}, "at least one token"),
+}
+VALUES = {
+    "no such piece": (batch(input_ids=IDS + 11), "input_ids must be from 0 to 10"),
+    "negative": (batch(input_ids=IDS - 11), "input_ids must be from 0 to 10"),
+    "beyond int32": (batch(input_ids=IDS.astype(int) + 2**32), "input_ids must be from 0 to 10"),
+    "no such segment": (batch(segment_ids=IDS * 0 + 3), "segment_ids must be from 0 to 1"),
+    "a mask of 2": (batch(input_mask=MASK + 1), "input_mask must be from 0 to 1"),
+    "another length": (batch(input_mask=MASK[:, :3]), "input_mask must have the shape"),
+    "padding first": (batch(input_mask=MASK[:, ::-1]), "input_mask begins with 0: put the padding"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "message"), [*REFUSED.values(), *VALUES.values()])
+def test_what_is_not_understood_is_refused_in_one_line(inputs, message):
+    with pytest.raises(UserError, match=message) as caught:
+        MODEL(inputs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("inputs", "message"), VALUES.values(), ids=VALUES)
+def test_a_graph_checks_values(inputs, message):
+    specs = {name: tf.TensorSpec([None, None], value.dtype) for name, value in inputs.items()}
+    graph = tf.function(lambda x: MODEL(x)["pooled_output"], [specs], autograph=False)
+    expected = MODEL(batch())["pooled_output"]
+    sound = {name: batch()[name].astype(value.dtype) for name, value in inputs.items()}
+    np.testing.assert_allclose(graph(sound), expected, atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        graph(inputs)
+
+
+def test_a_row_of_padding_is_none_of_a_text():
+    mask = MASK * np.array([[1], [0], [1]])
+    assert np.isfinite(MODEL(batch(input_mask=mask))["pooled_output"]).all()
+
+
+def test_each_model_names_what_it_lacks():
+    span = AlbertForTask(tiny.config(), "span_or_none", HeadSizes())
+    for model, name in ((AlbertForPretraining(tiny.config()), "masked_lm_positions"), (span, "p_")):
+        with pytest.raises(UserError, match=f"the input has no {name}"):
+            model(batch())
+    outside = batch(mask_positions=np.array([[7]] * 3))
+    with pytest.raises(UserError, match="masked_lm_positions must be inside the sequence"):
+        AlbertForPretraining(tiny.config())(outside)
+
+
+def test_each_choice_is_a_sequence_of_its_own():
+    model = AlbertForTask(tiny.config(), "multiple_choice", HeadSizes(2))
+    two = {name: np.concatenate([value] * 2, 1) for name, value in batch().items()}
+    assert model(two)["logits"].shape == (3, 2)
+    two["input_mask"][:, 7] = 0
+    with pytest.raises(UserError, match="input_mask begins with 0"):
+        model(two)
+    with pytest.raises(UserError, match="2 sequences of one length, not 7 tokens"):
+        model(batch())
+
+
+def test_every_name_of_a_record_is_known():
+    for kind in ("classification", "span", "multi_label", "token_classification"):
+        names = model_inputs.features.finetuning(kind, 7, 2)
+        names |= model_inputs.features.pretraining(7, 2)
+        values = dict.fromkeys(names, np.zeros([1, 7], int))
+        assert model_inputs.read(values, tiny.config()).keys() == values.keys()
