@@ -120,9 +120,9 @@ def _to_integers(name: str, value: Any) -> tf.Tensor:
         x = tf.convert_to_tensor(value)
     except (TypeError, ValueError):
         raise UserError(f"{name} is no array: give [B, S] integers, each row as long.") from None
-    # With replicas, Keras finds shapes by means of means, which are floats.
+    # With replicas, Keras finds shapes by a call with means, which are float64.
     graph_name = getattr(tf.compat.v1.get_default_graph(), "name", "")
-    is_trial = graph_name.startswith("scratch_graph")
+    is_trial = x.dtype == tf.float64 and graph_name.startswith("scratch_graph")
     if not (x.dtype.is_integer or x.dtype.is_bool or is_trial):
         raise UserError(f"{name} is {x.dtype.name}: give integers, as with dtype='int32'.")
     if x.shape.rank not in (None, 2):

@@ -140,7 +140,11 @@ REFUSED = {
     "no such piece": ({}, {"input_ids": lambda x: x + 61}, "input_ids must be from 0 to 60"),
     "negative": ({}, {"input_ids": lambda x: x - 61}, "input_ids must be from 0 to 60"),
     "no mask": ({}, {"input_mask": lambda x: x + 2}, "input_mask must be from 0 to 1"),
-    "padding first": ({}, {"input_mask": lambda x: 1 - tf.eye(*x.shape, dtype=x.dtype)}, "begins w"),
+    "padding first": (
+        {},
+        {"input_mask": lambda x: 1 - tf.eye(*x.shape, dtype=x.dtype)},
+        "begins w",
+    ),
     "no such segment": ({}, {"segment_ids": lambda x: x + 2}, "segment_ids must be from 0 to 1"),
     "outside": ({}, {"masked_lm_positions": lambda x: x + 7}, "inside the sequence"),
     "other rows": ({}, {"masked_lm_positions": lambda x: x[:1]}, "a row for each row"),

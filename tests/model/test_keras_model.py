@@ -215,7 +215,8 @@ def test_an_export_of_keras_computes_the_same(name, tmp_path):
         inputs["masked_lm_positions"] = np.zeros([4, 2], np.int32)
     expected = model(inputs)
     model.export(tmp_path / "export", verbose=False)
-    served = tf.saved_model.load(tmp_path / "export").serve
+    loaded = tf.saved_model.load(tmp_path / "export")
+    served = loaded.serve
     for key, value in expected.items():
         np.testing.assert_allclose(served(inputs)[key], value, atol=1e-5)
         shorter = served(

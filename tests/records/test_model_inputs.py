@@ -12,6 +12,7 @@ from albert_tf.model.task_model import AlbertForTask
 from albert_tf.records import model_inputs
 
 MODEL = Albert(tiny.config())
+tiny.fill(MODEL)
 NAMES = ("input_ids", "input_mask", "segment_ids")
 OTHERS = {
     "Hugging Face": ("input_ids", "attention_mask", "token_type_ids"),
