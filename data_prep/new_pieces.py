@@ -29,8 +29,6 @@ _MARGIN = 0.1  # by which a new piece is better than its parts
 _MOST_WORDS = 2_000_000
 _LEAST_SIZE = 8000  # of the vocabulary of the text
 _LONGEST = 200  # characters of a piece
-# No text holds this character: what follows it does not begin a word.
-_STAND_IN = "\ufdd0"
 
 
 class NewPiece(NamedTuple):
@@ -310,9 +308,8 @@ def _encode_piece(piece: str, tokenizer: Tokenizer) -> list[int]:
         return [tokenizer.ids_by_piece[piece]] if is_part else tokenizer.encode(text)
     if piece.startswith(WORD_START):
         return tokenizer.encode(text)
-    pieces = backend.processor.encode(_STAND_IN + text, out_type=str)
-    [place] = [k for k, x in enumerate(pieces) if _STAND_IN in x]
-    return [backend.processor.piece_to_id(x) for x in pieces[place + 1 :]]
+    _, ids = backend.encode_parts(["", text])  # as after a mask: it does not begin a word
+    return ids
 
 
 def describe(extension: Extension, tokenizer: Tokenizer) -> str:

@@ -14,8 +14,10 @@ from albert_tf.tokenizers.normalization import TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 
-# No text holds this character: a piece with it is never chosen.
-_NEVER = "\ufdd0"
+# No word holds it: a piece with it is never chosen.
+_NEVER = " "
+# Stands before each part of a text: no normalizer changes it.
+_START = "^"
 # Where our ids may differ: numbers, signs, accents, case, spaces, and scripts with rules of them.
 SAMPLE = (
     "The well-known office (in 2011, as before) sold 1,234, then 40,000 and 56, others.",
@@ -104,15 +106,33 @@ def _build_unigram(backend: SentencePieceTokenizer, content: bytes) -> tokenizer
     built.normalizer = _make_normalizer(backend.config, model.normalizer_spec)
     scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
     crosses = any(WORD_START in piece[1:] for piece in backend.pieces)
-    built.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, scheme, split=not crosses)
+    built.pre_tokenizer = _make_pre_tokenizer(scheme, splits=not crosses)
     built.decoder = decoders.Metaspace(WORD_START, scheme)
     return built
 
 
+def _make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokenizer:
+    """Takes off the ▁ that the normalizer adds to each part, but for that of a text's first part.
+
+    The library divides a text at masks; only after a space a part after a mask begins with a ▁. The
+    library knows a text's first part by its first character, if no normalizer drops that: hence
+    the added ▁.
+    """
+    extra = rf"{WORD_START}(?={WORD_START}|\Z)" if scheme == "always" else f"{WORD_START}+"
+    added = Regex(rf"\A\{_START}({extra})?|\A{WORD_START}")
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(_START, "first", split=False),
+            pre_tokenizers.Split(added, "removed"),
+            pre_tokenizers.Metaspace(WORD_START, "never", split=splits),
+        ]
+    )
+
+
 def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
-    """Ours (see `normalization.normalize`), then the model's own."""
+    """Ours (see `normalization.normalize`), then the model's own, after a ▁ for each part."""
     loose, composed = normalization.get_forms(config)
-    steps = [_collapse_spaces()]
+    steps = [normalizers.Prepend(_START), _collapse_spaces()]
     if loose:
         steps.append(getattr(normalizers, loose)())
     if not config.keep_accents:
@@ -128,6 +148,7 @@ def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normali
         steps += [normalizers.Precompiled(spec.precompiled_charsmap), normalizers.NFKC()]
     if spec.remove_extra_whitespaces:
         steps.append(_collapse_spaces())
+    steps.append(normalizers.Replace(Regex(rf" |\A\{_START}"), WORD_START))
     return normalizers.Sequence(steps)
 
 
@@ -135,7 +156,7 @@ def _collapse_spaces() -> normalizers.Normalizer:
     """White space as `str.split` has it."""
     spaces = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
     return normalizers.Sequence(
-        [normalizers.Replace(Regex(f"[{re.escape(spaces)}]+"), " "), normalizers.Strip()]
+        [normalizers.Replace(Regex(f"[{re.escape(spaces)}]+"), " "), normalizers.Strip(left=False)]
     )
 
 

@@ -1,5 +1,6 @@
 """SentencePiece with the published rule for digits before a comma, and with offsets."""
 
+import functools
 import itertools
 import string
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ import sentencepiece
 
 from albert_tf.errors import UserError, show_fields
 from albert_tf.tokenizers import normalization
+from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import Origin, Span, TokenizerConfig
 
 WORD_START = "▁"
@@ -18,8 +20,6 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 # punctuation mark). The apostrophe and < = > are missing from it, so they start one.
 _PUNCTUATION = frozenset(string.punctuation) - set("'<=>")
 _CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
-# No text holds this character: it stands for [MASK] on the way through SentencePiece.
-_STAND_IN = "\ufdd0"
 
 
 class Expansion(NamedTuple):
@@ -27,6 +27,20 @@ class Expansion(NamedTuple):
 
     ids: list[int]
     widths: list[int]
+
+
+class _Inner(NamedTuple):
+    """What tokenizes the part of a text after a mask (before it if a ▁ ends a word).
+
+    Attributes:
+        edge: the character of the part that is next to the mask.
+        charsmap: the model's own normalization, but for spaces.
+        processors: the model without and with a ▁ at this edge.
+    """
+
+    edge: slice
+    charsmap: sentencepiece.SentencePieceNormalizer
+    processors: tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor]
 
 
 def is_word_start(piece: str) -> bool:
@@ -72,19 +86,21 @@ class SentencePieceTokenizer(NamedTuple):
             encoded.append((ids, list(_map_to_origin(spans, origin)) if origin else spans))
         return encoded
 
-    def encode_with_masks(self, text: str, mask: str) -> list[int]:
-        mask_id = self.processor.piece_to_id(mask)
-        normalized = self.normalize(text.replace(mask, _STAND_IN))
-        ids: list[int] = []
-        for piece in self.processor.encode(normalized, out_type=str):
-            if _STAND_IN not in piece:
-                ids += self._expand([self.processor.piece_to_id(piece)])
-                continue
-            # The mask replaces the word together with its ▁.
-            if ids and self.pieces[ids[-1]] == WORD_START:
-                ids.pop()
-            ids += [mask_id] * piece.count(_STAND_IN)
-        return ids
+    def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of the parts of a text, between which are masks.
+
+        A mask replaces a word together with its ▁: a part that touches a mask has no ▁ there.
+        """
+        edge, charsmap, processors = _make_inner(self.processor)
+        outer = 0 if edge.stop else len(parts) - 1
+        encoded = []
+        for number, part in enumerate(parts):
+            text, processor = self.normalize(part), self.processor
+            if number != outer:
+                is_apart = part[edge].isspace() or charsmap.normalize(text)[edge] == " "
+                processor = processors[is_apart]
+            encoded.append(self._expand(processor.encode(text, out_type=int)))
+        return encoded
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.processor.decode([int(i) for i in ids])
@@ -125,12 +141,44 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
             raise RuntimeError
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
+        processor = _withhold_special_pieces(processor, pieces)
     except (RuntimeError, UnicodeDecodeError):
         raise UserError(
             f"{path} is not a SentencePiece model. Train one with bin/train_vocabulary."
         ) from None
     expansions = _find_expansions(processor, pieces, config.compat)
     return SentencePieceTokenizer(config, processor, pieces, expansions)
+
+
+def _withhold_special_pieces(
+    processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]
+) -> sentencepiece.SentencePieceProcessor:
+    """Makes special pieces control pieces, which no text becomes; some models have user symbols."""
+    places = [i for i, piece in enumerate(pieces) if piece in SPECIAL_PIECES]
+    if all(processor.is_control(i) or processor.is_unknown(i) for i in places):
+        return processor
+    model = proto.ModelProto.FromString(processor.serialized_model_proto())
+    for i in places:
+        if model.pieces[i].type != proto.UNKNOWN:
+            model.pieces[i].type = proto.CONTROL
+    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+@functools.lru_cache(maxsize=1)
+def _make_inner(processor: sentencepiece.SentencePieceProcessor) -> _Inner:
+    content = processor.serialized_model_proto()
+    model = proto.ModelProto.FromString(content)
+    charsmap = sentencepiece.SentencePieceNormalizer(
+        model_proto=content,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    )
+    model.normalizer_spec.add_dummy_prefix ^= True
+    other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    has_prefix = not model.normalizer_spec.add_dummy_prefix
+    edge = slice(-1, None) if model.trainer_spec.treat_whitespace_as_suffix else slice(1)
+    return _Inner(edge, charsmap, (other, processor) if has_prefix else (processor, other))
 
 
 def _find_expansions(

@@ -89,7 +89,8 @@ class Tokenizer:
 
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which each [MASK] stands for one piece."""
-        return self.backend.encode_with_masks(text, MASK)
+        first, *others = self.backend.encode_parts(text.split(MASK))
+        return first + [i for ids in others for i in (self.mask_id, *ids)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids` without control pieces such as [CLS]."""

@@ -68,10 +68,9 @@ class WordPieceTokenizer(NamedTuple):
             for text, row in zip(texts, encoded, strict=True)
         ]
 
-    def encode_with_masks(self, text: str, mask: str) -> list[int]:
-        mask_id = self.pieces.index(mask)
-        first, *others = self.encode_batch(text.split(mask))
-        return first + [i for ids in others for i in (mask_id, *ids)]
+    def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of the parts of a text, between which are masks."""
+        return self.encode_batch(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
         pieces = [self.pieces[int(i)] for i in ids]

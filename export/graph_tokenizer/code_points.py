@@ -16,7 +16,8 @@ import tensorflow as tf
 
 SPACE = ord(" ")
 _PAGE = 256
-# One page more than Unicode has, for a stand-in that is no character.
+# Stands for a masked word: no code point has this number. The tables have a page for it.
+MASK = sys.maxunicode + 1
 _NUM_PAGES = sys.maxunicode // _PAGE + 2
 
 
@@ -223,6 +224,30 @@ def replace_string(chars: CodePoints, string: str, value: int) -> CodePoints:
     )
     after = tf.pad(begins, [[last, 0]])
     return boolean_mask(chars, ~tf.reduce_any([after[k : k + size] for k in range(last)], axis=0))
+
+
+def split_at_masks(chars: CodePoints) -> tuple[CodePoints, tf.Tensor]:
+    """Makes each part of a text between masks a row of its own, without the masks.
+
+    Also returns [number of masks], the row that ends at each.
+    """
+    is_mask = chars.values == MASK
+    rows = chars.rows + tf.cumsum(tf.cast(is_mask, tf.int32), exclusive=True)
+    closed = tf.boolean_mask(rows, is_mask)
+    parts = chars._replace(rows=rows, num_rows=chars.num_rows + tf.size(closed))
+    return boolean_mask(parts, ~is_mask), closed
+
+
+def join_at_masks(
+    ids: tf.Tensor, rows: tf.Tensor, closed: tf.Tensor, mask_id: int, num_texts: tf.Tensor
+) -> tf.RaggedTensor:
+    """Returns [B, None] ids of texts from those of the rows of `split_at_masks`, which are [M]."""
+    all_ids = tf.concat([ids, tf.fill([tf.size(closed)], mask_id)], axis=0)
+    all_rows = tf.concat([rows, closed], axis=0)
+    order = tf.argsort(all_rows, stable=True)
+    # A row belongs to the text with as many masks less before it.
+    before = tf.searchsorted(closed, all_rows, out_type=tf.int32)
+    return to_ragged(tf.gather(all_ids, order), tf.gather(all_rows - before, order), num_texts)
 
 
 @functools.cache

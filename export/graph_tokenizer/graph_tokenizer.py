@@ -12,13 +12,9 @@ from albert_tf.export.graph_tokenizer import (
     sentencepiece_ops,
     wordpiece_ops,
 )
-from albert_tf.export.graph_tokenizer.code_points import Pieces
-from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
-from albert_tf.tokenizers.tokenization import Tokenizer, WordPieceConfig
+from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import MASK, Tokenizer, WordPieceConfig
 from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
-
-# Stands for [MASK] in SentencePiece, as in albert_tf.
-_STAND_IN = 0xFDD0
 
 # Ids, and the begins and ends of their spans: [B, None] int32 each.
 Encoded = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
@@ -55,7 +51,9 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
         functions = _make_sentencepiece_functions(tokenizer.backend, tokenizer)
     else:
         assert isinstance(tokenizer.config, WordPieceConfig)
-        functions = _make_wordpiece_functions(tokenizer.backend, tokenizer.config)
+        functions = _make_wordpiece_functions(
+            tokenizer.backend, tokenizer.config, tokenizer.mask_id
+        )
     # One graph of each, however often it is used.
     signature = [tf.TensorSpec([None], tf.string)]
     traced = [tf.function(f, input_signature=signature, autograph=False) for f in functions]
@@ -88,32 +86,19 @@ def _make_sentencepiece_functions(
         return _to_ragged((parts[:, 0], *spans), rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
-        chars = code_points.replace_string(code_points.decode(texts), wordpiece_ops.MASK, _STAND_IN)
-        pieces = find_pieces(normalize_as_model(normalize(chars)))
-        num_masks = _count_value(pieces, _STAND_IN)
+        normalized = normalize_as_model(normalize(_decode_with_masks(texts)))
+        parts, closed = code_points.split_at_masks(normalized)
         # A masked word includes its word start.
-        is_before_mask = code_points.shift_left(num_masks, 0) > 0
-        is_before_mask &= code_points.shift_left(pieces.rows, -1) == pieces.rows
-        is_lost = is_before_mask & (pieces.ids == tokenizer.piece_to_id(WORD_START))
-        parts, sources = piece_offsets.expand(expansions, pieces.ids)
-        num_masks, is_lost = tf.gather(num_masks, sources), tf.gather(is_lost, sources)
-        copies = code_points.make_row_ids(tf.where(is_lost, 0, tf.maximum(num_masks, 1)))
-        new = tf.gather(tf.where(num_masks > 0, tokenizer.mask_id, parts[:, 0]), copies)
-        rows = tf.gather(tf.gather(pieces.rows, sources), copies)
-        return code_points.to_ragged(new, rows, tf.size(texts))
+        pieces = find_pieces(sentencepiece_ops.drop_last_word_starts(parts))
+        expanded, sources = piece_offsets.expand(expansions, pieces.ids)
+        ids, rows = expanded[:, 0], tf.gather(pieces.rows, sources)
+        return code_points.join_at_masks(ids, rows, closed, tokenizer.mask_id, tf.size(texts))
 
     return tokenize, tokenize_with_offsets, tokenize_with_masks
 
 
-def _count_value(pieces: Pieces, value: int) -> tf.Tensor:
-    """[M]: how often a character occurs in each piece."""
-    owners = code_points.make_row_ids(pieces.ends - pieces.begins)
-    matches = tf.cast(pieces.text.values == value, tf.int32)
-    return tf.math.unsorted_segment_sum(matches, owners, tf.size(pieces.ids))
-
-
 def _make_wordpiece_functions(
-    backend: WordPieceTokenizer, config: WordPieceConfig
+    backend: WordPieceTokenizer, config: WordPieceConfig, mask_id: int
 ) -> tuple[Callable, ...]:
     longest = LONGEST_WORD[config.compat]
     keeps = config.keep_accents
@@ -133,12 +118,15 @@ def _make_wordpiece_functions(
         return _to_ragged(columns, pieces.rows, texts)
 
     def tokenize_with_masks(texts: tf.Tensor) -> tf.RaggedTensor:
-        chars = code_points.decode(texts)
-        chars = code_points.replace_string(chars, wordpiece_ops.MASK, wordpiece_ops.STAND_IN)
-        pieces = find_pieces(pretokenize(chars))
-        return code_points.to_ragged(pieces.ids, pieces.rows, tf.size(texts))
+        parts, closed = code_points.split_at_masks(_decode_with_masks(texts))
+        ids, rows, *_ = find_pieces(pretokenize(parts))
+        return code_points.join_at_masks(ids, rows, closed, mask_id, tf.size(texts))
 
     return tokenize, tokenize_with_offsets, tokenize_with_masks
+
+
+def _decode_with_masks(texts: tf.Tensor) -> code_points.CodePoints:
+    return code_points.replace_string(code_points.decode(texts), MASK, code_points.MASK)
 
 
 def _to_ragged(columns: Sequence[tf.Tensor], rows: tf.Tensor, texts: tf.Tensor) -> Encoded:

@@ -81,13 +81,18 @@ def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:
         is_last = code_points.shift_left(text.rows, -1) != text.rows
         next_starts = code_points.shift_left(text.starts, 0)
         text = text._replace(ends=tf.where(is_last, tf.gather(ends, text.rows), next_starts))
-        # Word starts at the end of a text are dropped; the code point before them takes their end.
-        places = tf.range(tf.size(text.values))
-        solid = tf.where(text.values == _START, -1, places)
-        last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
-        return code_points.boolean_mask(text, places <= tf.gather(last, text.rows))
+        # The code point before the word starts that are dropped has taken their end.
+        return drop_last_word_starts(text)
 
     return normalize
+
+
+def drop_last_word_starts(text: CodePoints) -> CodePoints:
+    """Drops word starts at the end of each row."""
+    places = tf.range(tf.size(text.values))
+    solid = tf.where(text.values == _START, -1, places)
+    last = tf.math.unsorted_segment_max(solid, text.rows, text.num_rows)
+    return code_points.boolean_mask(text, places <= tf.gather(last, text.rows))
 
 
 def _count_leading_spaces(text: CodePoints, begins: tf.Tensor) -> tf.Tensor:

@@ -6,7 +6,6 @@ op that tokenizes words is tensorflow-text's FastWordpieceTokenizeWithOffsets.
 
 import functools
 import itertools
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,12 +15,7 @@ import tensorflow_text as tf_text
 
 from albert_tf.export.graph_tokenizer import code_points, unicode_composition
 from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces, Property
-from albert_tf.tokenizers import wordpiece_tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, UNK, WordPieceTokenizer
-
-# Stands for [MASK]: no code point has this number.
-STAND_IN = sys.maxunicode + 1
-MASK = wordpiece_tokenizer.SPECIAL_PIECES[-1]
 
 # Kinds of characters: how many more words than one they make between two letters.
 _SPACE, _ALONE = 1, 2
@@ -61,18 +55,14 @@ def make_pretokenize(
         if reorders:
             text, _ = unicode_composition.sort_marks(text, sources)
         kind = kinds.look_up(text.values)
-        kind = tf.where(text.values == STAND_IN, _ALONE, kind)
         before = code_points.shift_right(kind, _SPACE)
         begins = code_points.mark_row_starts(text.rows) | (before != 0) | (kind == _ALONE)
         text, begins = code_points.boolean_mask(text, kind != _SPACE), begins[kind != _SPACE]
         firsts = tf.cast(tf.where(begins)[:, 0], tf.int32)
         lengths = code_points.shift_left(firsts, tf.size(begins)) - firsts
         words = tf.RaggedTensor.from_row_lengths(text.values, lengths, validate=False)
-        # The stand-in cannot be encoded; its string is replaced below.
-        strings = tf.strings.unicode_encode(words, "UTF-8", errors="replace")
+        strings = tf.strings.unicode_encode(words, "UTF-8")
         strings = tf.where(lengths > longest, UNK, strings)
-        is_mask = tf.gather(text.values, firsts) == STAND_IN
-        strings = tf.where(is_mask, MASK, strings)
         return Words(strings, lengths, tf.gather(text.rows, firsts), text)
 
     return pretokenize
@@ -100,9 +90,8 @@ def make_tokenize(pieces: Sequence[str], longest: int) -> Callable[[Words], Piec
         splits = tf.cast(ragged.row_splits, tf.int32)
         owners = code_points.make_row_ids(splits[1:] - splits[:-1])
         ids = ragged.flat_values
-        is_word = (ids == unk) | (tf.gather(words.strings, owners) == MASK)
         whole = tf.gather(words.lengths, owners)
-        lengths = tf.where(is_word, whole, tf.gather(num_characters, ids))
+        lengths = tf.where(ids == unk, whole, tf.gather(num_characters, ids))
         ends = tf.cumsum(lengths)
         return Pieces(ids, tf.gather(words.rows, owners), ends - lengths, ends, words.text)
 

@@ -17,6 +17,8 @@ from albert_tf.checkpoints import (
     model_checkpoint,
 )
 from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 WORDPIECES = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SPIECE, WORDPIECE = "spiece.model", "vocab.txt"
@@ -96,6 +98,12 @@ def make_lines(count=300):
     ]
 
 
+def make_masked_lines():
+    """Lines with [MASK], without the pieces that are special in transformers and not here."""
+    lines = vocabularies.random_masked_texts(0, 400)
+    return [line for line in lines if not re.search(r"\[(SEP|CLS|UNK)\]|<(pad|unk)>", line)]
+
+
 def write_fast(folder, pieces, kind, settings):
     made = holding({kind: pieces[kind], "cleaning.json": json.dumps(settings).encode()})
     hugging_face_vocabulary.write(made, str(folder))
@@ -108,6 +116,9 @@ def test_tokenizer_json_gives_our_ids(tmp_path, pieces, kind, settings):
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for line in (*make_lines(), *hugging_face_tokenizer.SAMPLE, "", " "):
         assert theirs.encode(line, add_special_tokens=False).ids == ours.encode(line), line
+    for line in make_masked_lines():
+        ids = ours.encode_with_masks(line)
+        assert theirs.encode(line, add_special_tokens=False).ids == ids, line
     row = theirs.encode("x1 x2", "x3")
     first, second = ours.encode("x1 x2"), ours.encode("x3")
     assert row.ids == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
@@ -122,6 +133,11 @@ def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     for line in make_lines(100):
         assert theirs.encode(line, add_special_tokens=False) == ours.encode(line), line
+    for line in make_masked_lines():
+        ids = ours.encode_with_masks(line)
+        assert theirs.encode(line, add_special_tokens=False) == ids, line
+        if ours.unk_id not in ids:
+            assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids), line
     row = theirs("x1", "x2")
     first, second = ours.encode("x1"), ours.encode("x2")
     assert row["input_ids"] == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
@@ -142,6 +158,22 @@ def test_lines_that_differ_are_counted_on_the_terminal(tmp_path, capsys, pieces,
         "warning: tokenizer.json gives other ids than this project for <pad>, <unk>, [CLS], [SEP] "
         "or [MASK] in a text: 2 of 3 sample lines. "
     )
+
+
+@pytest.mark.parametrize("has_prefix", [True, False])
+def test_a_mask_is_a_place_in_the_text(has_prefix):
+    model = vocabularies.train_model(
+        vocabularies.LINES * 9,
+        vocab_size=190,
+        hard_vocab_limit=False,
+        add_dummy_prefix=has_prefix,
+        normalization_rule_name="identity",
+    )
+    ours = tokenization.make_tokenizer(model, TokenizerConfig(compat="hf_fast"))
+    theirs = hugging_face_tokenizer.build(ours, model)
+    for line in (*make_masked_lines(), "\u0301a", " a", "a", "^a", "[MASK]^", ""):
+        ids = theirs.encode(line, add_special_tokens=False).ids
+        assert ids == ours.encode_with_masks(line), line
 
 
 def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):

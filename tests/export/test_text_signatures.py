@@ -71,7 +71,7 @@ def make_pairs(model):
 
 
 def make_masked_texts(model):
-    texts = ["The [MASK] opens at nine.", "[MASK][MASK] a", "none"]
+    texts = ["The [MASK] opens at nine.", "→[MASK]“[MASK]” a", "[mask] [SEP]"]
     network, top_k = model.network, model.options.top_k
     tokens = np.zeros([3, 2, top_k], object)
     tokens[:], probabilities = b"", np.zeros([3, 2, top_k])

@@ -107,10 +107,16 @@ def test_regression(convert):
 
 
 @pytest.mark.parametrize("part", [None, "masked_lm"])
-def test_fill_mask(convert, part):
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("the [MASK] and the dog", "the [MASK].", "[MASK], and", "the [MASK]s", "([MASK])"),
+        *("a[MASK]b", "the “[MASK]” dog", " [MASK] the ", "the → [MASK]"),
+    ],
+)
+def test_fill_mask(convert, part, text):
     ours, folder = convert(part)
     theirs = transformers.pipeline("fill-mask", folder, top_k=4)
-    text = "the [MASK] and the dog"
     [guesses] = ours.fill_mask([text], top_k=4)[0]
     answers = theirs(text)
     ids = [ours.tokenizer.piece_to_id(guess.piece) for guess in guesses]

@@ -4,7 +4,14 @@ import json
 import numpy as np
 import pytest
 import sentencepiece
-from vocabularies import PUBLISHED, add_special_pieces, serialize_model, train_model
+from vocabularies import (
+    LINES,
+    PUBLISHED,
+    add_special_pieces,
+    random_masked_texts,
+    serialize_model,
+    train_model,
+)
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
@@ -88,6 +95,19 @@ def test_special_pieces_in_text_are_text():
     assert not {tokenizer.cls_id, tokenizer.mask_id} & set(tokenizer.encode("[CLS] [MASK]"))
 
 
+@pytest.mark.parametrize("piece_type", [1, 3, 4], ids=["normal", "control", "user"])
+def test_special_pieces_of_any_type_are_text(piece_type):
+    pieces = add_special_pieces(["▁", *"[]SEPCLMASKpad<>"])
+    pieces |= dict.fromkeys(("<pad>", "[CLS]", "[SEP]", "[MASK]"), piece_type)
+    config = TokenizerConfig(lower_case=False)
+    tokenizer = tokenization.make_tokenizer(serialize_model(pieces), config)
+    for piece in ("<pad>", "[CLS]", "[SEP]", "[MASK]"):
+        ids = tokenizer.encode(piece)
+        assert [tokenizer.id_to_piece(i) for i in ids] == ["▁", *piece]
+    ids = tokenizer.encode_with_masks("[SEP] [MASK]<pad>")
+    assert [tokenizer.id_to_piece(i) for i in ids] == ["▁", *"[SEP]", "[MASK]", *"<pad>"]
+
+
 def published_pieces(compat, text):
     """The published rule, piece by piece, as its code has it (`hf`: as transformers had it)."""
     model = serialize_model(add_special_pieces((*WORDS, *COMMA_PIECES)))
@@ -131,9 +151,44 @@ def test_encode_with_masks():
     the, cat, s = (tokenizer.piece_to_id(piece) for piece in ("▁the", "▁cat", "s"))
     assert tokenizer.encode_with_masks("The [MASK]s.") == [the, mask, s, tokenizer.piece_to_id(".")]
     assert tokenizer.encode_with_masks("[MASK][MASK] cat [MASK]") == [mask, mask, cat, mask]
-    assert tokenizer.encode_with_masks("[MASK] Ω[MASK]") == [mask, mask]
+    space, unk = tokenizer.piece_to_id("▁"), tokenizer.unk_id
+    assert tokenizer.encode_with_masks("[MASK] Ω[MASK]") == [mask, space, unk, mask]
+    assert tokenizer.encode_with_masks("the “[MASK]” cat") == [the, space, unk, mask, unk, cat]
+    # Characters that end as a space, or in which a mark before a space is dropped.
+    assert tokenizer.encode_with_masks("the\u00a0[MASK]\u3000cat") == [the, mask, cat]
+    assert tokenizer.encode_with_masks("the[MASK]\u0301 cat") == [the, mask, cat]
+    assert tokenizer.encode_with_masks("[mask]\ufdd0") == tokenizer.encode("[mask]\ufdd0")
     text = "The cats, 2011, the 940,"
     assert tokenizer.encode_with_masks(text) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalization_rule_name": "nmt_nfkc"},
+        {"model_type": "bpe"},
+        {"byte_fallback": True},
+        {"add_dummy_prefix": False},
+        {"treat_whitespace_as_suffix": True},
+    ],
+    ids=str,
+)
+def test_a_mask_is_a_place_in_the_text(options):
+    """As if the mask was a symbol of the model, which takes the space of its word along."""
+    sizes = {"vocab_size": 420, "hard_vocab_limit": False} if "model_type" not in options else {}
+    sizes = sizes or {"vocab_size": 190}
+    model = train_model(LINES * 9, user_defined_symbols=["☃"], **sizes, **options)
+    tokenizer = tokenization.make_tokenizer(model, PUBLISHED)
+    symbol, space = map(tokenizer.piece_to_id, ("☃", "▁"))
+    other = 1 if "treat_whitespace_as_suffix" in options else -1
+    for text in random_masked_texts(0, 400):
+        ids = tokenizer.encode(text.replace("[MASK]", "☃"))
+        lost = {i + other for i, index in enumerate(ids) if index == symbol}
+        kept = [x for i, x in enumerate(ids) if x != space or i not in lost]
+        expected = [tokenizer.mask_id if index == symbol else index for index in kept]
+        assert tokenizer.encode_with_masks(text) == expected, text
+        assert expected.count(tokenizer.mask_id) == text.count("[MASK]")
 
 
 def test_tables():

@@ -124,6 +124,13 @@ def test_decode_and_masks():
     assert tokenizer.encode_with_masks("The [MASK] the[MASK][MASK]") == [the, mask, the, mask, mask]
 
 
+def test_the_last_of_equal_rows_counts():
+    tokenizer = make_tokenizer(pieces=[*PIECES, "[MASK]", "the", "[UNK]"])
+    ids = [len(PIECES) + 1, len(PIECES), len(PIECES) + 2]
+    assert tokenizer.encode_with_masks("the [MASK] →") == ids
+    assert [tokenizer.mask_id, tokenizer.unk_id] == ids[1:]
+
+
 def test_whole_words_are_masked():
     tokenizer = make_tokenizer()
     ids = np.array(
