@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from albert_tf.errors import UserError, require_choice, show_fields
 from albert_tf.tokenizers.normalization import Span
@@ -18,6 +18,8 @@ CONTINUATION = "##"
 
 # A longer word is unknown as a whole: in the published code, and in transformers.
 LONGEST_WORD = {"google": 200, "hf": 100}
+# The published code drops these: control and format characters, but no white space.
+_CONTROL = r"[[\p{Cc}\p{Cf}\x{FFFD}]&&[^\t\n\r]]"
 # Unused rows of the published vocabularies.
 _UNUSED = re.compile(r"\[unused\d+\]|<[ST]>")
 # A row of spiece.vocab: a piece and the logarithm of its probability.
@@ -33,7 +35,7 @@ class WordPieceConfig:
         keep_accents: keep combining characters. Unset: kept where letters are not lowered.
         split_chinese: each Chinese character is a word.
         compat: most characters of a word that is not unknown: `google` 200, as in the published
-            code; `hf` 100.
+            code; `hf` 100, and characters of private use are dropped.
     """
 
     lower_case: bool = True
@@ -108,12 +110,16 @@ def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokeniz
         )
     )
     keeps = config.keep_accents
-    backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
+    cleaning: normalizers.Normalizer = normalizers.BertNormalizer(
+        clean_text=config.compat == "hf",
         handle_chinese_chars=config.split_chinese,
         strip_accents=config.lower_case if keeps is None else not keeps,
         lowercase=config.lower_case,
     )
+    if config.compat == "google":
+        steps = [normalizers.Replace(Regex(_CONTROL), ""), cleaning]
+        cleaning = normalizers.Sequence(steps)
+    backend.normalizer = cleaning
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return WordPieceTokenizer(pieces, backend)
 

@@ -68,6 +68,8 @@ def folder(tmp_path):
         ("İx ix", "i ##x i ##x"),
         ("the\x00ca\u200bfe\ufffd.", "[UNK] ."),
         ("cafe\u00ads the\u200ds", "cafe ##s the ##s"),
+        ("the\ue000 the 我\U000f0000爱 \u0378", "[UNK] the 我 [UNK] 爱 [UNK]"),
+        ("the\x7f\x1f\x85 ca\u0890fe\U000e0001", "the cafe"),
         ("[CLS] [MASK]", "[ cl ##s ] [ mask ]"),
         ("ß", "ß"),
         ("", ""),
@@ -86,6 +88,7 @@ def test_pieces_by_hand(text, expected):
         (WordPieceConfig(keep_accents=True), "The CAFÉ", "the café"),
         (WordPieceConfig(lower_case=False, keep_accents=False), "The café", "The cafe"),
         (WordPieceConfig(split_chinese=False), "我爱", "我 ##爱"),
+        (WordPieceConfig(compat="hf"), "the\ue000 ca\x00fe\U000f0000", "the cafe"),
     ],
 )
 def test_settings(config, text, expected):
