@@ -25,6 +25,7 @@ from albert_tf.errors import (
     reason,
     require_backend,
 )
+from albert_tf.run_files import BEST, WHICH
 
 T = TypeVar("T")
 # The flags are those of the program that calls `define_flags`: its --help shows them.
@@ -97,6 +98,12 @@ def define_flags(cls: type) -> None:
             if "lower_bound" in field.metadata:
                 options["lower_bound"] = field.metadata["lower_bound"]
             _DEFINITIONS[kind](name, **options)
+
+
+def define_which(default: str | None = BEST, more: str = "") -> flags.FlagHolder:
+    """Defines --which, of the programs that take the folder of a run for a checkpoint."""
+    what = "checkpoint of a run: its best (the newest, if none was evaluated), or its newest"
+    return flags.DEFINE_enum("which", default, WHICH, what + more)
 
 
 _DEFINITIONS: dict[type, Callable] = {

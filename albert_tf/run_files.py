@@ -13,6 +13,9 @@ HISTORY = "history.jsonl"
 COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.
 BEST, BEST_METRICS = "best", "metrics.json"
+# Which checkpoint of a run is taken where its folder is named.
+NEWEST = "newest"
+WHICH = (BEST, NEWEST)
 # Checkpoints that stay: `keep_every`.
 KEPT = "kept"
 EVALUATION = "evaluation.json"

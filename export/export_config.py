@@ -4,6 +4,7 @@ import dataclasses
 
 from albert_tf.errors import require_choice, require_count
 from albert_tf.records import task_table
+from albert_tf.run_files import BEST, WHICH
 from albert_tf.train_config import POOLINGS
 
 DTYPES = ("float32", "bfloat16")
@@ -28,6 +29,7 @@ class SourceConfig:
 
     Attributes:
         checkpoint: run, folder, prefix or archive
+        which: checkpoint of a run: its best (the newest, if none was evaluated), or its newest
         kind: default: the task of the run
         labels: in the order of their ids; default: those of the run
         pooling: of sentence_embedding: which tokens; default: as trained, else mean
@@ -37,6 +39,7 @@ class SourceConfig:
     """
 
     checkpoint: str
+    which: str = dataclasses.field(default=BEST, metadata={"choices": WHICH})
     kind: str | None = dataclasses.field(default=None, metadata={"choices": KIND_NAMES})
     labels: tuple[str, ...] = ()
     pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})

@@ -1,10 +1,9 @@
 """Reads a trained checkpoint, strictly, into the network of a kind of exported model."""
 
 import dataclasses
-import os
 from typing import Any
 
-from albert_tf import config_io, files, run_files
+from albert_tf import config_io
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
@@ -14,6 +13,7 @@ from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.model import layers, weight_names
 from albert_tf.records import tag_schemes, task_table, token_lengths
 from albert_tf.records.task_table import Task
+from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.train_config import FinetuneConfig
 
@@ -34,12 +34,10 @@ _APPLIES_TO = {
     "normalize": ("sentence_embedding",),
     "top_k": ("fill_mask",),
 }
-# Written by bin/run_finetuning about the dev set.
-_METRICS = run_files.metrics_file("dev")
 
 
 def read(config: ExportConfig) -> ExportedModel:
-    """Reads a run's folder (its best checkpoint), or any checkpoint that `formats.read` takes.
+    """Reads a checkpoint as `formats.read` does.
 
     Raises:
         UserError: the checkpoint cannot be read, or lacks weights of the kind; nothing says its
@@ -51,10 +49,9 @@ def read(config: ExportConfig) -> ExportedModel:
 
 def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, FinetuneConfig]:
     """Returns a checkpoint, its task if it is fine-tuned, and the config of its run."""
-    prefix = finetuned_model.find_best_checkpoint(source.checkpoint)
-    checkpoint = formats.read(prefix)
-    run = finetuned_model.read_finetuning_run(prefix)
-    values, task = run or (make_default_values(prefix, checkpoint), None)
+    checkpoint = formats.read(source.checkpoint, which=source.which)
+    run = finetuned_model.read_finetuning_run(checkpoint.source)
+    values, task = run or (make_default_values(checkpoint), None)
     task = task or finetuned_model.infer_task(checkpoint)
     return checkpoint, task, config_io.load(FinetuneConfig, None, source.overrides, values)
 
@@ -92,13 +89,13 @@ def choose(
     return load(checkpoint, options)
 
 
-def read_pretrained(path: str) -> ExportedModel:
-    """Reads any checkpoint, of a run the best, with the heads of pre-training that it has.
+def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
+    """Reads any checkpoint as `formats.read` does, with the heads of pre-training that it has.
 
     Raises:
         UserError: it cannot be read, or lacks the encoder or the pooler.
     """
-    checkpoint = finetuned_model.read_initial_checkpoint(path)
+    checkpoint = formats.read(path, which=which)
     config = checkpoint.config
     head = weight_names.parts(config)[weight_names.MASKED_LM]
     run_config = FinetuneConfig(albert=config, max_seq_length=config.max_position_embeddings)
@@ -135,6 +132,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
         variables[name].assign(checkpoint.weights[name].astype(dtype))
     return ExportedModel(
         source=checkpoint.source,
+        scores=checkpoint.scores,
         config=checkpoint.config,
         options=options,
         network=network,
@@ -144,14 +142,14 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     )
 
 
-def make_default_values(prefix: str, checkpoint: ModelCheckpoint) -> dict[str, Any]:
+def make_default_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     """Returns the config of a checkpoint without a fine-tuning run: of its length in pre-training.
 
     Without a run of pre-training it may have learnt all its positions. One of another project may
     say how it makes vectors.
     """
     config, vectors = checkpoint.config, checkpoint.vectors
-    run = finetuned_model.read_pretraining_config(prefix) or {}
+    run = finetuned_model.read_pretraining_config(checkpoint.source) or {}
     longest = run.get("max_seq_length", config.max_position_embeddings)
     length = vectors.max_seq_length or longest
     values = {"albert": config_io.to_dict(config), "max_seq_length": length}
@@ -186,10 +184,7 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
 
 def read_best_threshold(prefix: str) -> float:
     """Returns the threshold of a run's best F1 on dev; 0 if the run was not evaluated."""
-    if (folder := finetuned_model.find_run_folder(prefix, _METRICS)) is None:
-        return 0.0
-    metrics = files.read_sealed(os.path.join(folder, _METRICS), _METRICS)["metrics"]
-    return metrics.get("best_f1_thresh", 0.0)
+    return finetuned_model.read_dev_metrics(prefix).get("metrics", {}).get("best_f1_thresh", 0.0)
 
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ _CARD = """\
 # {title}
 
 An ALBERT that {model.kind.description}, for TensorFlow Serving and Triton.
-Made from `{model.source}`: {config.num_hidden_layers} layers of {config.hidden_size}, \
+Made from `{model.source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
 vocabulary {config.vocab_size}, {model.options.dtype} weights.
 It reads {longest} pieces at once.
 {notes}
@@ -206,6 +206,7 @@ def write(
         title=title,
         docker=_make_docker_command(versions, title),
         model=model,
+        scores=f" ({model.scores})" if model.scores else "",
         config=config,
         longest=longest,
         notes=notes,

@@ -87,6 +87,7 @@ class ExportedModel(NamedTuple):
 
     Attributes:
         source: path of the checkpoint, for messages.
+        scores: its step and scores in training, if it is of a run.
         config: of the model.
         options: of the export.
         network: with the trained weights.
@@ -97,6 +98,7 @@ class ExportedModel(NamedTuple):
     """
 
     source: str
+    scores: str
     config: AlbertConfig
     options: Options
     network: keras.Model

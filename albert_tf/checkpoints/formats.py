@@ -29,6 +29,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
+from albert_tf.run_files import BEST, SUMMARY, WHICH
 from albert_tf.train_config import SentenceVectors
 
 _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
@@ -37,19 +38,20 @@ _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
 class Format(NamedTuple):
     """One format of checkpoints.
 
-    `locate` turns the user's path into the folder or the prefix that `read` takes. `write` writes
+    `locate` turns the user's path into the folder or the prefix that `read` takes; of a run the
+    checkpoint that its second argument, one of `run_files.WHICH`, says. `write` writes
     into an empty folder; None if the format is only read. `list_unsupported` names the weights for
     which the format has no place, and which `write` leaves out.
     """
 
     description: str
-    locate: Callable[[str], str]
+    locate: Callable[[str, str], str]
     read: Callable[[str], ModelCheckpoint]
     write: Callable[[ModelCheckpoint, str], None] | None = None
     list_unsupported: Callable[[ModelCheckpoint], list[str]] = lambda checkpoint: []
 
 
-def _find_folder(path: str) -> str:
+def _find_folder(path: str, which: str = BEST) -> str:
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
 
@@ -62,13 +64,14 @@ def _list_unchecked(folder: str) -> list[str]:
     return [x for x in names if x != hugging_face_card.NAME and not _TENSORS.fullmatch(x)]
 
 
-def _find_prefix(path: str) -> str:
+def _find_prefix(path: str, which: str = BEST) -> str:
     """The prefix of a checkpoint from itself, one of its files, or a folder that has one."""
     best = os.path.join(path, google_tf1.PREFIX)
-    if tf.io.gfile.exists(f"{best}.index"):
+    if which == BEST and tf.io.gfile.exists(f"{best}.index"):
         return best
     prefixes = training_checkpoint.list_prefixes(path)
-    return prefixes[0] if len(prefixes) == 1 else training_checkpoint.find_prefix(path)
+    is_other = len(prefixes) == 1 and not training_checkpoint.find_newest(path)  # of another name
+    return prefixes[0] if is_other else training_checkpoint.find_prefix(path, which)
 
 
 def _read_hugging_face(folder: str) -> ModelCheckpoint:
@@ -136,7 +139,13 @@ def detect_format(path: str) -> str:
     base = os.path.basename(path.rstrip("/"))
     if not names or (folder != path and not any(name.startswith(base) for name in names)):
         raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
-    if not any(name.endswith(".index") for name in names):
+    if SUMMARY in names:
+        raise UserError(
+            f"{path!r} has runs of several seeds. Name the folder of one; {SUMMARY} says which is "
+            "the best."
+        )
+    is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
+    if not is_run and not any(name.endswith(".index") for name in names):
         known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
     keys = tf_checkpoint.list_keys(_find_prefix(path))
@@ -157,18 +166,25 @@ def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
     return writers[name]
 
 
-def read(path: str, name: str | None = None) -> ModelCheckpoint:
+def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    `name` is a key of `FORMATS`; by default the format is detected. Raises `UserError` if there is
-    nothing, an unknown format, a damaged file, or parts that do not agree.
+    `name` is a key of `FORMATS`; by default the format is detected. Of the folder of a run the best
+    checkpoint is read, else its newest; `which` may be the newest, too. Its step and scores are
+    logged. Raises `UserError` if there is nothing, an unknown format, a damaged file, or parts that
+    do not agree.
     """
+    require_choice("which", which, WHICH)
     with archives.open_archive(path) as opened:
         files.check_hashes(_find_folder(opened))
         name = name or detect_format(opened)
         require_choice("from_format", name, list(FORMATS))
-        checkpoint = FORMATS[name].read(FORMATS[name].locate(opened))
-    checkpoint = dataclasses.replace(checkpoint, source=path)
+        located = FORMATS[name].locate(opened, which)
+        checkpoint = FORMATS[name].read(located)
+    is_archive = opened != path
+    checkpoint = dataclasses.replace(checkpoint, source=path if is_archive else located)
+    if checkpoint.scores:
+        logging.info(f"{checkpoint.source}: {checkpoint.scores}")
     model_checkpoint.check_vocabulary_size(checkpoint)
     for weight, array in checkpoint.weights.items():
         if not np.isfinite(array).all():
@@ -185,13 +201,14 @@ def convert(
     *,
     from_format: str | None = None,
     to_format: str = "albert_tf",
+    which: str = BEST,
     allow_partial: str | None = None,
     vectors: SentenceVectors | None = None,
 ) -> None:
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
     Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
-    left out. `vectors` replaces what the source says of them.
+    left out. `vectors` replaces what the source says of them; `which` is that of `read`.
 
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
     or its format has no place for a weight.
@@ -204,7 +221,7 @@ def convert(
     if tf.io.gfile.exists(target):
         raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
     with files.cleaning_up():
-        checkpoint = read(source, from_format)
+        checkpoint = read(source, from_format, which=which)
         model_checkpoint.log_summary(checkpoint)
         shapes = weight_names.expected_shapes(checkpoint.config, checkpoint.weights.keys())
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)

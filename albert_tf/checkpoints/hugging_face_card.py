@@ -5,7 +5,7 @@ Its head is YAML, as the Hugging Face Hub reads it, in the part of YAML that is 
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf import files
@@ -96,7 +96,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         labels=f"Its labels, in the order of their ids: {', '.join(labels)}.\n" if labels else "",
         use=_describe_use(_USES[class_name], has_pairs=bool(task.get("has_pairs"))),
         data=_describe_data(checkpoint.run),
-        scores=_describe_scores(checkpoint.run.get("metrics", ())),
+        scores=_describe_scores(checkpoint),
         commands="\n".join(_list_commands(checkpoint)),
         settings=_describe_settings(checkpoint.run),
     )
@@ -153,16 +153,18 @@ def _describe_data(run: Mapping[str, Any]) -> str:
     return "The checkpoint does not say what it was trained on.\n"
 
 
-def _describe_scores(metrics: Sequence[Mapping[str, Any]]) -> str:
+def _describe_scores(checkpoint: ModelCheckpoint) -> str:
+    metrics = checkpoint.run.get("metrics", ())
+    training = f"The checkpoint of {checkpoint.scores}.\n" if checkpoint.scores else ""
     if not metrics:
-        return "None were found beside the checkpoint.\n"
+        return training or "None were found beside the checkpoint.\n"
     rows = [
         f"| {x['task']} | {x['split']} | {x['num_examples']:,} | {name} | {value:.4g} |"
         for x in metrics
         for name, value in x["metrics"].items()
     ]
     header = ["| task | split | examples | metric | score |", "|---|---|---|---|---|"]
-    return "\n".join([*header, *rows, ""])
+    return "\n".join([*([training] if training else []), *header, *rows, ""])
 
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:

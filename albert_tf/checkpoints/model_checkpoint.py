@@ -75,6 +75,14 @@ class ModelCheckpoint:
         """The labels of the task that it was fine-tuned on, in the order of their ids, if any."""
         return tuple(self.run.get("task", {}).get("labels", ()))
 
+    @property
+    def scores(self) -> str:
+        """The step of its run, and the scores of the evaluation there; empty if of no run."""
+        scores = self.run.get("evaluation", {}).items()
+        numbers = [f"{name} {x:.4g}" for name, x in scores if not name.startswith("num_")]
+        numbers = numbers or ["not evaluated in training"]
+        return ", ".join([f"step {self.run['step']}", *numbers]) if "step" in self.run else ""
+
 
 class FinetunedModel(NamedTuple):
     """A checkpoint with the head of a task, the config to predict with, and the task."""
@@ -200,16 +208,17 @@ def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
 def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None:
     """The tokenizer of the vocabulary, if any; `UserError` if there are two, or it is damaged."""
     names = [name for name in PIECES if name in checkpoint.vocabulary]
+    folder = checkpoint.source
+    if tf.io.gfile.exists(f"{folder}.index"):
+        folder = os.path.dirname(folder)
     if len(names) > 1:
-        raise UserError(
-            f"{checkpoint.source} holds {' and '.join(names)}: remove the one that is not used."
-        )
+        raise UserError(f"{folder} holds {' and '.join(names)}: remove the one that is not used.")
     if not names:
         return None
     config = checkpoint.vocabulary.get(tokenization.NORMALIZATION, b"{}")
-    values = files.parse_json(config, tokenization.NORMALIZATION, checkpoint.source)
+    values = files.parse_json(config, tokenization.NORMALIZATION, folder)
     content = checkpoint.vocabulary[names[0]]
-    return tokenization.from_bytes(names[0], content, values, checkpoint.source)
+    return tokenization.from_bytes(names[0], content, values, folder)
 
 
 def log_summary(checkpoint: ModelCheckpoint) -> None:

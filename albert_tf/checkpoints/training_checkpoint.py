@@ -17,6 +17,7 @@ from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, find_remedy, reason
 from albert_tf.model import weight_names
+from albert_tf.run_files import BEST
 
 NAME = "model.ckpt"
 # Of a checkpoint that is being written; the next one overwrites what a killed run has left of it.
@@ -119,11 +120,15 @@ def list_prefixes(directory: str) -> list[str]:
     return [os.path.join(directory, name.removesuffix(".index")) for name in indices]
 
 
-def find_prefix(path: str) -> str:
-    """The prefix, from itself, one of its files, or a folder (its newest); else `UserError`."""
+def find_prefix(path: str, which: str = BEST) -> str:
+    """The prefix, from itself, one of its files, or a folder; else `UserError`.
+
+    Of a run's folder it is the best checkpoint, or with `which` the newest; of others the newest.
+    """
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.isdir(prefix):
-        prefix = find_newest(prefix) or ""
+        best = find_newest(os.path.join(prefix, BEST)) if which == BEST else None
+        prefix = best or find_newest(prefix) or ""
     if not prefix or not tf.io.gfile.exists(f"{prefix}.index"):
         raise UserError(f"{path!r} holds no checkpoint. Name a folder or a prefix ({NAME}-1000).")
     return prefix

@@ -8,6 +8,7 @@ from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
+from albert_tf.run_files import BEST, WHICH
 from albert_tf.tasks.recipes import ConfigOverrides
 
 # The modes, and the split that each reads.
@@ -24,13 +25,14 @@ class Arguments:
         train_file: file of train, in place of --data_dir's
         dev_file: file of dev, in place of --data_dir's
         test_file: file of test, in place of --data_dir's
-        init_checkpoint: weights to start from, in any format of bin/convert_checkpoint; of a run,
-            the best
+        init_checkpoint: weights to start from, in any format of bin/convert_checkpoint
         init_head: start from its head too, that of another task
         mnli_checkpoint: of --task=glue: a model of MNLI, from which MRPC, RTE and STS-B start;
             default: the one that is trained, if --data_dir has MNLI
         allow_partial: regular expression of whole names that --init_checkpoint may lack
-        checkpoint: to evaluate; default: the best of --workdir
+        checkpoint: to evaluate; default: that of --workdir
+        which: checkpoint of a run: its best (the newest, if none was evaluated), or its newest; of
+            --init_checkpoint, or, without training, of the run that is evaluated
         vocabulary: folder; default: that of the checkpoint
         workdir: folder of the run
         cache_dir: of records; default: beside --workdir
@@ -51,6 +53,7 @@ class Arguments:
     mnli_checkpoint: str | None = None
     allow_partial: str | None = None
     checkpoint: str | None = None
+    which: str = field(default=BEST, metadata={"choices": WHICH})
     vocabulary: str | None = None
     workdir: str
     cache_dir: str | None = None
@@ -80,6 +83,13 @@ class Arguments:
         names = ("train_file", "dev_file", "test_file", "checkpoint", "init_head")
         for name in names:
             require(not getattr(self, name), f"--{name} is for one task, not for --task=glue.")
+        require(self.which == BEST, "--which is for one task, not for --task=glue.")
+
+    @property
+    def init_name(self) -> str | None:
+        """What a run keeps of the checkpoint that it starts from."""
+        which = "" if self.which == BEST else f" --which={self.which}"
+        return f"{self.init_checkpoint}{which}" if self.init_checkpoint else None
 
     def split_file(self, split: str) -> str | None:
         return getattr(self, f"{split}_file", None)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import run_files
+from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
@@ -19,7 +20,7 @@ from albert_tf.pipelines.finetuning_arguments import Arguments
 from albert_tf.records import task_dataset, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
-from albert_tf.run_files import TASK
+from albert_tf.run_files import BEST, TASK
 from albert_tf.tasks import class_weights, finetuned_model, run_report, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
@@ -70,7 +71,7 @@ def make_job(arguments: Arguments, initial: ModelCheckpoint | None = None) -> Jo
         return Job(arguments=arguments, task=task, initial=None, config=None)
     assert task is not None
     if arguments.init_checkpoint and initial is None:
-        initial = finetuned_model.read_initial_checkpoint(arguments.init_checkpoint)
+        initial = formats.read(arguments.init_checkpoint, which=arguments.which)
     config = finetuned_model.resolve_config(task, initial, arguments.config)
     _check_dropout(arguments, config)
     class_weights.check(config, task)
@@ -167,7 +168,7 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
         vocabulary=vocabulary,
         tokenizer=tokenizer,
         initial=job.initial,
-        init_checkpoint=arguments.init_checkpoint,
+        init_checkpoint=arguments.init_name,
         init_head=arguments.init_head,
         allow_partial=arguments.allow_partial,
     )
@@ -183,7 +184,8 @@ def _evaluate(
 ) -> seeds.Result:
     """Evaluates and predicts with the checkpoint of a run; prints a line for each split."""
     path = arguments.checkpoint or workdir
-    model = finetuned_model.read_finetuned(path, task, arguments.config)
+    which = BEST if "train" in arguments.mode else arguments.which
+    model = finetuned_model.read_finetuned(path, task, arguments.config, which)
     # The user's own labels are in the run; of published tasks, a model of another may predict one.
     if arguments.data.task == task_table.OWN or task is None:
         task = model.task

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
+from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import glue
 from albert_tf.errors import UserError
@@ -17,7 +18,7 @@ from albert_tf.pipelines.finetuning_arguments import MODES, Arguments
 from albert_tf.pipelines.finetuning_program import Job
 from albert_tf.records import task_table
 from albert_tf.run_files import GLUE_SCORES, GLUE_TASK, SUMMARY, metrics_file
-from albert_tf.tasks import finetuned_model, glue_scores, recipes
+from albert_tf.tasks import glue_scores, recipes
 from albert_tf.train import devices, multi_worker
 
 _MNLI, _AX = "mnli", "ax"
@@ -92,7 +93,7 @@ def _make_jobs(arguments: Arguments, names: list[str]) -> dict[str, Job]:
             start = arguments.mnli_checkpoint
         if "train" in arguments.mode and start not in read:
             assert start
-            read[start] = finetuned_model.read_initial_checkpoint(start)
+            read[start] = formats.read(start)
         one = _select(arguments, name, start)
         jobs[name] = finetuning_program.make_job(one, read.get(start))
     return jobs

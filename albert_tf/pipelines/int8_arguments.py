@@ -5,6 +5,7 @@ import os
 from dataclasses import field
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
+from albert_tf.run_files import BEST, WHICH
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,6 +14,7 @@ class Int8Arguments:
 
     Attributes:
         checkpoint: run, folder, prefix or archive
+        which: checkpoint of a run: its best (the newest, if none was evaluated), or its newest
         train_file: examples to measure the ranges of numbers on, in place of --data_dir's
         dev_file: examples to score, in place of --data_dir's
         cache_dir: of records; default: beside the run
@@ -26,6 +28,7 @@ class Int8Arguments:
 
     data: DataArguments
     checkpoint: str
+    which: str = field(default=BEST, metadata={"choices": WHICH})
     train_file: str | None = None
     dev_file: str | None = None
     cache_dir: str | None = None

@@ -106,7 +106,7 @@ def read(arguments: Int8Arguments) -> Source:
     if data.task != task_table.OWN or is_known:
         task = task_cache.make_task(data, arguments.train_file)
     changes = ConfigOverrides(overrides=arguments.overrides)
-    model = finetuned_model.read_finetuned(arguments.checkpoint, task, changes)
+    model = finetuned_model.read_finetuned(arguments.checkpoint, task, changes, arguments.which)
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
     exported = export_source.choose(config, model.checkpoint, model.task, model.config)
     int8_model.check_kind(exported)

@@ -38,6 +38,7 @@ from albert_tf.pipelines import text_tagging
 from albert_tf.records import features, task_table
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
+from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model, inference, label_scores, span_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import tokenization
@@ -313,18 +314,20 @@ def load(
     *,
     task: Task | str | None = None,
     vocabulary: str | None = None,
+    which: str = BEST,
     **overrides: Any,
 ) -> LoadedModel:
-    """Loads a checkpoint of any format: of a run (the best), a converted folder, Google's, of
-    TensorFlow Hub or of Hugging Face.
+    """Loads a checkpoint of any format: of a run, a converted folder, Google's, of TensorFlow Hub
+    or of Hugging Face.
 
     Args:
         path: folder, prefix or archive, as bin/convert_checkpoint takes.
         task: of a fine-tuned checkpoint that is not of a run, which knows its task; the name of a
             published one, or what `task_table.make_own` returns.
         vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
+        which: checkpoint of a run: `best` (the newest, if none was evaluated) or `newest`.
         overrides: values that replace those of the run's `FinetuneConfig`: `max_seq_length`, or
-            `dtype`, which is that of the run, or float32.
+            `dtype`, which is float32 whatever the run was trained in, or `mixed_bfloat16`.
 
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
@@ -334,21 +337,19 @@ def load(
     require(
         task is None or isinstance(task, Task), f"task: {to_one_line(task)} is no name of a task."
     )
-    prefix = finetuned_model.find_best_checkpoint(os.fspath(path))
-    checkpoint = formats.read(prefix)
+    checkpoint = formats.read(os.fspath(path), which=which)
     if vocabulary is not None:
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
-    run = finetuned_model.read_finetuning_run(prefix)
-    defaults = export_source.make_default_values(prefix, checkpoint)
-    values, own_task = run or ({"dtype": "float32", **defaults}, None)
+    run = finetuned_model.read_finetuning_run(checkpoint.source)
+    values, own_task = run or (export_source.make_default_values(checkpoint), None)
     changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
-    config = config_io.load(FinetuneConfig, None, changes, values)
+    config = config_io.load(FinetuneConfig, None, changes, {**values, "dtype": "float32"})
     task = task or own_task or finetuned_model.infer_task(checkpoint)
     model: keras.Model
     if task is None:
         head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
         kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
-        options = model_kinds.Options(kind=kind, run_config=config)
+        options = model_kinds.Options(kind=kind, run_config=config, dtype=config.dtype)
         model = export_source.load(checkpoint, options).network
     else:
         with layers.replacing(checkpoint.weights.keys()):

@@ -16,7 +16,7 @@ from albert_tf.model import albert_model, losses
 from albert_tf.pipelines import initial_weights, pretraining_records
 from albert_tf.pipelines.pretraining_records import Phase
 from albert_tf.records import features, input_pipeline
-from albert_tf.run_files import RECORDS
+from albert_tf.run_files import BEST, NEWEST, RECORDS
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import devices, eval_step, history, run_dir, train_state, training_run
 from albert_tf.train.run_dir import RunIdentity
@@ -33,6 +33,7 @@ class Start(NamedTuple):
     allow_partial: str | None = None
     continue_from: str | None = None
     grow_from: str | None = None
+    which: str | None = None  # checkpoint of a run; by default the best, to go on the newest
 
 
 NEW = Start()
@@ -79,7 +80,7 @@ def run(
         phases = pretraining_records.plan_phases(config, train_paths, identity.tokenizer)
         for phase in phases:
             devices.check_batches(phase.config, strategy, evaluates=False)
-        if source := _find_source(identity, start.continue_from):
+        if source := _find_source(identity, start):
             history.begin(make_train_state(config, strategy), identity, *source)
         for record in history.read(workdir):
             logging.info(history.format_change(record))
@@ -122,13 +123,13 @@ def read_config(workdir: str, continue_from: str) -> dict[str, Any]:
     return config_io.to_dict(run_dir.read_config(source, PretrainConfig))
 
 
-def _find_source(identity: RunIdentity, continue_from: str | None) -> tuple[str, str] | None:
+def _find_source(identity: RunIdentity, start: Start) -> tuple[str, str] | None:
     """The run and the checkpoint to start from; None if the folder has one, or starts anew."""
     workdir = identity.workdir
     if training_checkpoint.find_newest(workdir):
         return None
-    if continue_from:
-        source = history.find_run(continue_from)
+    if start.continue_from:
+        source = history.find_run(start.continue_from, start.which or NEWEST)
         history.check(identity, source[0])
         return source
     if history.read(workdir):
@@ -157,12 +158,12 @@ def _select_phases(phases: Sequence[Phase], workdir: str) -> Iterator[Phase]:
 
 def _initial_weights(state: TrainState, start: Start) -> training_run.InitialWeights | None:
     grow_from = start.grow_from
-    source = start.init_checkpoint or grow_from
+    source, which = start.init_checkpoint or grow_from, start.which or BEST
     if not source:
         return None
 
     def read() -> ModelCheckpoint:
-        checkpoint = formats.read(source)
+        checkpoint = formats.read(source, which=which)
         return growth.grow_checkpoint(checkpoint, state.config.albert) if grow_from else checkpoint
 
     def assign(checkpoint: ModelCheckpoint) -> None:
@@ -172,9 +173,10 @@ def _initial_weights(state: TrainState, start: Start) -> training_run.InitialWei
         has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
         # The first correction of the moments' bias would multiply grown ones by ten.
         if grow_from and has_moments and not state.config.bias_correction:
-            _assign_moments(state, grow_from)
+            _assign_moments(state, training_checkpoint.find_prefix(grow_from, which))
 
-    return training_run.InitialWeights(source, read, assign, evaluates=True)
+    name = source if which == BEST else f"{source} --which={which}"
+    return training_run.InitialWeights(name, read, assign, evaluates=True)
 
 
 def _assign_moments(state: TrainState, path: str) -> None:

@@ -8,35 +8,35 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
-from albert_tf.checkpoints import formats, matching, model_checkpoint, native
+from albert_tf import config_io, files
+from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model import albert_model, losses, weight_names
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
-from albert_tf.train import devices, eval_step, run_dir
+from albert_tf.run_files import BEST
+from albert_tf.tasks import finetuned_model
+from albert_tf.train import devices, eval_step
 from albert_tf.train_config import PretrainConfig
 
 _MEASURED = 512  # examples on which the distances between layers are measured
 
 
 def load(
-    path: str, checkpoint: str | None, strategy: tf.distribute.Strategy
+    path: str, checkpoint: str | None, strategy: tf.distribute.Strategy, which: str = BEST
 ) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, ModelCheckpoint]:
-    """Loads a checkpoint of a run (by default its newest), or of any format, on the devices.
+    """Loads a checkpoint of a run, or of any format, on the devices; see `formats.read`.
 
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
-    if run_dir.is_run(path):
-        config = run_dir.read_config(path, PretrainConfig)
-        found = native.read(checkpoint or path)
-    else:
-        found = formats.read(checkpoint or path)
-        config = PretrainConfig(
-            albert=found.config, max_seq_length=found.config.max_position_embeddings
-        )
+    found = formats.read(checkpoint or path, which=which)
+    values = finetuned_model.read_pretraining_config(found.source) or {
+        "albert": config_io.to_dict(found.config),
+        "max_seq_length": found.config.max_position_embeddings,
+    }
+    config = config_io.from_dict(PretrainConfig, values, found.source)
     with strategy.scope():
         network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
     weights = {
@@ -56,6 +56,7 @@ def evaluate(
     strategy: tf.distribute.Strategy | None = None,
     *,
     measures_layers: bool = False,
+    which: str = BEST,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
@@ -64,9 +65,10 @@ def evaluate(
 
     Args:
         path: folder of a run, or a checkpoint of any format.
-        checkpoint: another one than the newest of the run.
+        checkpoint: another one than that of the run.
         eval_files: patterns of the records.
         strategy: of the devices; by default one.
+        which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
 
     Returns:
@@ -74,7 +76,7 @@ def evaluate(
         "layer_distances": see `measure_layers`}.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    config, network, found = load(path, checkpoint, strategy)
+    config, network, found = load(path, checkpoint, strategy, which)
     devices.check_batches(config, strategy, evaluates=True)
     tokenizer = model_checkpoint.load_tokenizer(found)
     if tokenizer is None:

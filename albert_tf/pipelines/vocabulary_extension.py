@@ -15,7 +15,7 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.new_pieces import Extension
 from albert_tf.errors import UserError, require
 from albert_tf.model import weight_names
-from albert_tf.tasks import finetuned_model
+from albert_tf.run_files import BEST
 
 _OUTPUT_BIAS = "cls/predictions/output_bias"
 
@@ -24,6 +24,7 @@ def extend(
     path: str,
     target: str,
     *,
+    which: str = BEST,
     pieces: str | None = None,
     input_files: Sequence[str] = (),
     num_pieces: int = 1000,
@@ -32,7 +33,8 @@ def extend(
     """Writes a checkpoint of this project, whole or not at all; prints what changed.
 
     Args:
-        path: of any checkpoint; of a run the best.
+        path: of any checkpoint.
+        which: checkpoint of a run, as of `formats.read`.
         target: a folder, which must not exist.
         pieces: file with a new piece in each line (see `new_pieces.read_list`).
         input_files: patterns of text to learn pieces from, in place of `pieces`.
@@ -50,7 +52,7 @@ def extend(
         raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
     paths = documents.expand_inputs(input_files) if input_files else []
     eval_paths = documents.expand_inputs(eval_files) if eval_files else paths
-    checkpoint = formats.read(finetuned_model.find_best_checkpoint(path))
+    checkpoint = formats.read(path, which=which)
     model_checkpoint.log_summary(checkpoint)
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import formats, model_checkpoint, training_checkpoint
+from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records import task_table, token_lengths
@@ -77,22 +77,18 @@ def _add_recipe_to_presets(
     return result
 
 
-def read_initial_checkpoint(path: str) -> ModelCheckpoint:
-    """Reads a checkpoint of any format (see `formats.read`) to start from; of a run, the best."""
-    return formats.read(find_best_checkpoint(path))
-
-
-def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> FinetunedModel:
-    """Reads a fine-tuned checkpoint of any format, or the best of a run, with config and task.
+def read_finetuned(
+    path: str, task: Task | None, changes: ConfigOverrides, which: str = BEST
+) -> FinetunedModel:
+    """Reads a fine-tuned checkpoint as `formats.read` does, with config and task.
 
     A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
     the task. Raises `UserError` if there is none, or something is wrong with it.
     """
     if not any(tf.io.gfile.exists(name) for name in (path, f"{path}.index")):
         raise UserError(f"there is nothing at {path!r}: train first, or name a --checkpoint.")
-    prefix = find_best_checkpoint(path)
-    checkpoint = formats.read(prefix)
-    run = read_finetuning_run(prefix)
+    checkpoint = formats.read(path, which=which)
+    run = read_finetuning_run(checkpoint.source)
     if run is None:
         task = task or infer_task(checkpoint)
         if task is None:
@@ -107,16 +103,6 @@ def read_finetuned(path: str, task: Task | None, changes: ConfigOverrides) -> Fi
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
     """The task of a checkpoint that is not of a run: a regression has no labels to be named."""
     return task_table.make_own(task_table.REGRESSION) if checkpoint.is_regression else None
-
-
-def find_best_checkpoint(path: str) -> str:
-    """The prefix of a run's best checkpoint, or else of its newest; other paths as they are."""
-    if not tf.io.gfile.exists(os.path.join(path, RUN_CONFIG)):
-        return path
-    for folder in (os.path.join(path, BEST), path):
-        if prefix := training_checkpoint.find_newest(folder):
-            return prefix
-    return path
 
 
 def read_finetuning_run(prefix: str) -> tuple[dict[str, Any], Task] | None:
@@ -134,25 +120,39 @@ def read_pretraining_config(prefix: str) -> dict[str, Any] | None:
     return None if folder is None else _read_config_values(folder)
 
 
-def read_thresholds(prefix: str) -> dict[str, float]:
-    """The thresholds of several labels that are best on a run's dev set; none if not evaluated."""
+def read_dev_metrics(prefix: str) -> dict[str, Any]:
+    """What the dev set says of a checkpoint of a run; empty if it was not evaluated there."""
     name = metrics_file("dev")
     if (folder := find_run_folder(prefix, name)) is None:
         return {}
-    path = os.path.join(folder, name)
-    content = files.read_sealed(path, name)
-    thresholds = content.get(THRESHOLDS, {}) if isinstance(content, dict) else None
+    content = files.read_sealed(os.path.join(folder, name), name)
+    content = content if isinstance(content, dict) else {}
+    evaluated = os.path.basename(str(content.get("checkpoint")))
+    if evaluated == os.path.basename(prefix):
+        return content
+    logging.info(f"{folder}/{name} is of {evaluated}: {prefix} takes no thresholds from it.")
+    return {}
+
+
+def read_thresholds(prefix: str) -> dict[str, float]:
+    """The thresholds of several labels that are best on a run's dev set; none if not evaluated."""
+    thresholds = read_dev_metrics(prefix).get(THRESHOLDS, {})
     if not isinstance(thresholds, dict) or not all(
         isinstance(x, int | float) for x in thresholds.values()
     ):
-        raise UserError(f"{path} is damaged: its thresholds are no numbers. Evaluate again.")
+        raise UserError(f"the thresholds of {prefix} are no numbers. Evaluate it again.")
     return thresholds
 
 
 def find_run_folder(prefix: str, name: str) -> str | None:
-    """The folder of the run that wrote a checkpoint, if that has a file of that name."""
+    """The folder of the run that wrote a checkpoint, if that has a file of that name.
+
+    A folder of another format has none, though it lie in that of a run.
+    """
     beside = os.path.dirname(prefix)
-    for folder in (beside, os.path.dirname(beside)):  # the best checkpoint is one level down
+    is_prefix = tf.io.gfile.exists(f"{prefix}.index")
+    # The best checkpoint is one level down.
+    for folder in (beside, os.path.dirname(beside)) if is_prefix else ():
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return folder
     return None

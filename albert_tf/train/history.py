@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.run_files import HISTORY, RECORDS
+from albert_tf.run_files import HISTORY, NEWEST, RECORDS
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import devices, reports, run_dir
 from albert_tf.train.run_dir import RunIdentity
@@ -29,13 +29,14 @@ _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 _ORDER = ("seed", "shuffle_buffer_size")
 
 
-def find_run(path: str) -> tuple[str, str]:
+def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
     """The folder of the run that a path belongs to, and the prefix of its checkpoint.
 
-    The path is that folder (its newest checkpoint), or a checkpoint in it, in `best/` or `kept/`.
+    The path is that folder (`which` checkpoint of it: the newest, where the schedule of a run goes
+    on), or a checkpoint in it, in `best/` or `kept/`.
     Raises `UserError` if there is no checkpoint, or no run.
     """
-    prefix = training_checkpoint.find_prefix(path)
+    prefix = training_checkpoint.find_prefix(path, which)
     folder = os.path.dirname(prefix)
     for run in (folder, os.path.dirname(folder)):
         if run_dir.is_run(run):

@@ -74,7 +74,7 @@ def test_the_report(tmp_path, vocabulary, convert):
     tiny_checkpoints.save_v1(prefix, made.weights | slots)
     tiny_checkpoints.write_config(f"{tmp_path}/in", made.config, cross_layer_sharing=None)
     assert convert(f"{tmp_path}/in", f"{tmp_path}/out/") == [
-        f"read {tmp_path}/in: 32 weights, no vocabulary, skipped 32 (the optimizer's)",
+        f"read {prefix}: 32 weights, no vocabulary, skipped 32 (the optimizer's)",
         "loaded 32, missing 0, unexpected 0, mismatched 0",
         f"written to {tmp_path}/out/: 32 weights (albert_tf)",
     ]

@@ -1,6 +1,8 @@
 """Tests of detecting the format of a path, and of its errors."""
 
 import dataclasses
+import json
+import os
 import shutil
 
 import numpy as np
@@ -9,8 +11,13 @@ import tensorflow as tf
 import tiny_checkpoints
 import tiny_run
 
+import albert_tf
 from albert_tf.checkpoints import formats, google_tf1, hugging_face, native
 from albert_tf.errors import UserError
+from albert_tf.export import export_source
+from albert_tf.export.export_config import SourceConfig
+from albert_tf.pipelines import pretraining_evaluation
+from albert_tf.train import history
 
 
 @pytest.fixture
@@ -56,9 +63,105 @@ def test_of_several_checkpoints_the_best_or_the_newest_is_taken(tmp_path, made):
             shutil.copy(
                 tmp_path / f"model.ckpt-best.{ending}", tmp_path / f"model.ckpt-{step}.{ending}"
             )
-    assert formats.FORMATS["google"].locate(str(tmp_path)) == f"{tmp_path}/model.ckpt-best"
+    assert formats.read(str(tmp_path)).source == f"{tmp_path}/model.ckpt-best"
+    assert formats.read(str(tmp_path), which="newest").source == f"{tmp_path}/model.ckpt-10"
     (tmp_path / "model.ckpt-best.index").unlink()
-    assert formats.FORMATS["google"].locate(str(tmp_path)) == f"{tmp_path}/model.ckpt-10"
+    assert formats.read(str(tmp_path)).source == f"{tmp_path}/model.ckpt-10"
+
+
+@pytest.fixture
+def trained(tmp_path, made):
+    """The folder of a run: its best checkpoint is of step 2, kept ones of 1 and 3, its last of 4.
+
+    The weights are all of the number of the step.
+    """
+    run = tmp_path / "run"
+    for folder, step in (("best", 2), ("kept", 1), ("kept", 3), ("", 4)):
+        weights = {name: np.full_like(array, step) for name, array in made.weights.items()}
+        (tmp_path / str(step)).mkdir()
+        native.write(dataclasses.replace(made, weights=weights), str(tmp_path / str(step)))
+        (run / folder).mkdir(parents=True, exist_ok=True)
+        for ending in ("index", "data-00000-of-00001"):
+            name = f"model.ckpt-{step}.{ending}"
+            shutil.copy(tmp_path / str(step) / f"model.ckpt-0.{ending}", run / folder / name)
+    albert = dataclasses.asdict(made.config)
+    tiny_checkpoints.write_config(run, made.config, "config.json", albert=albert)
+    lines = [{"step": 2, "loss": 3.5}]
+    lines += [{"step": step, "eval_accuracy": 1 / step, "eval_num_x": 9} for step in (1, 2, 4)]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (run / "metrics.jsonl").write_text(f'{content}{{"step": 2, "eval_')  # of a killed run
+    return run
+
+
+RULES = [
+    ("", "best", 2),
+    ("/", "best", 2),
+    ("", "newest", 4),
+    ("/best", "best", 2),
+    ("/best/", "newest", 2),
+    ("/kept", "best", 3),
+    ("/kept/model.ckpt-1", "best", 1),
+    ("/model.ckpt-4", "best", 4),
+    ("/model.ckpt-4.index", "best", 4),
+    ("/best/model.ckpt-2.data-00000-of-00001", "newest", 2),
+]
+
+
+@pytest.mark.parametrize(("path", "which", "step"), RULES)
+def test_each_path_to_a_run_means_one_checkpoint(trained, path, which, step):
+    checkpoint = formats.read(f"{trained}{path}", which=which)
+    assert {float(array.mean()) for array in checkpoint.weights.values()} == {step}
+    assert os.path.basename(checkpoint.source) == f"model.ckpt-{step}"
+    scores = {1: "accuracy 1", 2: "accuracy 0.5", 4: "accuracy 0.25"}
+    assert checkpoint.scores == f"step {step}, {scores.get(step, 'not evaluated in training')}"
+
+
+def test_without_a_best_checkpoint_it_is_the_newest_and_the_best_alone_will_do(trained):
+    assert formats.detect_format(str(trained)) == "albert_tf"
+    (trained / "model.ckpt-4.index").unlink()
+    assert formats.read(str(trained)).run["step"] == 2
+    shutil.move(trained / "best" / "model.ckpt-2.index", trained)
+    shutil.move(trained / "best" / "model.ckpt-2.data-00000-of-00001", trained)
+    assert formats.read(str(trained)).source == f"{trained}/model.ckpt-2"
+
+
+def test_readers_take_the_checkpoint_of_a_run_that_is_wished_for(trained):
+    def count(which):
+        source = SourceConfig(checkpoint=str(trained), which=which)
+        strategy = tf.distribute.get_strategy()
+        return [
+            albert_tf.load(trained, which=which).checkpoint.run["step"],
+            export_source.read_source(source)[0].run["step"],
+            pretraining_evaluation.load(str(trained), None, strategy, which)[2].run["step"],
+            len(export_source.read_pretrained(str(trained), which).scores.split("0.5")),
+        ]
+
+    assert count("best") == [2, 2, 2, 2]
+    assert count("newest") == [4, 4, 4, 1]
+    with pytest.raises(UserError, match="which: 'last' is not one of best, newest"):
+        formats.read(str(trained), which="last")
+
+
+def test_where_training_goes_on_it_is_from_the_newest(trained):
+    assert history.find_run(str(trained))[1] == f"{trained}/model.ckpt-4"
+    assert history.find_run(str(trained), "best")[1] == f"{trained}/best/model.ckpt-2"
+    assert history.find_run(f"{trained}/best")[1] == f"{trained}/best/model.ckpt-2"
+
+
+def test_the_step_and_its_scores_are_logged_and_in_the_card(trained, caplog):
+    target = trained.parent / "out"
+    with caplog.at_level("INFO"):
+        formats.convert(str(trained), str(target), to_format="hugging_face")
+    assert f"{trained}/best/model.ckpt-2: step 2, accuracy 0.5" in caplog.text
+    card = (target / "README.md").read_text()
+    assert "The checkpoint of step 2, accuracy 0.5." in card
+    assert f"--from={trained}/best/model.ckpt-2 " in card
+
+
+def test_a_folder_of_several_seeds_is_refused(trained):
+    (trained.parent / "summary.json").touch()
+    with pytest.raises(UserError, match=r"has runs of several seeds\. Name the folder of one"):
+        formats.read(str(trained.parent))
 
 
 def test_a_prefix_takes_precedence_over_a_folder_of_transformers(tmp_path, made):

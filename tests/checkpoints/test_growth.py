@@ -119,7 +119,7 @@ def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
     first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
     tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
     log = capsys.readouterr().err
-    assert "/small, grown" in log
+    assert "/small/model.ckpt-12, grown" in log
     grown = int(log.split(" moments grown, too")[0].split()[-3])
     tensors = tiny_run.all_tensors(tmp_path / "wide")
     slots = [name for name in tensors if name.startswith("slots/")]

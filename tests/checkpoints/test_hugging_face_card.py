@@ -47,7 +47,7 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
     assert "bin/run_finetuning --task=own --recipe=none --config=config.json" in card
-    assert f"bin/convert_checkpoint --from={tmp_path}/run --to=FOLDER" in card
+    assert f"bin/convert_checkpoint --from={tmp_path}/run/model.ckpt-0 --to=FOLDER" in card
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings["learning_rate"] == 0.01
     values = json.loads((tmp_path / "out" / "config.json").read_text())

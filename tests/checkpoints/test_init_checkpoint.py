@@ -112,7 +112,7 @@ def test_a_refused_checkpoint_is_listed_in_full(data, tmp_path, capsys):
     with pytest.raises(UserError, match="16 unexpected"):
         run(data, tmp_path / "run", init)
     lines = "".join(capsys.readouterr()).splitlines()
-    assert lines[0].startswith(f"read {init}: 48 weights")
+    assert lines[0].startswith(f"read {init}/model.ckpt-best: 48 weights")
     assert "loaded 32, missing 0, unexpected 16, mismatched 0" in lines
     assert sum(line.startswith("unexpected: bert/encoder/") for line in lines) == 16
 

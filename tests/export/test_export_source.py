@@ -75,8 +75,10 @@ def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary)
     assert tiny_exports.read(path).options.null_threshold == 0
     metrics = {"best_f1": 80.0, "best_f1_thresh": -1.5}
-    (tmp_path / "run" / "metrics-dev.json").write_text(json.dumps({"metrics": metrics}))
-    assert tiny_exports.read(path).options.null_threshold == -1.5
+    for name, threshold in (("7", 0), ("0", -1.5)):  # of another checkpoint there is none
+        dev = {"checkpoint": f"run/best/model.ckpt-{name}", "metrics": metrics}
+        (tmp_path / "run" / "metrics-dev.json").write_text(json.dumps(dev))
+        assert tiny_exports.read(path).options.null_threshold == threshold
     assert tiny_exports.read(path, null_threshold=None).options.null_threshold == -1.5
     assert tiny_exports.read(path, null_threshold=0.0).options.null_threshold == 0
 

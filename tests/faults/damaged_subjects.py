@@ -202,7 +202,9 @@ def make_run(folder: Path) -> None:
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
     content = history.to_lines([record, {**record, "step": 6}])
     files.write_bytes(str(folder / "history.jsonl"), content)
-    metrics = {"metrics": {"best_f1": 0.5, "best_f1_thresh": -1.25}}
+    metrics: dict[str, Any] = {"metrics": {"best_f1": 0.5, "best_f1_thresh": -1.25}}
+    metrics["checkpoint"] = "run/model.ckpt-0"
+    (folder / "model.ckpt-0.index").touch()
     files.write_sealed(str(folder / "metrics-dev.json"), metrics)
 
 

@@ -339,7 +339,7 @@ def encode(text: str, folder: Path) -> None:
 @st.composite
 def runs(draw: Any) -> dict[str, bytes]:
     contents = {"config.json": _defaults(FinetuneConfig), "task.json": HEADER}
-    contents |= {"metrics-dev.json": {"accuracy": 0.5, "thresholds": {"a": 0.5}}}
+    contents |= {"metrics-dev.json": {"checkpoint": "x/model.ckpt-0", "thresholds": {"a": 0.5}}}
     contents |= {"history.jsonl": {"step": 1, "run": "x", "position": 1, "changes": {}}}
     return {name: dump(draw(damaged(content))) for name, content in contents.items()}
 
@@ -349,6 +349,7 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(content)
     run_dir.read_config(str(folder), FinetuneConfig)
     prefix = str(folder / "model.ckpt-0")
+    (folder / "model.ckpt-0.index").touch()
     finetuned_model.read_finetuning_run(prefix)
     finetuned_model.read_thresholds(prefix)
     for record in history.read(str(folder)):

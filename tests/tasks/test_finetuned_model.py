@@ -2,57 +2,14 @@
 
 import dataclasses
 import json
-import os
 
 import pytest
 import tiny_checkpoints
 
 from albert_tf import config
-from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from albert_tf.tasks import finetuned_model
-
-
-def made(number):
-    """Weights that are all `number`."""
-    checkpoint = tiny_checkpoints.make()
-    weights = {name: 0 * array + number for name, array in checkpoint.weights.items()}
-    return dataclasses.replace(checkpoint, weights=weights)
-
-
-def value(model):
-    (number,) = {float(array.mean()) for array in model.weights.values()}
-    return number
-
-
-@pytest.fixture
-def trained(tmp_path):
-    """The folder of a run, with a best checkpoint (of 2s) beside its last (of 1s)."""
-    folder = tmp_path / "run"
-    for path, number in ((folder, 1), (folder / "best", 2)):
-        path.mkdir()
-        formats.get_writer("albert_tf")(made(number), str(path))
-        os.remove(path / "albert_config.json")
-    albert = dataclasses.asdict(made(0).config)
-    tiny_checkpoints.write_config(folder, made(0).config, "config.json", albert=albert)
-    return folder
-
-
-def test_the_best_checkpoint_of_a_run_is_started_from_and_named(trained):
-    checkpoint = finetuned_model.read_initial_checkpoint(str(trained))
-    assert (checkpoint.source, value(checkpoint)) == (f"{trained}/best/model.ckpt-0", 2)
-    assert (
-        value(finetuned_model.read_initial_checkpoint(f"{trained}/model.ckpt-0")) == 1
-    )  # the one that is named
-
-
-def test_of_a_published_folder_the_checkpoint_called_best_is_taken(tmp_path):
-    tiny_checkpoints.write_config(tmp_path, made(0).config)
-    for name, number in (("model.ckpt-best", 1), ("model.ckpt-7", 2)):
-        tiny_checkpoints.save_v1(str(tmp_path / name), made(number).weights)
-    checkpoint = finetuned_model.read_initial_checkpoint(str(tmp_path))
-    assert (checkpoint.source, value(checkpoint)) == (str(tmp_path), 1)
 
 
 def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
@@ -111,7 +68,7 @@ ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
         (ODD, [], config.AlbertConfig(**ODD), (0.7, 0.0)),
     ],
 )
-@pytest.mark.parametrize("start", [None, made(0)])
+@pytest.mark.parametrize("start", [None, tiny_checkpoints.make()])
 def test_a_recipe_sets_the_dropout_of_any_model(
     in_file, overrides, model, dropouts, start, tmp_path
 ):
