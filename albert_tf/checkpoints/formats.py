@@ -185,7 +185,7 @@ def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheck
     checkpoint = dataclasses.replace(checkpoint, source=path if is_archive else located)
     if checkpoint.scores:
         logging.info(f"{checkpoint.source}: {checkpoint.scores}")
-    model_checkpoint.check_vocabulary_size(checkpoint)
+    checkpoint = model_checkpoint.trim_vocabulary(checkpoint)
     for weight, array in checkpoint.weights.items():
         if not np.isfinite(array).all():
             raise UserError(
@@ -242,5 +242,7 @@ def convert(
             write(checkpoint, temporary)
             tf_checkpoint.remove_parts(temporary)
             files.write_hashes(temporary, _list_unchecked(temporary))
+    if checkpoint.labels and to_format != "hugging_face":
+        logging.info(f"the names of labels are not kept: {', '.join(checkpoint.labels)}")
     num_weights = len(checkpoint.weights) - len(unsupported)
     logging.info(f"written to {target}: {num_weights} weights ({to_format})")

@@ -22,7 +22,7 @@ from albert_tf.checkpoints import (
     torch_pickle,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.config import AlbertConfig
+from albert_tf.config import PROBLEM_TYPE, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.model.weight_names import (
@@ -34,6 +34,7 @@ from albert_tf.model.weight_names import (
     SQUAD1,
     TOKEN_CLASSIFIER,
 )
+from albert_tf.records import task_table
 
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}
@@ -48,11 +49,17 @@ _ACTIVATIONS = {
 # In what transformers has saved since 4.0. Older files, as those of v1, say "gelu" wrongly
 # (HF#2395): they were trained with the tanh approximation.
 _VERSION = "transformers_version"
-# Settings of the config that an ALBERT cannot change.
-_FIXED = {
-    "layer_norm_eps": EPSILON,
-    "position_embedding_type": "absolute",
-    "tie_word_embeddings": True,
+# Settings of the config that an ALBERT cannot change; transformers ignores all other keys, too.
+_FIXED: dict[str, Any] = {
+    "layer_norm_eps": (EPSILON,),
+    "position_embedding_type": ("absolute", None),
+    "tie_word_embeddings": (True,),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "is_encoder_decoder": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "auto_map": (None, {}),
 }
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
@@ -66,11 +73,21 @@ _TIED = {
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFER = "albert.embeddings.position_ids"
+# Of wrappers around the model, as torch's DataParallel; and of the encoder in other classes.
+_PREFIXES = re.compile(r"^(?:(?:module|_orig_mod|model)\.)*")
+_BARE = re.compile(r"^(?:bert\.)?(?=(?:embeddings|encoder|pooler)\.)")
 # A class whose `classifier` is another head, for single tokens.
 _TOKENS = "AlbertForTokenClassification"
 _TOKEN_HEAD = {
     "cls/token_classification/output_weights": "classifier.weight",
     "cls/token_classification/output_bias": "classifier.bias",
+}
+_MULTI_LABEL = "multi_label_classification"
+# Their kinds of heads of several outputs, and ours.
+_PROBLEMS = {
+    None: task_table.CLASSIFICATION,
+    "single_label_classification": task_table.CLASSIFICATION,
+    _MULTI_LABEL: task_table.MULTI_LABEL,
 }
 _CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 # Classes by the parts of their models; a head that is trained last comes first.
@@ -140,8 +157,7 @@ def read(folder: str) -> ModelCheckpoint:
     values = files.read_json(config_path, "Hugging Face folder")
     config = _to_config(values, config_path)
     path, arrays = _read_arrays(folder)
-    if any(name.startswith("embeddings.") for name in arrays):  # a bare AlbertModel
-        arrays = {f"albert.{name}": array for name, array in arrays.items()}
+    arrays = _strip_prefixes(arrays, path)
     skipped = _find_copies(arrays, path)
     is_tokens = _TOKENS in str(values.get("architectures"))
     names = {b: a for a, b in map_names(config, _TOKENS if is_tokens else "").items()}
@@ -154,8 +170,9 @@ def read(folder: str) -> ModelCheckpoint:
     if config.embedding_size == config.hidden_size:
         skipped |= model_checkpoint.drop_mapping(weights, path)
     classes = values.get("architectures")
-    is_regression = (
-        "AlbertForSequenceClassification" in str(classes)
+    is_multi = values.get(PROBLEM_TYPE) == _MULTI_LABEL
+    is_regression = len(weights.get("output_bias", ())) == 1 and (
+        "AlbertForSequenceClassification" in str(classes) and not is_multi
         if classes
         else model_checkpoint.says_regression(config_path)
     )
@@ -164,20 +181,58 @@ def read(folder: str) -> ModelCheckpoint:
         config=config,
         weights=weights,
         skipped=skipped,
-        is_regression=is_regression and len(weights.get("output_bias", ())) == 1,
+        is_regression=is_regression,
+        run={"task": task} if (task := _read_task(values, weights, is_regression)) else {},
     )
+
+
+def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    names = {name: _BARE.sub("albert.", _PREFIXES.sub("", name)) for name in arrays}
+    if len(set(names.values())) < len(names):
+        raise UserError(f"{path} has weights twice, with several prefixes. Keep one of each.")
+    return {names[name]: array for name, array in arrays.items()}
+
+
+def _read_task(
+    values: Mapping[str, Any], weights: Mapping[str, np.ndarray], is_regression: bool
+) -> dict[str, Any]:
+    """The header of the task (see `task_table.from_header`) of the head; empty if it has none."""
+    tags = weights.get("cls/token_classification/output_bias")
+    outputs = weights.get("output_bias") if tags is None else tags
+    if "cls/squad/output_bias" in weights:
+        return {"task": "squad1"}
+    is_multi = values.get(PROBLEM_TYPE) == _MULTI_LABEL
+    # Choices have no labels.
+    if outputs is None or (len(outputs) == 1 and not is_regression and not is_multi):
+        return {}
+    if is_regression:
+        return {"task": task_table.OWN, "kind": task_table.REGRESSION, "labels": []}
+    problem = values.get(PROBLEM_TYPE)
+    if tags is not None:
+        kind = task_table.TOKEN_CLASSIFICATION
+    elif problem in _PROBLEMS:
+        kind = _PROBLEMS[problem]
+    else:
+        raise UserError(
+            f"{CONFIG}: {PROBLEM_TYPE} is {problem!r} of a head of {len(outputs)} outputs. Here it "
+            f"is one of {', '.join(filter(None, _PROBLEMS))}. Correct it."
+        )
+    numbers = [str(i) for i in range(len(outputs))]
+    names = values.get("id2label") or {i: f"LABEL_{i}" for i in numbers}
+    if not isinstance(names, dict) or {*map(str, names)} != {*numbers}:
+        raise UserError(
+            f"{CONFIG}: id2label does not name the {len(numbers)} outputs of the head by the "
+            "numbers from 0 on. Correct it."
+        )
+    names = {str(i): name for i, name in names.items()}
+    return {"task": task_table.OWN, "kind": kind, "labels": [str(names[i]) for i in numbers]}
 
 
 def _to_config(values: Any, path: str) -> AlbertConfig:
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind != "albert":
         raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Take an ALBERT's folder.")
-    for key, expected in _FIXED.items():
-        if values.get(key, expected) != expected:
-            raise UserError(
-                f"{path}: {key} is {values[key]!r}; ALBERTs here have {expected!r}. "
-                "Such a model cannot be converted."
-            )
+    model_checkpoint.check_keys(values, path, _FIXED)
     activation = values.get("hidden_act", "gelu_new")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
@@ -188,10 +243,6 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
             f"{_VERSION}, as those of version 1."
         )
         activation = "gelu_new"
-    labels = values.get("id2label")
-    names = list(labels.values()) if isinstance(labels, dict) else []
-    if names != [f"LABEL_{i}" for i in range(len(names))]:
-        logging.info(f"the names of classes are not kept: {', '.join(map(str, names))}.")
     fields = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
     kept = {key: value for key, value in values.items() if key in fields}
     kept["hidden_act"] = _ACTIVATIONS[activation]
@@ -333,6 +384,8 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         names = list_labels(checkpoint)
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}
+        if checkpoint.run.get("task", {}).get("kind") == task_table.MULTI_LABEL:
+            values[PROBLEM_TYPE] = _MULTI_LABEL
     return values
 
 

@@ -171,7 +171,10 @@ def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     """The commands that made the model, with the settings below as `config.json`."""
     run, convert = checkpoint.run, f"bin/convert_checkpoint --from={checkpoint.source}"
     commands = [f"{convert} --to=FOLDER --to_format=hugging_face"]
-    if task := run.get("task"):
+    if run.get("commands"):
+        commands = [*(f"bin/{command}" for command in run["commands"]), *commands]
+    elif "training_data" in run:
+        task = run["task"]
         start = "--recipe=none --config=config.json --data_dir=DATA --init_checkpoint=START"
         commands.insert(0, f"bin/run_finetuning --task={task['task']} {start} --workdir=RUN")
     elif "config" in run:

@@ -29,6 +29,19 @@ _SWITCHES = {
     "strip_accents": None,
     "tokenize_chinese_chars": True,
 }
+# Others that change ids, with the only values that are known here.
+_FIXED: dict[str, Any] = {
+    "remove_space": (True, None),
+    "do_basic_tokenize": (True, None),
+    "never_split": (None, []),
+    "add_prefix_space": (True, None),
+    "sp_model_kwargs": ({}, None),
+    "split_special_tokens": (False, None),
+    "truncation_side": ("right", None),
+    "cls_token": ("[CLS]", None),
+    "sep_token": ("[SEP]", None),
+    "mask_token": ("[MASK]", None),
+}
 
 
 def read(folder: str) -> dict[str, bytes]:
@@ -36,9 +49,10 @@ def read(folder: str) -> dict[str, bytes]:
     vocabulary = model_checkpoint.read_vocabulary(folder)
     pieces = [name for name in model_checkpoint.PIECES if name in vocabulary]
     if not pieces and tf.io.gfile.exists(os.path.join(folder, FAST)):
-        logging.info(
-            f"{FAST} is not read; for a vocabulary, put {tokenization.MODEL} or "
-            f"{tokenization.WORDPIECE} of the model beside it."
+        logging.warning(
+            f"{folder} has no vocabulary that is read here: {FAST} alone is not. Copy "
+            f"{tokenization.MODEL} (WordPiece: {tokenization.WORDPIECE}) of the model that it was "
+            "trained from into the folder."
         )
     path = os.path.join(folder, TOKENIZER_CONFIG)
     if tokenization.NORMALIZATION in vocabulary or not tf.io.gfile.exists(path):
@@ -55,6 +69,9 @@ def _read_switches(path: str) -> dict[str, Any]:
     values = files.read_json(path, "vocabulary")
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
+    special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
+    contents = {k: x.get("content") if isinstance(x, dict) else x for k, x in special.items()}
+    model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
     switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
     for name, value in switches.items():
         if not isinstance(value, bool) and value is not _SWITCHES[name]:

@@ -135,6 +135,7 @@ def _read_config(path: str) -> AlbertConfig:
         raise UserError(
             f"{path}: the config has no {lacking[0]}: it is damaged. Download it again."
         )
+    model_checkpoint.check_keys(values, path, {}, {*_FIELDS, "name", "trainable", "dtype"})
     fields = {ours: values[theirs] for theirs, ours in _FIELDS.items()}
     fields["attention_probs_dropout_prob"] = fields["hidden_dropout_prob"]
     return config_io.from_dict(AlbertConfig, {"hidden_act": "gelu", **fields}, path)

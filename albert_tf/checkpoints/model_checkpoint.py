@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,9 @@ _IGNORED_KEYS = re.compile("directionality|pooler_.*")
 # One value for fields in which models of one size differ: languages have their own vocabularies.
 _VARYING: dict[str, Any] = {"vocab_size": 1, "num_attention_heads": 1}
 _VARYING |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+# Tables with a row for each piece, and the multiples to which others fill them up.
+_ROWS = (weight_names.WORDS, "cls/predictions/output_bias")
+_MULTIPLES = tuple(2**power for power in range(3, 11))
 _MAPPING_KERNEL, _MAPPING_BIAS = f"{weight_names.MAPPING}/kernel", f"{weight_names.MAPPING}/bias"
 
 
@@ -153,6 +156,30 @@ def read_google_config(path: str, source: str) -> AlbertConfig:
     return config_io.from_dict(AlbertConfig, PUBLISHED_DEFAULTS | known, path)
 
 
+def check_keys(
+    values: Mapping[str, Any],
+    path: str,
+    fixed: Mapping[str, Sequence[Any]],
+    known: Collection[str] | None = None,
+) -> None:
+    """Raises `UserError` if a foreign config says what this project does not do.
+
+    `fixed` are keys that are not applied, and the values with which each changes nothing. `known`
+    are the others; None where the other program ignores keys that it does not know, too.
+    """
+    for key, value in values.items():
+        if key in fixed and value not in fixed[key]:
+            raise UserError(
+                f"{path}: {key} is {value!r}; here it is always {fixed[key][0]!r}. Such a model "
+                "cannot be converted; if results may differ, change it in a copy of the folder."
+            )
+        if known is not None and key not in fixed and key not in known:
+            raise UserError(
+                f"{path}: the key {key!r} is unknown here. If it changes nothing, remove it in a "
+                "copy of the folder."
+            )
+
+
 def says_regression(path: str) -> bool:
     """Whether the config at `path` says that a head of one output gives a number."""
     values = files.read_json(path, ALBERT_CONFIG)
@@ -188,8 +215,11 @@ def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCh
     return dataclasses.replace(checkpoint, weights={n: checkpoint.weights[n] for n in names})
 
 
-def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
-    """Raises `UserError` unless config, word embeddings and vocabulary have one size."""
+def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
+    """Returns the checkpoint without rows for no piece, with which others fill up the tables.
+
+    Raises `UserError` unless config, word embeddings and vocabulary have one size then.
+    """
     source, size = checkpoint.source, checkpoint.config.vocab_size
     rows = len(checkpoint.weights.get(weight_names.WORDS, range(size)))
     if rows != size:
@@ -198,11 +228,20 @@ def check_vocabulary_size(checkpoint: ModelCheckpoint) -> None:
             "Use the config of the checkpoint."
         )
     tokenizer = load_tokenizer(checkpoint)
-    if tokenizer is not None and tokenizer.size != size:
+    if tokenizer is None or tokenizer.size == size:
+        return checkpoint
+    if all(size != -(-tokenizer.size // multiple) * multiple for multiple in _MULTIPLES):
         raise UserError(
             f"{source}: the vocabulary has {tokenizer.size} pieces, the model {size}. "
             "Use the vocabulary of the checkpoint."
         )
+    logging.info(f"{source}: {size - tokenizer.size} rows after the last piece are left out.")
+    kept = {name: x[: tokenizer.size] for name, x in checkpoint.weights.items() if name in _ROWS}
+    return dataclasses.replace(
+        checkpoint,
+        config=dataclasses.replace(checkpoint.config, vocab_size=tokenizer.size),
+        weights={**checkpoint.weights, **kept},
+    )
 
 
 def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None:

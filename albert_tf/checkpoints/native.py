@@ -17,7 +17,15 @@ from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
 from albert_tf.records.task_table import REGRESSION
-from albert_tf.run_files import METRICS_LOG, RECORDS, RUN_CONFIG, TASK, TRAINING_DATA, metrics_file
+from albert_tf.run_files import (
+    COMMANDS,
+    METRICS_LOG,
+    RECORDS,
+    RUN_CONFIG,
+    TASK,
+    TRAINING_DATA,
+    metrics_file,
+)
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
 
@@ -113,7 +121,8 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
 
     `config`; of fine-tuning `task` and `training_data`, of pre-training `records`; `metrics` is the
     list of the scores of this checkpoint, {"task", "split", "metrics", ...}; `step`, and of the
-    evaluation in training at that step, if there was one, `evaluation`: {name: number}.
+    evaluation in training at that step, if there was one, `evaluation`: {name: number};
+    `commands` are those that trained the run.
     """
     names = {"config": RUN_CONFIG, "task": TASK, "training_data": TRAINING_DATA, "records": RECORDS}
     paths = {key: os.path.join(folder, name) for key, name in names.items()}
@@ -123,22 +132,24 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     name = f"/{os.path.basename(prefix)}"
     # An ensemble's checkpoint is a list.
     own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]
-    step = re.search(r"-(\d+)$", prefix)
-    if step:
-        run |= {"step": int(step[1]), "evaluation": _read_evaluation(folder, int(step[1]))}
-    return run | {"metrics": own}
+    if match := re.search(r"-(\d+)$", prefix):
+        run["step"] = int(match[1])
+        for record in _read_log(folder, METRICS_LOG):
+            scores = {k[5:]: x for k, x in record.items() if k.startswith("eval_")}
+            if scores and record.get("step") == run["step"]:
+                run["evaluation"] = {k: x for k, x in scores.items() if type(x) in (int, float)}
+    commands = [str(x["command"]) for x in _read_log(folder, COMMANDS) if "command" in x]
+    return run | {"metrics": own, "commands": [*dict.fromkeys(commands)]}
 
 
-def _read_evaluation(folder: str, step: int) -> dict[str, float]:
-    """The scores that the log of a run has of a step; none if the run was not evaluated there."""
-    path = os.path.join(folder, METRICS_LOG)
-    lines = files.read_bytes(path, METRICS_LOG).splitlines() if tf.io.gfile.exists(path) else []
-    for line in lines:
-        if f'"step": {step},'.encode() in line and b'"eval_' in line:
-            with contextlib.suppress(UserError):  # the model is sound though its log is not
-                items = files.parse_json(line, path, METRICS_LOG).items()
-                return {k.removeprefix("eval_"): float(x) for k, x in items if k != "step"}
-    return {}
+def _read_log(folder: str, name: str) -> list[dict[str, Any]]:
+    """The records of a log of a run that are sound: the model may be, though its log is not."""
+    path = os.path.join(folder, name)
+    records: list[Any] = []
+    for line in files.read_bytes(path, name).splitlines() if tf.io.gfile.exists(path) else ():
+        with contextlib.suppress(UserError):
+            records.append(files.parse_json(line, path, name))
+    return [record for record in records if isinstance(record, dict)]
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

@@ -7,6 +7,7 @@ installed. Source: sentence-transformers, `models`.
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,41 @@ from albert_tf.model.weight_names import ENCODER, POOLER
 from albert_tf.train_config import SentenceVectors
 
 MODULES = "modules.json"
-_LENGTHS = "sentence_bert_config.json"
+# That of an ALBERT had a name of its own.
+_LENGTHS = ("sentence_bert_config.json", "sentence_albert_config.json")
 _SETTINGS = "config_sentence_transformers.json"
 # Their pooling modes, and our names of what they give.
 _MODES = {"mean": "mean", "cls": "first"}
+_OWN_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
+# Keys of each file that change vectors, with the values that change nothing; and those that are
+# applied, or change nothing.
+_FIXED_SETTINGS: dict[str, Any] = {
+    "default_prompt_name": (None, ""),
+    "truncate_dim": (None,),
+    "model_type": ("SentenceTransformer",),
+}
+_FIXED_TEXTS: dict[str, Any] = {
+    "do_lower_case": (False, None),
+    "transformer_task": ("feature-extraction",),
+    "module_output_name": ("token_embeddings", None),
+    "modality_config": (
+        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        None,
+    ),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
+    **{
+        f"{kind}_{name}": ({}, None)
+        for kind in ("model", "tokenizer", "processor", "config")
+        for name in ("args", "kwargs")
+    },
+    "processing_kwargs": ({}, None),
+}
+_TEXTS = ("max_seq_length", "unpad_inputs")
+_ON_VECTORS: dict[str, Any] = {
+    "module_input_name": ("sentence_embedding",),
+    "module_output_name": ("sentence_embedding", None),
+}
+_FIXED_DENSE: dict[str, Any] = {"bias": (True,), "use_residual": (False,)}
 _DENSE = "model.safetensors"
 _TANH = "torch.nn.modules.activation.Tanh"
 _POOLER_KERNEL, _POOLER_BIAS = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
@@ -61,6 +93,11 @@ def read(folder: str) -> ModelCheckpoint:
         )
     if has_dense:
         _check_pooler(checkpoint, os.path.join(folder, modules[2][1]))
+    for name in (name for kind, name in modules if kind == "Normalize"):
+        config = os.path.join(folder, name, "config.json")
+        if tf.io.gfile.exists(config):
+            model_checkpoint.check_keys(_read_object(config), config, _ON_VECTORS, ())
+    _check_settings(os.path.join(folder, _SETTINGS))
     vectors = SentenceVectors(
         pooling=pooling, normalize=normalizes, max_seq_length=_read_length(checkpoint, encoder)
     )
@@ -78,7 +115,9 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
         or not all(isinstance(row.get(field), str) for row in content for field in fields)
     ):
         raise UserError(f"{path} is no list of modules with type and path. Download it again.")
-    modules = [(row["type"].rpartition(".")[2], row["path"]) for row in content]
+    # A class of somebody else may do anything, whatever its name.
+    kinds = [_OWN_MODULE.sub("", row["type"]) for row in content]
+    modules = [(kind, row["path"]) for kind, row in zip(kinds, content, strict=True)]
     if modules[0][0] != "Transformer":
         raise UserError(
             f"{path}: the first module is {modules[0][0]}, no Transformer. Take an ALBERT's folder."
@@ -86,14 +125,36 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
     return modules
 
 
+def _read_object(path: str) -> dict[str, Any]:
+    values = files.read_json(path, "config of a module")
+    if not isinstance(values, dict):
+        raise UserError(f"{path} does not hold a JSON object. Download it again.")
+    return values
+
+
+def _check_settings(path: str) -> None:
+    """Raises `UserError` if vectors are made with a prompt, or cut."""
+    if not tf.io.gfile.exists(path):
+        return
+    values = _read_object(path)
+    prompts, name = values.get("prompts"), values.get("default_prompt_name")
+    if isinstance(prompts, dict) and prompts.get(name) == "":  # changes nothing
+        del values["default_prompt_name"]
+    known = ("__version__", "prompts", "similarity_fn_name")
+    model_checkpoint.check_keys(values, path, _FIXED_SETTINGS, known)
+
+
 def _read_pooling(path: str) -> str:
-    values = files.read_json(path, "pooling")
-    values = values if isinstance(values, dict) else {}
+    values = _read_object(path)
+    known = ("embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt")
+    others = [name for name in values if not name.startswith("pooling_mode_")]
+    model_checkpoint.check_keys({name: values[name] for name in others}, path, {}, known)
     modes = values.get("pooling_mode") or [
         name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
         for name, value in values.items()
-        if name.startswith("pooling_mode_") and value is True
+        if name.startswith("pooling_mode_") and value
     ]
+    modes = modes or "mean"
     mode = modes[0] if isinstance(modes, list) and len(modes) == 1 else modes
     if not isinstance(mode, str) or mode not in _MODES:
         raise UserError(f"{path}: pooling {mode!r} is not one of {', '.join(_MODES)}.")
@@ -102,7 +163,10 @@ def _read_pooling(path: str) -> str:
 
 def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Raises `UserError` unless the dense layer is the pooler of the model."""
-    values = files.read_json(os.path.join(folder, "config.json"), "dense layer")
+    config = os.path.join(folder, "config.json")
+    values = _read_object(config)
+    known = ("in_features", "out_features", "activation_function")
+    model_checkpoint.check_keys(values, config, _ON_VECTORS | _FIXED_DENSE, known)
     path = os.path.join(folder, _DENSE)
     try:
         tensors = safetensors.numpy.load(files.read_bytes(path, "dense layer"))
@@ -110,7 +174,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
         raise UserError(f"{path}: a damaged file ({error}). Download it again.") from None
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
     layer = [tensors.get(name, np.zeros(0)) for name in ("linear.weight", "linear.bias")]
-    has_tanh = isinstance(values, dict) and values.get("activation_function") == _TANH
+    has_tanh = values.get("activation_function") == _TANH
     if not has_tanh or not all(map(np.array_equal, own, (array.T for array in layer))):
         raise UserError(
             f"{path}: the Dense layer is not the pooler of the model, as it is in vectors of this "
@@ -119,17 +183,23 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def _read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
+    """The length at which texts are cut; `UserError` if texts are changed in another way."""
     longest = checkpoint.config.max_position_embeddings
-    lengths = [longest]
     for name, field in (
-        (_LENGTHS, "max_seq_length"),
+        *((name, "max_seq_length") for name in _LENGTHS),
         (hugging_face_vocabulary.TOKENIZER_CONFIG, "model_max_length"),
     ):
         path = os.path.join(folder, name)
-        values = files.read_json(path, "length") if tf.io.gfile.exists(path) else {}
-        length = values.get(field) if isinstance(values, dict) else None
-        lengths += [length] if isinstance(length, int) and length > 0 else []
-    return min(lengths)
+        values = _read_object(path) if tf.io.gfile.exists(path) else {}
+        if name in _LENGTHS:
+            tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+            if tokenizer and tokenizer.config.lower_case:
+                values.pop("do_lower_case", None)  # changes nothing
+            model_checkpoint.check_keys(values, path, _FIXED_TEXTS, _TEXTS)
+        length = values.get(field)
+        if isinstance(length, int) and length > 0:
+            return min(length, longest)
+    return longest
 
 
 def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
@@ -180,7 +250,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         _write_module(folder, f"{len(kinds) - 1}_Normalize", {})
     files.write_json(os.path.join(folder, MODULES), _list_modules(kinds))
     lengths = {"max_seq_length": length, "do_lower_case": False}
-    files.write_json(os.path.join(folder, _LENGTHS), lengths)
+    files.write_json(os.path.join(folder, _LENGTHS[0]), lengths)
     settings = {"model_type": "SentenceTransformer", "prompts": {}, "similarity_fn_name": "cosine"}
     files.write_json(os.path.join(folder, _SETTINGS), settings)
 

@@ -361,8 +361,7 @@ def load(
 def _replace_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
     tokenization.load(folder)  # refuses a folder without a vocabulary
     checkpoint = replace(checkpoint, vocabulary=model_checkpoint.read_vocabulary(folder))
-    model_checkpoint.check_vocabulary_size(checkpoint)
-    return checkpoint
+    return model_checkpoint.trim_vocabulary(checkpoint)
 
 
 def guess_masked(

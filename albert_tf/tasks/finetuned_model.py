@@ -101,7 +101,9 @@ def read_finetuned(
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
-    """The task of a checkpoint that is not of a run: a regression has no labels to be named."""
+    """The task of a checkpoint that is not of a run, as its folder names it."""
+    if header := checkpoint.run.get("task"):
+        return task_table.from_header(header)
     return task_table.make_own(task_table.REGRESSION) if checkpoint.is_regression else None
 
 

@@ -12,6 +12,7 @@ import tiny_run
 
 from albert_tf.checkpoints import formats, hugging_face, model_checkpoint
 from albert_tf.errors import UserError
+from albert_tf.tasks import finetuned_model
 
 WORDS = "albert.embeddings.word_embeddings.weight"
 CASES = {"": {}, "groups": tiny_checkpoints.GROUPED, "E=H": tiny_checkpoints.SQUARE}
@@ -131,13 +132,113 @@ def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
         np.testing.assert_array_equal(ours, tensors[f"classifier.{name}"])
 
 
-def test_lost_names_of_classes_are_noted(tmp_path, capsys):
+NAMES = {"10": "k", "2": "c", **{str(i): "abcdefghijk"[i] for i in (0, 1, 3, 4, 5, 6, 7, 8, 9)}}
+CLASSES = ["AlbertForSequenceClassification"]
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "kind", "labels"),
+    [
+        ("classifier", {"id2label": NAMES}, "classification", tuple("abcdefghijk")),
+        (
+            "classifier",
+            {"id2label": None},
+            "classification",
+            tuple(f"LABEL_{i}" for i in range(11)),
+        ),
+        ("classifier", {"architectures": None, "id2label": NAMES}, "classification", NAMES),
+        (
+            "classifier",
+            {"id2label": NAMES, "problem_type": "multi_label_classification"},
+            "multi_label",
+            NAMES,
+        ),
+        ("token_classifier", {"id2label": NAMES}, "token_classification", NAMES),
+        ("squad1", {}, "span", ()),
+        (None, {"id2label": {"0": "a"}}, None, ()),
+    ],
+)
+def test_the_task_and_its_labels_are_those_of_the_folder(
+    tmp_path, monkeypatch, model, config, kind, labels
+):
+    monkeypatch.setattr(tiny_checkpoints, "CLASSES", 11)
+    written(tmp_path, model=model)
+    change_config(tmp_path, **config)
+    checkpoint = formats.read(str(tmp_path))
+    task = finetuned_model.infer_task(checkpoint)
+    assert (task and task.kind) == kind
+    assert (task.labels if task else ()) == (tuple("abcdefghijk") if labels is NAMES else labels)
+    if labels:
+        again = str(tmp_path / "again")
+        formats.convert(str(tmp_path), again, to_format="hugging_face")
+        assert finetuned_model.infer_task(formats.read(again)) == task
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"id2label": {"0": "a", "1": "b"}}, "id2label does not name the 5 outputs"),
+        ({"problem_type": "regression"}, "problem_type is 'regression' of a head of 5 outputs"),
+    ],
+)
+def test_a_head_that_its_config_does_not_describe_is_refused(tmp_path, config, message):
     written(tmp_path, model="classifier")
-    formats.read(str(tmp_path))
-    assert capsys.readouterr().err == ""
-    change_config(tmp_path, id2label={"0": "no", "1": "yes"})
-    formats.read(str(tmp_path))
-    assert capsys.readouterr().err == "the names of classes are not kept: no, yes.\n"
+    change_config(tmp_path, **config)
+    with pytest.raises(UserError, match=message):
+        formats.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("prefix", ["module.", "module.model.", "_orig_mod."])
+@pytest.mark.parametrize("encoder", ["albert.", "bert.", ""])
+def test_prefixes_of_wrappers_are_stripped(tmp_path, prefix, encoder):
+    made, tensors = written(tmp_path, model="classifier")
+    names = {name: prefix + name.replace("albert.", encoder, 1) for name in tensors}
+    save(tmp_path, {names[name]: tensor for name, tensor in tensors.items()})
+    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+    save(tmp_path, tensors | {f"module.{WORDS}": tensors[WORDS]})
+    with pytest.raises(UserError, match="has weights twice, with several prefixes"):
+        formats.read(str(tmp_path))
+
+
+def test_rows_for_no_piece_are_left_out(tmp_path):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    made = tiny_checkpoints.make(vocabulary)
+    _, tensors = written(tmp_path / "in", made)
+    for size in (64, 128):
+        padded = {
+            name: np.pad(tensors[name], [(0, size - 61)] + [(0, 0)] * (tensors[name].ndim - 1))
+            for name in (WORDS, "predictions.bias")
+        }
+        save(tmp_path / "in", tensors | padded)
+        change_config(tmp_path / "in", vocab_size=size)
+        tiny_checkpoints.assert_same(formats.read(str(tmp_path / "in")), made)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"remove_space": False}, "remove_space is False; here it is always True"),
+        ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is"),
+        ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
+        ({"split_special_tokens": True}, "split_special_tokens is True"),
+    ],
+)
+def test_switches_of_the_tokenizer_that_are_not_applied_are_refused(tmp_path, config, message):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    written(tmp_path / "in", tiny_checkpoints.make(vocabulary))
+    path = tmp_path / "in" / "tokenizer_config.json"
+    (tmp_path / "in" / "cleaning.json").unlink(missing_ok=True)
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(UserError, match=message):
+        formats.read(str(tmp_path / "in"))
+
+
+def test_a_folder_with_tokenizer_json_alone_says_what_to_copy(tmp_path, capsys):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    written(tmp_path / "in", tiny_checkpoints.make(vocabulary))
+    (tmp_path / "in" / "spiece.model").unlink()
+    assert not formats.read(str(tmp_path / "in")).vocabulary.keys() & {"spiece.model"}
+    assert "Copy spiece.model (WordPiece: vocab.txt) of the model" in capsys.readouterr().err
 
 
 def test_the_vocabulary_is_written_and_read(tmp_path):
@@ -225,9 +326,13 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
     ("changes", "message"),
     [
         ({"model_type": "bert"}, "model_type is 'bert', not 'albert'"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; ALBERTs here have 1e-12"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; here it is always 1e-12"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map is .* here it is always None"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads is"),
+        ({"is_decoder": True}, "is_decoder is True"),
         ({"hidden_act": ["gelu"]}, r"hidden_act \['gelu'\] is not one of gelu_new"),
         ({"hidden_act": "silu"}, "hidden_act 'silu' is not one of gelu_new, gelu_pytorch_tanh"),
         ({"num_attention_heads": 3}, "hidden_size 8 is not a multiple of num_attention_heads 3"),

@@ -104,6 +104,87 @@ def test_flags_replace_what_the_source_says(written, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def change(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+SETTINGS, TEXTS = "config_sentence_transformers.json", "sentence_bert_config.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (
+            SETTINGS,
+            {"prompts": {"q": "query: "}, "default_prompt_name": "q"},
+            "default_prompt_name is 'q'; here it is always None",
+        ),
+        (SETTINGS, {"truncate_dim": 8}, "truncate_dim is 8; here it is always None"),
+        (SETTINGS, {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
+        (SETTINGS, {"other": 1}, "the key 'other' is unknown here"),
+        (TEXTS, {"do_lower_case": True}, "do_lower_case is True"),
+        (TEXTS, {"query_length": 5}, "query_length is 5"),
+        (TEXTS, {"processing_kwargs": {"text": {"truncation": False}}}, "processing_kwargs is"),
+        (TEXTS, {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
+        (TEXTS, {"tokenizer_args": {"x": 1}}, "tokenizer_args is"),
+        (TEXTS, {"other": None}, "the key 'other' is unknown here"),
+        ("1_Pooling/config.json", {"other": 1}, "the key 'other' is unknown here"),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, r"pooling \['cls', 'max'\]"),
+        ("2_Dense/config.json", {"use_residual": True}, "use_residual is True"),
+        ("2_Dense/config.json", {"bias": False}, "bias is False"),
+        ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "module_input_name is"),
+        ("3_Normalize/config.json", {"module_output_name": "other"}, "module_output_name is"),
+        ("modules.json", None, "modules Transformer, mine.Pooling, Dense, Normalize"),
+    ],
+)
+def test_what_would_change_vectors_is_refused_by_its_name(written, name, changes, message):
+    folder, _ = written(FIRST)
+    (folder / "cleaning.json").write_text('{"lower_case": false}')
+    path = folder / name
+    if changes is None:
+        change_modules(folder, 1, type="mine.Pooling")
+    else:
+        change(path, **changes)
+    (folder / "sha256.json").unlink(missing_ok=True)
+    with pytest.raises(UserError, match=message) as caught:
+        formats.read(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        (SETTINGS, {"prompts": {"q": ""}, "default_prompt_name": "q"}),
+        (SETTINGS, {"prompts": {"q": "query: "}, "similarity_fn_name": "dot"}),
+        (TEXTS, {"do_lower_case": True, "unpad_inputs": True}),  # the vocabulary has lower case
+        ("1_Pooling/config.json", {"include_prompt": False, "pooling_mode_max_tokens": False}),
+        ("3_Normalize/config.json", {"module_input_name": "sentence_embedding"}),
+    ],
+)
+def test_what_changes_nothing_is_read(written, name, changes):
+    folder, made = written(FIRST)
+    change(folder / name, **changes)
+    checkpoint = formats.read(str(folder))
+    tiny_checkpoints.assert_same(checkpoint, made)
+    assert checkpoint.vectors == FIRST
+
+
+def test_the_length_is_that_of_their_first_file_that_has_one(written):
+    folder, _ = written(FIRST)
+    change(folder / "tokenizer_config.json", model_max_length=5)
+    assert formats.read(str(folder)).vectors.max_seq_length == 7
+    (folder / TEXTS).rename(folder / "sentence_albert_config.json")
+    assert formats.read(str(folder)).vectors.max_seq_length == 7
+    (folder / "sentence_albert_config.json").unlink()
+    assert formats.read(str(folder)).vectors.max_seq_length == 5
+
+
+def test_without_a_mode_the_pooling_is_the_mean(written):
+    folder, _ = written(MEAN)
+    change(folder / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
+    assert formats.read(str(folder)).vectors.pooling == "mean"
+
+
 def test_heads_and_models_without_vocabulary_are_refused(tmp_path):
     formats.get_writer("albert_tf")(tiny_checkpoints.make(), str(tmp_path))
     target = str(tmp_path / "out")
@@ -130,9 +211,18 @@ def change_modules(folder, number, **changes):
         (lambda f: (f / "modules.json").write_text('[{"type": 3}]'), "is no list of modules"),
         (lambda f: (f / "model.safetensors").unlink(), "neither model.safetensors nor pytorch"),
         (lambda f: change_modules(f, 0, path="0_Transformer"), r"no file '.*0_Transformer/config"),
-        (lambda f: change_modules(f, 0, type="x.StaticEmbedding"), "is StaticEmbedding, no Trans"),
-        (lambda f: change_modules(f, 1, type="x.LSTM"), "modules Transformer, LSTM, Dense, Norm"),
-        (lambda f: change_modules(f, 2, type="x.Normalize"), "modules Transformer, Pooling, Norm"),
+        (
+            lambda f: change_modules(f, 0, type="sentence_transformers.models.StaticEmbedding"),
+            "is StaticEmbedding, no Trans",
+        ),
+        (
+            lambda f: change_modules(f, 1, type="sentence_transformers.models.LSTM"),
+            "modules Transformer, LSTM, Dense, Norm",
+        ),
+        (
+            lambda f: change_modules(f, 2, type="sentence_transformers.models.Normalize"),
+            "modules Transformer, Pooling, Norm",
+        ),
         (lambda f: (f / "1_Pooling" / "config.json").unlink(), r"no file '.*1_Pooling/config"),
         (
             lambda f: (f / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}'),
