@@ -6,6 +6,7 @@ import re
 import reprlib
 import stat
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -40,6 +41,14 @@ _REMEDIES = {
     "failed to map segment": OUT_OF_MEMORY,  # of a library
     "Resource temporarily unavailable": OUT_OF_MEMORY,  # C++ cannot start one
     "Op type not registered ''": OUT_OF_MEMORY,  # its name is lost without memory
+}
+
+# First bytes of files that are often given in place of text.
+_NO_TEXT = {
+    b"\x1f\x8b": "is compressed: unpack it (gunzip).",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
+    b"\xff\xfe": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
+    b"\xfe\xff": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
 }
 
 
@@ -82,6 +91,22 @@ def show_fields(value: Any) -> str:
     names = getattr(value, "_fields", None) or value.__dataclass_fields__
     fields = (f"{name}={to_one_line(getattr(value, name))}" for name in names)
     return f"{type(value).__name__}({', '.join(fields)})"
+
+
+def tell_apart(value: str, others: Iterable[str]) -> str:
+    """Returns a sentence for a message: the code points of a value and of one that looks the same.
+
+    It is "" if no other one looks the same.
+    """
+    look = _look(value)
+    alike = next((x for x in others if x != value and _look(x) == look), None)
+    return "" if alike is None else f" They look alike: {value!a} is not {alike!a}."
+
+
+def _look(text: str) -> str:
+    """Returns what is seen of a text: it is composed, without characters that have no width."""
+    shown = (c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return " ".join("".join(shown).split())
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -129,6 +154,23 @@ def refuse_endless(path: str, name: str) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
+
+
+def to_text(content: bytes, place: str) -> str:
+    """Decodes UTF-8; `UserError`, with the place and line, if it is no text."""
+    for start, remedy in _NO_TEXT.items():
+        if content.startswith(start):
+            raise UserError(f"{place} {remedy}")
+    if b"\0" in content:
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        raise UserError(f"{place}, line {line}: there is a NUL byte, which no text has. Remove it.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{place}, line {line}: this is not UTF-8. Convert the file (iconv -t UTF-8)."
+        ) from None
 
 
 def refuse_twice(

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twice, require
+from albert_tf.errors import UserError, find_remedy, refuse_endless, refuse_twice, require, to_text
 
 LOCK = ".lock"
 SEAL = "sha256"
@@ -327,11 +327,14 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_bytes(path: str, name: str) -> bytes:
-    """Returns the content of a file; `name` is that of the thing, for the error message."""
+    """Returns the content of a file, without a byte order mark of UTF-8.
+
+    `name` is that of the thing, for the error message.
+    """
     refuse_endless(path, name)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            return file.read()
+            return file.read().removeprefix("\ufeff".encode())
     except tf.errors.NotFoundError:
         raise UserError(f"{name}: there is no file {path!r}.") from None
     except tf.errors.FailedPreconditionError as error:
@@ -345,8 +348,9 @@ def read_json(path: str, name: str) -> Any:
 
 
 def parse_json(content: bytes, path: str, name: str) -> Any:
+    text = to_text(content, f"{name}: {path!r}")
     try:
-        return json.loads(content.decode(), object_pairs_hook=refuse_twice)
+        return json.loads(text, object_pairs_hook=refuse_twice)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{name}: {path!r} is not JSON: {error}.") from None
 
@@ -389,7 +393,7 @@ def _is_seal(name: str) -> bool:
 
 
 def _hash_value(value: Any) -> str:
-    # By way of JSON: there tuples are lists, and all keys are strings.
+    """Returns the hash of a value by way of JSON: tuples are lists there, and all keys strings."""
     content = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 

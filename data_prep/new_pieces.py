@@ -17,7 +17,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.vocabulary import VocabularyConfig
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, to_text
 from albert_tf.tokenizers import sentencepiece_proto, tokenization, wordpiece_tokenizer
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -86,10 +86,7 @@ def read_list(path: str, tokenizer: Tokenizer) -> list[NewPiece]:
         UserError: names the line of a piece that is there already, or twice, or that no text
             becomes; or the file is empty.
     """
-    try:
-        lines = files.read_bytes(path, "--pieces").decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise UserError(f"--pieces: {path} is not UTF-8. Convert it (iconv -t UTF-8).") from None
+    lines = to_text(files.read_bytes(path, "--pieces"), f"--pieces: {path}").split("\n")
     rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     require(bool(rows), f"--pieces: {path} is empty. Write a piece in each line.")
     known = dict(tokenizer.ids_by_piece)

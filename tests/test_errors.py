@@ -38,3 +38,17 @@ def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch):
     ]:
         with pytest.raises(errors.UserError, match=message):
             errors.refuse_output(path, "--x", ["missing.json", "a.json"])
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "said"),
+    [
+        ("cafe\u0301", "café", r" They look alike: 'cafe\u0301' is not 'caf\xe9'."),
+        ("no\u200b", "no", r" They look alike: 'no\u200b' is not 'no'."),
+        ("a\xa0b", "a b", r" They look alike: 'a\xa0b' is not 'a b'."),
+        ("cafe", "café", ""),
+        ("No", "no", ""),
+    ],
+)
+def test_values_that_differ_invisibly_have_code_points(value, other, said):
+    assert errors.tell_apart(value, ["x", value, other]) == said

@@ -108,9 +108,29 @@ def test_what_cannot_be_read_is_one_sentence(folder):
     (folder / "twice.json").write_text('{"a": {"b": 1, "c": 2, "b": 1}}')
     with pytest.raises(UserError, match=r"is not JSON: the key 'b' is there twice\.$"):
         files.read_json("twice.json", "--x")
-    (folder / "latin.json").write_bytes('{"a": "é"}'.encode("latin-1"))
-    with pytest.raises(UserError, match=r"^--x: 'latin\.json' is not JSON: .*$"):
-        files.read_json("latin.json", "--x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{\n"a": "é"}'.encode("latin-1"), ", line 2: this is not UTF-8. Convert the file (iconv"),
+        ("{}".encode("utf-16"), " is UTF-16: convert it to UTF-8 (iconv"),
+        ("{}".encode("utf-16-be"), ", line 1: there is a NUL byte, which no text has"),
+        (b"\x1f\x8b\x08", " is compressed: unpack it"),
+    ],
+)
+def test_what_is_no_text_is_one_sentence(folder, content, message):
+    (folder / "x.json").write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        files.read_json("x.json", "--x")
+    assert str(caught.value).startswith(f"--x: 'x.json'{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_content(folder):
+    (folder / "x.json").write_text('\ufeff{"a": "\ufeff"}', encoding="utf-8")
+    assert files.read_json("x.json", "--x") == {"a": "\ufeff"}
+    assert files.read_bytes("x.json", "--x").startswith(b'{"a"')
 
 
 HOLD = """

@@ -67,6 +67,8 @@ class Arguments:
             require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):
             raise UserError("--checkpoint is for --mode=eval and --mode=predict, and for one run.")
+        if self.data.task not in (task_table.OWN, GLUE):
+            task_table.get(self.data.task, (task_table.OWN, GLUE))
         if self.data.task == GLUE:
             self._check_glue()
         elif self.mnli_checkpoint:

@@ -10,7 +10,7 @@ from albert_tf import files
 from albert_tf.data_prep.task_data import squad, task_cache
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import predictions
@@ -81,7 +81,7 @@ def _read_plain(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Pred
         if not is_sound:
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit {task.name}, whose kind is "
-                f"{task.kind}: {str(value)[:80]!r}."
+                f"{task.kind}: {str(value)[:80]!r}.{tell_apart(str(value), task.labels)}"
             )
     return task, {id_: {"prediction": value} for id_, value in content.items()}
 

@@ -4,7 +4,7 @@ The format is that of Google's published records, key for key.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,8 @@ IS_IMPOSSIBLE = "is_impossible"
 IS_REAL_EXAMPLE = "is_real_example"
 # Not stored: [], where batches have one shape, the length that has room for the batch's sequences.
 BATCH_LENGTH = "batch_length"
+# Begins what `parse` says of a record with these features that is not as it should be.
+UNSOUND = "unsound record:"
 
 
 class TokenFeature(NamedTuple):
@@ -135,10 +137,14 @@ def parse(
     for name, feature in _token_features(features).items():
         rows = _split_sequences(name, batch[name], feature)
         columns = feature.max_seq_length if length is None else length
+        if name == INPUT_MASK:
+            rows = _check_mask(rows.to_tensor(), rows)
         rows = rows.to_tensor(feature.padding, shape=tf.stack([-1, columns]))
         width = None if tf.is_tensor(columns) else feature.num_sequences * columns
         tokens = tf.reshape(rows, [-1, feature.num_sequences * columns])
         batch[name] = tf.ensure_shape(tokens, [serialized.shape[0], width])
+    if isinstance(features.get(INPUT_MASK), tf.io.FixedLenFeature):
+        batch[INPUT_MASK] = _check_mask(batch[INPUT_MASK], batch[INPUT_MASK])
     return {name: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for name, v in batch.items()}
 
 
@@ -172,13 +178,21 @@ def _token_features(features: Features) -> dict[str, TokenFeature]:
     return {name: x for name, x in features.items() if isinstance(x, TokenFeature)}
 
 
+def _check_mask(mask: tf.Tensor, value: Any) -> Any:
+    """Returns the value if no token [B, S] comes after padding: lengths alone tell them apart."""
+    is_sound = tf.reduce_all(mask[:, :-1] >= mask[:, 1:])
+    message = f"{UNSOUND} {INPUT_MASK} has a token after padding: put the padding last"
+    with tf.control_dependencies([tf.debugging.Assert(is_sound, [message])]):
+        return tf.nest.map_structure(tf.identity, value, expand_composites=True)
+
+
 def _split_sequences(
     name: str, values: tf.RaggedTensor, feature: TokenFeature
 ) -> tf.RaggedTensor:  # [B, (C * S)] -> [B * C, (S)]
     number = feature.num_sequences
     sizes = values.row_lengths()
     is_sound = (sizes % number == 0) & (sizes <= number * feature.max_seq_length) & (sizes > 0)
-    message = f"{name} has another number of values than max_seq_length allows"
+    message = f"{UNSOUND} {name} has another number of values than max_seq_length allows"
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_sound), [message, sizes])]):
         # Repeating takes many operations to trace. The copy makes the assertion come first.
         sizes = tf.repeat(sizes // number, number) if number > 1 else tf.identity(sizes)

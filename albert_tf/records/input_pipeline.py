@@ -24,8 +24,13 @@ _WINDOW = 50
 _MASKED = 512  # records masked at once
 _RAW, _NUMBERS = "raw", "numbers"  # of a batch before it is masked
 _PARSED = 4096  # records parsed at once, to count their tokens
-# What reading a damaged file raises, and one that has other than the manifest's number of examples.
-DAMAGED = (tf.errors.DataLossError, tf.errors.FailedPreconditionError)
+# What is raised by reading a damaged file, one that has other than the manifest's number of
+# examples, and one with an unsound record.
+DAMAGED = (
+    tf.errors.DataLossError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InvalidArgumentError,
+)
 _OTHER_NUMBER = "Input dataset was expected to contain"
 # For functions of datasets: they have nothing to convert, and looking takes seconds.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -298,7 +303,9 @@ def _split_rows(batch: dict[str, tf.Tensor], *, parts: int) -> tf.data.Dataset:
 
 def is_damage(error: object) -> bool:
     """Whether one of `DAMAGED` is of records; such an error may also come from saving."""
-    return not isinstance(error, tf.errors.FailedPreconditionError) or _OTHER_NUMBER in str(error)
+    if isinstance(error, tf.errors.DataLossError):
+        return True
+    return any(reason in str(error) for reason in (_OTHER_NUMBER, features.UNSOUND))
 
 
 def corrupt_error(paths: Sequence[str], error: tf.errors.OpError) -> Exception:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, require, show_fields
+from albert_tf.errors import UserError, require, show_fields, tell_apart
 from albert_tf.records import features, input_pipeline, manifest, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig
@@ -129,9 +129,10 @@ def check_task(dataset: TaskDataset, task: Task) -> None:
     # The model of another task would predict nothing meaningful, though both have labels 0 and 1.
     is_other = task.name not in (own.name, _MODEL_OF.get(own.name))
     if is_other or (own.kind, own.labels) != (task.kind, task.labels):
+        alike = (tell_apart(x, task.labels) for x in own.labels if x not in task.labels)
         raise UserError(
             f"{dataset.path} is of {_describe(own)}, the model of {_describe(task)}. "
-            "Take data of the same task, with the same labels."
+            f"Take data of the same task, with the same labels.{''.join(alike)}"
         )
 
 

@@ -97,9 +97,13 @@ _OWN_METRICS = {
 _METRICS_OF_PLAIN_TAGS = ("accuracy",)
 
 
-def get(name: str) -> Task:
-    """Returns a published task; raises `UserError` if there is none of that name."""
-    require(name in TASKS, f"there is no task {name!r}. Take one of {', '.join(TASKS)}.")
+def get(name: str, others: Sequence[str] = ()) -> Task:
+    """Returns a published task; raises `UserError` if there is none of that name.
+
+    `others` are names that the caller takes as well, for the message.
+    """
+    names = ", ".join((*TASKS, *others))
+    require(name in TASKS, f"there is no task {name!r}. Take one of {names}.")
     return TASKS[name]
 
 

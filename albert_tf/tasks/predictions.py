@@ -28,7 +28,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, tell_apart
 from albert_tf.records import manifest, task_dataset, task_table
 from albert_tf.records.task_table import Task
 from albert_tf.tasks import label_scores, metrics, squad_metrics
@@ -186,7 +186,7 @@ def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], sourc
     if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
             f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
-            "they are of another split or of other data."
+            f"they are of another split or of other data.{tell_apart(unknown[0], expected)}"
         )
     if missing := [id_ for id_ in expected if id_ not in predictions]:
         raise UserError(
@@ -342,7 +342,8 @@ def _check(content: Mapping[str, Any], path: str) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
 def _is_probability(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from albert_tf.errors import UserError, require_choice, show_fields
+from albert_tf.errors import UserError, require_choice, show_fields, to_text
 from albert_tf.tokenizers.normalization import Span
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -125,12 +125,8 @@ def read(content: bytes, config: WordPieceConfig, path: str) -> WordPieceTokeniz
 
 
 def _parse_pieces(content: bytes, path: str) -> list[str]:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text: take a WordPiece vocabulary.") from None
     # Only a line feed ends a line: U+2028 is a piece of the Chinese vocabulary.
-    rows = text.removesuffix("\n").split("\n")
+    rows = to_text(content, path).removesuffix("\n").split("\n")
     if all(_SCORED.fullmatch(row) for row in rows[:9]):
         raise UserError(
             f"{path} is a list of SentencePiece's pieces, not a WordPiece vocabulary. "

@@ -77,6 +77,10 @@ def read_objects(
     for number, line in enumerate(_split_rows(path, on_progress), 1):
         if has_rows and not line.strip():
             continue
+        if b"\0" in line:
+            raise UserError(
+                f"{path}, row {number}: it has a NUL byte: it is not UTF-8, or no text."
+            )
         try:
             row = parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:

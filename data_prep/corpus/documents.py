@@ -227,13 +227,14 @@ def _split_long_line(line: bytes) -> list[bytes]:
 def _decode(line: bytes, place: Range, number: int) -> str:
     try:
         # Some editors begin a file with a byte order mark.
-        return line.decode("utf-8-sig" if number == 1 and not place.begin else "utf-8")
+        text = line.decode("utf-8-sig" if number == 1 and not place.begin else "utf-8")
+        if "\0" not in text:
+            return text
+        problem = "there is a NUL byte, which no text has. Remove it, or convert the file"
     except UnicodeDecodeError as error:
-        number += _count_lines(place.path, place.begin - 1)
-        raise UserError(
-            f"{place.path}, line {number}: byte {error.start + 1} is not UTF-8. "
-            "Convert the file (iconv -t UTF-8)."
-        ) from None
+        problem = f"byte {error.start + 1} is not UTF-8. Convert the file"
+    number += _count_lines(place.path, place.begin - 1)
+    raise UserError(f"{place.path}, line {number}: {problem} (iconv -t UTF-8).")
 
 
 def _count_lines(path: str, end: int) -> int:

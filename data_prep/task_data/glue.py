@@ -4,6 +4,7 @@ They have unbalanced quotation marks, byte order marks and truncated rows. Only 
 files have no header.
 """
 
+import itertools
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -84,15 +85,18 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
     Of test none is, as a leaderboard needs them all: fields that are missing are empty.
 
     Raises:
-        UserError: a missing column, or an unknown label.
+        UserError: a missing column, an unknown label, or rows that all have too few fields.
     """
     layout = LAYOUTS[split.task.name]
     # One row at a time: MNLI's hold two parses of each sentence.
     rows = table_files.read_tsv(path)
     columns = layout.headerless.get(split.name)
-    if split.is_test or columns is None:
-        names = [*layout.texts, layout.id if split.is_test else layout.label]
-        columns = table_files.find_columns(next(rows)[1], names, path)
+    names = [*layout.texts, layout.id if split.is_test else layout.label]
+    first = next(rows)
+    if columns is None or {*names} <= {*first[1]}:  # some copies of CoLA have a header
+        columns = table_files.find_columns(first[1], names, path)
+    else:
+        rows = itertools.chain([first], rows)
     num_fields = max(columns) + 1
     examples, num_skipped = [], 0
     for number, (line, fields) in enumerate(rows):
@@ -106,4 +110,9 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
             *texts, text = (fields[column] for column in columns)
             label = parse_label(text, split.task, f"{path}, line {line}")
             examples.append(Example(str(number), tuple(texts), label))
+    if num_skipped and not examples:
+        raise UserError(
+            f"{path}: all {num_skipped} rows have fewer than {num_fields} fields, with tabs "
+            f"between them: this is no file of {split.task.name}. Take the official one."
+        )
     return examples, num_skipped

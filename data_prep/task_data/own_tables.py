@@ -224,7 +224,7 @@ def _read_labels(path: str, columns: Columns, separator: str | None) -> tuple[st
         else:
             values.update(_split_labels(value, columns.label, separator, place))
     labels, least = sorted(values), 2 if separator is None else 1
-    task_source.check_number_of_labels(labels, f"{path}: the column {columns.label!r}", least)
+    task_source.check_labels_of_file(labels, f"{path}: the column {columns.label!r}", least)
     # Numbers in numerical order: 2 before 10.
     labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
     # Logged because a typing error in the file is one more label.

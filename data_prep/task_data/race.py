@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import Example, TaskSplit, parse_label
+from albert_tf.data_prep.task_data.task_source import (
+    Example,
+    TaskSplit,
+    parse_label,
+    text_or_number,
+)
 from albert_tf.errors import UserError
 from albert_tf.records.task_table import Task
 
@@ -75,7 +80,8 @@ def _read_file(path: str, task: Task) -> Iterator[Example]:
     for line, passage in table_files.read_json_lines(path):
         article, questions, options, answers = _check_fields(passage, f"{path}, line {line}")
         base = os.path.basename(path)
-        name = str(passage.get("id", base if line == 1 else f"{base}:{line}"))
+        name = passage.get("id", base if line == 1 else f"{base}:{line}")
+        name = text_or_number(name, "id", f"{path}, line {line}")
         # The level is read from the id when predictions are scored by level.
         name = name if name.startswith(LEVELS["all"]) else level + name
         for i, (question, choices) in enumerate(zip(questions, options, strict=True)):

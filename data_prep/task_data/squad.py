@@ -2,11 +2,10 @@
 
 import itertools
 import json
-import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from albert_tf import files
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import span_features
 from albert_tf.data_prep.task_data.span_features import Answer, Question
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, tell_apart
 from albert_tf.records import features, qa_windows, task_dataset, task_table, token_lengths
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
+_NAMES = {bool: "true or false", int: "a whole number", list: "a list", str: "a text"}
 _BATCH = 256  # windows to serialise at once
 # JSON can write half of a character, and nothing else can.
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -111,30 +111,34 @@ def write(
 
 
 def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for article in content["data"]:
-        for paragraph in article["paragraphs"]:
+    for article in _get(content, "data", list):
+        for paragraph in _get(article, "paragraphs", list):
             context = _get_text(paragraph, "context")
-            for entry in paragraph["qas"]:
+            for entry in _get(paragraph, "qas", list):
                 yield context, entry
 
 
 def _parse_question(context: str, entry: dict[str, Any]) -> Question:
-    is_impossible = bool(entry.get("is_impossible", False))
+    is_impossible = _get({"is_impossible": False, **entry}, "is_impossible", bool)
     answers = tuple(
-        Answer(_get_text(answer, "text"), operator.index(answer["answer_start"]))
-        for answer in entry.get("answers") or ()
+        Answer(_get_text(answer, "text"), _get(answer, "answer_start", int))
+        for answer in _get({"answers": [], **entry}, "answers", list)
     )
     labelled = is_impossible or bool(answers)
-    return Question(
-        str(entry["id"]), _get_text(entry, "question"), context, answers, is_impossible, labelled
-    )
+    name = str(_get(entry, "id", str, int))
+    return Question(name, _get_text(entry, "question"), context, answers, is_impossible, labelled)
 
 
 def _get_text(entry: dict[str, Any], key: str) -> str:
-    text = entry[key]
-    if not isinstance(text, str):
-        raise TypeError(f"{key!r} is {text!r}")
-    return _SURROGATES.sub("\ufffd", text)
+    return _SURROGATES.sub("\ufffd", _get(entry, key, str))
+
+
+def _get(entry: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    value = entry[key]
+    if type(value) not in kinds:
+        names = " or ".join(_NAMES[kind] for kind in kinds)
+        raise TypeError(f"{key!r} is {repr(value)[:40]}, not {names}")
+    return value
 
 
 def _check(question: Question, kind: str, path: str) -> None:
@@ -147,9 +151,10 @@ def _check(question: Question, kind: str, path: str) -> None:
         if not text.strip():
             raise UserError(f"{where} has an empty answer: remove it, or say is_impossible.")
         if start < 0 or not question.context.startswith(text, start):
+            begins = (question.context[start : start + n] for n in range(2 * len(text)))
             raise UserError(
                 f"{where}: the answer {text[:50]!r} is not in its context at answer_start={start}. "
-                "Count characters, from 0, or correct the text."
+                f"Count characters, from 0, or correct the text.{tell_apart(text, begins)}"
             )
 
 

@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from albert_tf import files
-from albert_tf.errors import UserError, refuse_twice
+from albert_tf.errors import UserError, refuse_twice, tell_apart, to_text
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1
@@ -18,14 +19,6 @@ _MAX_FIELD_SIZE = 2**31 - 1
 Row = tuple[int, Sequence[str]]
 
 _parse_json = json.JSONDecoder(object_pairs_hook=refuse_twice).decode
-
-# First bytes of files that are often given in place of text.
-_OTHER_FORMATS = {
-    b"\x1f\x8b": "is compressed: unpack it (gunzip).",
-    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
-    b"\xff\xfe": "is UTF-16: convert it (iconv -f UTF-16 -t UTF-8).",
-    b"\xfe\xff": "is UTF-16: convert it (iconv -f UTF-16 -t UTF-8).",
-}
 
 
 class Table(NamedTuple):
@@ -56,16 +49,19 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
     """Returns the indices of the columns with these names.
 
     Raises:
-        UserError: one is missing.
+        UserError: one is missing, or there twice.
     """
     for name in names:
-        if name not in columns:
+        if not (count := columns.count(name)):
             raise missing_column(name, columns, path)
+        if count > 1:
+            raise UserError(f"{path}: {count} columns are called {name!r}. Give each its own name.")
     return [columns.index(name) for name in names]
 
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
-    return UserError(f"{place}: there is no column {name!r}. It has {', '.join(columns)}.")
+    alike = tell_apart(name, columns)
+    return UserError(f"{place}: there is no column {name!r}. It has {', '.join(columns)}.{alike}")
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -85,9 +81,13 @@ def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_tsv(path: str) -> Iterator[Row]:
-    """Yields rows of tab-separated values. A quotation mark is a character like any other."""
+    """Yields the rows of tab-separated values that are not blank.
+
+    A quotation mark is a character like any other.
+    """
     for number, line in enumerate(read_lines(path), 1):
-        yield number, line.split("\t")
+        if line.strip():
+            yield number, line.split("\t")
 
 
 def _read_csv(path: str) -> Iterator[Row]:
@@ -106,24 +106,29 @@ def _read_csv(path: str) -> Iterator[Row]:
 def read_lines(path: str) -> list[str]:
     """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
     lines = _read_text(path).removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
+    lines = [line.removesuffix("\r") for line in lines]
+    _warn_of_quotes(lines[1:], path)  # the first may be a header
+    return lines
+
+
+def _warn_of_quotes(lines: Sequence[str], path: str) -> None:
+    """Warns of a column that is quoted in all lines, as csv is: here the quotes are text."""
+    quoted: set[int] | None = None
+    for line in filter(str.strip, lines):
+        fields = line.split("\t")
+        places = {n for n, x in enumerate(fields) if len(x) > 1 and x[0] == x[-1] == '"'}
+        quoted = places if quoted is None else quoted & places
+        if not quoted:
+            return
+    if quoted:
+        logging.warning(
+            f"{path}: every field of column {min(quoted) + 1} is in quotation marks, which are "
+            "part of its text. Save the file without them, or as csv with commas."
+        )
 
 
 def _read_text(path: str) -> str:
-    content = files.read_bytes(path, "data")
-    for start, remedy in _OTHER_FORMATS.items():
-        if content.startswith(start):
-            raise UserError(f"{path} {remedy}")
-    if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
-        raise UserError(f"{path}, line {line}: there is a NUL byte, which no text has. Remove it.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}, line {line}: this is not UTF-8. Convert the file (iconv -t UTF-8)."
-        ) from None
+    text = to_text(files.read_bytes(path, "data"), path)
     if not text.strip():
         raise UserError(f"{path} is empty. Give a file with examples.")
     return text
@@ -131,16 +136,14 @@ def _read_text(path: str) -> str:
 
 def _name_fields(rows: Iterator[Row], path: str) -> Table:
     """Returns a table whose header is the first row that is not blank."""
-    header = next((fields for _, fields in rows if any(fields)), None)
+    header = next((fields for _, fields in rows if any(map(str.strip, fields))), None)
     if header is None:
         raise UserError(f"{path} has no header. Put the names of the columns in its first line.")
-    (name, count), *_ = Counter(filter(None, header)).most_common(1)
-    if count > 1:
-        raise UserError(f"{path}: {count} columns are called {name!r}. Give each its own name.")
+    find_columns(header, list(filter(None, header)), path)
 
     def name_rows() -> Iterator[tuple[int, dict[str, str]]]:
         for line, fields in rows:
-            if not any(fields):
+            if not any(map(str.strip, fields)):
                 continue  # a blank line
             if len(fields) != len(header):
                 raise UserError(

@@ -41,7 +41,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 # Part of the hash: to be increased when records of the same files change.
-_FORMAT = 2
+_FORMAT = 3
 
 
 class Family(NamedTuple):
@@ -68,7 +68,7 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     """
     if arguments.task == task_table.OWN:
         return own_tables.make_task(arguments, train_file)
-    return task_table.get(arguments.task)
+    return task_table.get(arguments.task, (task_table.OWN,))
 
 
 def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:

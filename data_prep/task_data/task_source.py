@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.records import task_table
 from albert_tf.records.task_table import Task
 
@@ -132,8 +132,8 @@ def list_labels(labels: Iterable[str]) -> str:
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
 
 
-def check_number_of_labels(labels: Sequence[str], place: str, least: int = 2) -> None:
-    """Raises `UserError` if a file, or its column, has few labels, or too many to be labels."""
+def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> None:
+    """Raises `UserError` if a file, or its column, has few labels, too many, or one twice."""
     if len(labels) < least:
         raise UserError(
             f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
@@ -144,6 +144,16 @@ def check_number_of_labels(labels: Sequence[str], place: str, least: int = 2) ->
             f"{place} has {len(labels):,} different labels: is --label_column right? If it is, "
             "name them all with --labels."
         )
+    numbers: dict[float, str] = {}
+    for label in labels:
+        alike = tell_apart(label, labels)
+        if _NUMBER.fullmatch(label) and (same := numbers.setdefault(float(label), label)) != label:
+            alike = f" The numbers {same} and {label} are the same."
+        if alike:
+            raise UserError(
+                f"{place} has two labels for one.{alike} Write them in one way, or name them all "
+                "with --labels."
+            )
 
 
 def text_or_number(value: Any, name: str, place: str) -> str:
@@ -180,7 +190,10 @@ def parse_label(text: str, task: Task, place: str) -> Label:
     if task.labels:
         if text not in task.labels:
             labels = list_labels(task.labels)
-            raise UserError(f"{place}: {text!r} is not a label of {task.name}, which has {labels}.")
+            alike = tell_apart(text, task.labels)
+            raise UserError(
+                f"{place}: {text!r} is not a label of {task.name}, which has {labels}.{alike}"
+            )
         return task.labels[task.labels.index(text)]  # one string for all rows
     # Not all that float() takes, such as 1_000, and not more than a float32 holds.
     value = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan

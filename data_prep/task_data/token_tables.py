@@ -18,7 +18,7 @@ from absl import logging
 
 from albert_tf.data_prep.task_data import table_files, task_source
 from albert_tf.data_prep.task_data.task_source import Columns, TaskSplit
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, tell_apart
 from albert_tf.records import tag_schemes
 from albert_tf.tokenizers import text_words
 
@@ -88,7 +88,7 @@ def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     except UserError as error:
         tag = next(tag for tag in places if str(error).startswith(f"the tag {tag!r}"))
         raise UserError(f"{places[tag]}: {error}") from None
-    task_source.check_number_of_labels(labels, path)
+    task_source.check_labels_of_file(labels, path)
     logging.info(f"{len(labels)} tags in {path}: {task_source.list_labels(labels)}")
     return labels
 
@@ -150,7 +150,7 @@ def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: b
 def _unknown(place: str, label: str, labels: Sequence[str]) -> UserError:
     return UserError(
         f"{place}: {label!r} is not a label of the task, which has "
-        f"{task_source.list_labels(labels)}."
+        f"{task_source.list_labels(labels)}.{tell_apart(label, labels)}"
     )
 
 

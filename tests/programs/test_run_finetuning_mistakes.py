@@ -12,6 +12,7 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
     ("arguments", "message"),
     [
         (["--task=mrcp"], "there is no task 'mrcp'. Take one of cola"),
+        (["--task=sentiment"], "squad1, squad2, race, own, glue."),
         (["--mode=learn"], "--mode: 'learn' is not one of train, eval, predict"),
         (["--mode="], "--mode is empty: give it a value, or leave it out"),
         (["--label_column=review"], "two of them are 'review'. Name a column of its own"),

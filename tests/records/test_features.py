@@ -26,6 +26,7 @@ def values(seed):
         for name, (shape, dtype) in PUBLISHED.items()
         if dtype == tf.int64
     }
+    integers["input_mask"] = np.repeat([1, 0], [5, 2])
     return {**integers, "masked_lm_weights": [1.0, 1.0, 1.0, 0.0, 0.0]}
 
 
@@ -137,6 +138,22 @@ def test_sequences_of_unlike_lengths_are_padded_and_cut_to_one():
     first, second = [1, 2, 0, 0, 1, 2, 3, 0], [1, 2, 3, 4, 1, 0, 0, 0]
     assert short["input_ids"].numpy().tolist() == [first, second]
     np.testing.assert_array_equal(features.shorten(whole, spec, 4)["input_ids"], [first, second])
+
+
+@pytest.mark.parametrize("mask", [[0, 1, 1, 1, 1, 1, 1], [0] * 6 + [1], [1, 0, 1, 0, 0, 0, 0]])
+@pytest.mark.parametrize("length", [None, 2])
+def test_padding_before_tokens_is_refused(mask, length):
+    pretraining = {**values(0), "input_mask": mask}
+    ids = {name: [1] * 7 for name in ("input_ids", "segment_ids")}
+    text = {**ids, "input_mask": mask, "label_ids": [0]}
+    choices = {name: [*[1] * 7, *x] for name, x in text.items() if name != "label_ids"}
+    for example, spec in (
+        (pretraining, features.pretraining(7, 5)),
+        (text, features.finetuning("classification", 7)),
+        ({**choices, "label_ids": [0]}, features.finetuning("multiple_choice", 7, 2)),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask has a token after pa"):
+            features.parse(tf.constant([features.to_example(example)]), spec, length)
 
 
 def test_places_beyond_a_window_hold_no_answer():

@@ -172,8 +172,20 @@ def test_a_wrong_count_is_noticed_at_the_end_of_a_pass(tmp_path, counted, is_tra
 
 
 def test_an_error_that_is_not_of_records_stays_itself(paths):
-    error = tf.errors.FailedPreconditionError(None, None, "run/best is a folder")
-    assert input_pipeline.corrupt_error(paths, error) is error
+    for kind in (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError):
+        error = kind(None, None, "run/best is a folder")
+        assert input_pipeline.corrupt_error(paths, error) is error
+
+
+def test_an_unsound_record_is_one_line(paths):
+    values = {name: [0, 1] for name in ("input_ids", "input_mask", "segment_ids", "label_ids")}
+    raw = tf.data.Dataset.from_tensors([features.to_example(values)])
+    spec = features.finetuning("token_classification", 2)
+    with pytest.raises(input_pipeline.DAMAGED) as caught:
+        list(raw.map(lambda x: features.parse(x, spec)))
+    message = str(input_pipeline.corrupt_error(paths, caught.value))
+    assert "input_mask has a token after padding: put the padding last" in message
+    assert "\n" not in message
 
 
 TOKENS = features.finetuning("classification", 20)

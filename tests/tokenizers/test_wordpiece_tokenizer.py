@@ -249,11 +249,21 @@ def test_the_last_of_two_equal_rows_counts():
     assert tokenizer.size == len(PIECES) + 1
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    expected = tokenization.load(str(tmp_path))
+    (tmp_path / "vocab.txt").write_text("\ufeff" + (tmp_path / "vocab.txt").read_text())
+    found = tokenization.load(str(tmp_path))
+    assert found.backend.pieces == PIECES
+    assert found.sha256 == expected.sha256
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("<pad>\t0\n<unk>\t0\n▁the\t-2.9\n", "is a list of SentencePiece's pieces"),
-        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"\xff\xfe\x00", "vocab.txt is UTF-16: convert it"),
+        (b"the\n\xff\n", "vocab.txt, line 2: this is not UTF-8"),
         ("the\ncat\n", r"lacks the special pieces \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]\."),
         ("", r"lacks the special pieces \[PAD\]"),
     ],

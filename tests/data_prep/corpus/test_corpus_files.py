@@ -83,6 +83,7 @@ def test_a_row_may_be_longer_than_a_line(tmp_path):
     [
         (b'{"text": "a"}\n{"text": "b"', "row 2 is not JSON"),
         (b'{"text": "a"}\n\xff\n', "row 2: it is not UTF-8"),
+        ('{"text": "a"}\n'.encode("utf-16-le"), "row 1: it has a NUL byte"),
         (b'{"body": "a"}\n', "row 1: it has no text 'text'. Name the field with --text_field"),
         (b'{"text": 3}\n', "row 1: it has no text"),
         (b"[1]\n", "row 1: it has no text"),

@@ -95,6 +95,13 @@ def test_not_utf8_names_the_line(tmp_path, chunk, monkeypatch):
         read(path)
 
 
+def test_a_nul_byte_names_the_line(tmp_path):
+    with pytest.raises(UserError, match=r"a\.txt, line 3: there is a NUL byte, which no text has"):
+        read(write(tmp_path / "a.txt", "one\n\nt\0wo\n"))
+    with pytest.raises(UserError, match=r"b\.txt, line 1: there is a NUL byte.*iconv"):
+        read(write(tmp_path / "b.txt", "one\n".encode("utf-16-le")))
+
+
 @pytest.mark.parametrize("content", ["\n \n\n", "\u2028\n"])
 def test_no_text(tmp_path, content):
     with pytest.raises(UserError, match=r"blank\.txt has no text"):

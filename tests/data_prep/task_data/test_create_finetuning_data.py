@@ -143,6 +143,7 @@ def test_own_from_one_file(run, tmp_path):
     ("arguments", "message"),
     [
         (["--task=mnli-mm"], "there is no task 'mnli-mm'"),
+        (["--task=sentiment"], "squad1, squad2, race, own."),
         (["--task=sst-2"], "there is no file of train: give --data_dir, or name the file"),
         (["--task=sst-2", "--input_file=a.tsv"], "--input_file is one file of one --split"),
         (["--task=sst-2", "--split=dev", "--input_file=none.tsv"], "no file matches 'none.tsv'"),

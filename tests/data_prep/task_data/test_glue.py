@@ -188,6 +188,53 @@ def test_no_row_of_a_test_file_is_skipped(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES)
+@pytest.mark.parametrize("blank", ["\n", "\r\n", " \n\n", "\t\t\n"])
+def test_a_blank_line_is_no_example(tmp_path, name, split, header, row, texts, label, blank):
+    write(tmp_path, name, split, header, row, blank, end="\n")
+    examples, num_skipped = read(tmp_path, name, split)
+    assert [example.texts for example in examples] == [tuple(texts)]
+    assert num_skipped == 0
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("sentence\tlabel", "It went.\t1"),
+        ("source\tlabel\tnotes\tsentence", "gj04\t1\t\tIt went."),
+    ],
+)
+def test_cola_with_a_header(tmp_path, split, header, row):
+    write(tmp_path, "cola", split, header, row)
+    examples, num_skipped = read(tmp_path, "cola", split)
+    assert [tuple(example) for example in examples] == [("0", ("It went.",), "1")]
+    assert num_skipped == 0
+
+
+def test_rows_that_all_have_too_few_fields(tmp_path):
+    write(tmp_path, "cola", "dev", "text,verdict", "It went.,1")
+    with pytest.raises(UserError, match=r"dev\.tsv: all 2 rows have fewer than 4 fields, with ta"):
+        read(tmp_path, "cola", "dev")
+
+
+def test_a_column_that_is_there_twice(tmp_path):
+    write(tmp_path, "sst-2", "dev", "sentence\tlabel\tlabel", "bright\t1\t0")
+    with pytest.raises(UserError, match=r"dev\.tsv: 2 columns are called 'label'"):
+        read(tmp_path, "sst-2", "dev")
+
+
+def test_quotes_around_every_field_are_warned_of(tmp_path, capsys):
+    header, rows = "sentence\tlabel", ['"Bright," he said "so"\t1', '"dull"\t0']
+    write(tmp_path, "sst-2", "dev", header, *rows)
+    examples, _ = read(tmp_path, "sst-2", "dev")
+    assert examples[1].texts == ('"dull"',)
+    assert "dev.tsv: every field of column 1 is in quotation marks" in capsys.readouterr().err
+    write(tmp_path, "sst-2", "dev", header, *rows, "dull\t0")
+    read(tmp_path, "sst-2", "dev")
+    assert capsys.readouterr().err == ""
+
+
 def test_an_unknown_label_is_named_with_its_line_and_the_known_ones(tmp_path):
     header, row = ROWS["rte"]["dev"][:2]
     write(tmp_path, "rte", "dev", header, row, "1\ta\tb\tperhaps")

@@ -148,6 +148,35 @@ def test_labels_that_are_numbers_are_in_numerical_order(write):
     ]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        ("1", "1.0", "The numbers 1 and 1.0 are the same"),
+        ("2", "02", "The numbers (2 and 02|02 and 2) are the same"),
+        ("café", "cafe\u0301", r"They look alike: 'cafe\\u0301' is not 'caf\\xe9'"),
+        ("no", "no\u200b", r"They look alike: 'no' is not 'no\\u200b'"),
+    ],
+)
+def test_two_labels_for_one_are_refused(write, one, other, message):
+    path = write("train.csv", f"text,label\nx,{one}\ny,{other}\nz,b\n")
+    with pytest.raises(UserError, match=rf"'label' has two labels for one\. {message}\. Write"):
+        make_task("classification", Columns(), train_file=path)
+    assert make_task("classification", Columns(), labels=[one, other]).labels == (one, other)
+
+
+def test_a_label_that_looks_like_one_of_the_task():
+    task = task_table.make_own("classification", ["café", "b"])
+    with pytest.raises(UserError, match=r"look alike: 'cafe\\u0301' is not 'caf\\xe9'\."):
+        task_source.parse_label("cafe\u0301", task, "dev.csv, line 2")
+
+
+@pytest.mark.parametrize(("name", "row"), [("dev.tsv", " \t "), ("dev.csv", " , ")])
+def test_a_row_of_spaces_is_blank(write, name, row):
+    comma = row.strip(" ")
+    path = write(name, f"text{comma}label\nx{comma}good\n{row}\n \r\n")
+    assert read(path, columns=Columns()) == [("0", ("x",), "good")]
+
+
 def test_given_labels_keep_their_order():
     assert make_task("classification", Columns(), labels=["z", "a"]).labels == ("z", "a")
 
@@ -215,6 +244,9 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.jsonl", '{"text": "x", "label": true}\n', "the label 'label' is 'True': give text"),
         ("dev.csv", 'text,label\nx,"a\nb"\n', r"the label 'label' has several lines: 'a\\nb'"),
         ("dev.jsonl", '{"text": "x", "label": NaN}\n', "line 1: the label 'label' is 'nan': give"),
+        ("dev.tsv", '"text"\t"label"\n"x"\t"good"\n', "there is no column 'text'. It has \"text\""),
+        ("dev.csv", "cafe\u0301,text\nx,y\n", "no column 'label'. It has cafe\u0301, text.$"),
+        ("dev.csv", "lab\u200bel,text\nx,y\n", r"They look alike: 'label' is not 'lab\\u200bel'"),
         ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
     ],
 )

@@ -137,6 +137,8 @@ def test_unknown_splits_levels_and_missing_files_are_named(folders, split, level
         ({"article": None}, "is not of the form of RACE"),
         ({"questions": [1, 2]}, "is not of the form of RACE"),
         ({"options": "abcd"}, "is not of the form of RACE"),
+        ({"id": None}, "the id is 'None': give text or a number"),
+        ({"id": True}, "the id is 'True': give text or a number"),
     ],
 )
 def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):

@@ -64,6 +64,10 @@ def test_both_versions_are_read(read):
     ]
 
 
+def test_a_byte_order_mark_is_not_read(read):
+    assert read("\ufeff" + json.dumps(official(entry()))) == read(official(entry()))
+
+
 def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
     content = official(entry(answers=[{"text": "cat", "answer_start": 2}]), context="\ud83d cat 😀")
     (questions,) = read(content)
@@ -90,6 +94,18 @@ def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
         (official(entry(answers=[SATURDAY, {"text": "dog", "answer_start": 0}])), "'dog'"),
         (official(entry(answers=[{"text": " ", "answer_start": 3}])), "has an empty answer"),
         (official(entry(is_impossible=True)), "is_impossible and has answers"),
+        (official(entry(is_impossible="false")), "'is_impossible' is 'false', not true or false"),
+        (official(entry(is_impossible=0)), "'is_impossible' is 0, not true or false"),
+        (official(entry(is_impossible=None)), "'is_impossible' is None, not true or false"),
+        (official(entry(id=None)), "'id' is None, not a text or a whole number"),
+        (official(entry(answers={})), "'answers' is {}, not a list"),
+        (official(entry(answers=[{**SATURDAY, "answer_start": True}])), "is True, not a whole"),
+        ({"data": [{"paragraphs": {}}]}, "'paragraphs' is {}, not a list"),
+        ({"data": [{"paragraphs": [paragraph([]) | {"qas": ""}]}]}, "'qas' is '', not a list"),
+        (
+            official(entry(answers=[{"text": "café", "answer_start": 0}]), context="cafe\u0301"),
+            r"They look alike: 'caf\xe9' is not 'cafe\u0301'",
+        ),
     ],
 )
 def test_bad_files_are_refused_in_one_line(read, content, expected):

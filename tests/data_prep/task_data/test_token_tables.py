@@ -146,3 +146,9 @@ def test_the_file_of_a_split_is_found(write, tmp_path):
     write(ANN, "dev.txt")
     with pytest.raises(UserError, match=r"must hold one file dev\.conll, .*, not 2"):
         token_tables.find_file("dev", str(tmp_path))
+
+
+def test_quoted_words_and_tags_are_warned_of(tmp_path, capsys):
+    (tmp_path / "train.tsv").write_text('"Ann"\t"B-PER"\n"ran"\t"O"\n')
+    token_tables.read_labels(str(tmp_path / "train.tsv"), Columns())
+    assert "column 1 is in quotation marks" in capsys.readouterr().err
