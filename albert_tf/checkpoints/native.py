@@ -135,9 +135,9 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     if match := re.search(r"-(\d+)$", prefix):
         run["step"] = int(match[1])
         for record in _read_log(folder, METRICS_LOG):
-            scores = {k[5:]: x for k, x in record.items() if k.startswith("eval_")}
-            if scores and record.get("step") == run["step"]:
-                run["evaluation"] = {k: x for k, x in scores.items() if type(x) in (int, float)}
+            evaluation = {k[5:]: x for k, x in record.items() if k.startswith("eval_")}
+            if evaluation and record.get("step") == run["step"]:
+                run["evaluation"] = {k: x for k, x in evaluation.items() if type(x) in (int, float)}
     commands = [str(x["command"]) for x in _read_log(folder, COMMANDS) if "command" in x]
     return run | {"metrics": own, "commands": [*dict.fromkeys(commands)]}
 
