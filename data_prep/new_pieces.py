@@ -5,6 +5,7 @@ that makes it the best segmentation of its own characters; WordPiece takes the l
 """
 
 import functools
+import itertools
 import json
 import math
 from collections import Counter
@@ -18,7 +19,13 @@ from albert_tf import files
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.vocabulary import VocabularyConfig
 from albert_tf.errors import UserError, require, to_text
-from albert_tf.tokenizers import sentencepiece_proto, tokenization, wordpiece_tokenizer
+from albert_tf.tokenizers import (
+    normalization,
+    sentencepiece_proto,
+    tokenization,
+    vocabulary_uses,
+    wordpiece_tokenizer,
+)
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION
@@ -28,6 +35,7 @@ _UNKNOWN_PENALTY = 10.0
 _MARGIN = 0.1  # by which a new piece is better than its parts
 _MOST_WORDS = 2_000_000
 _LEAST_SIZE = 8000  # of the vocabulary of the text
+_MOST_LINES = 20_000  # in which lost marks are counted
 _LONGEST = 200  # characters of a piece
 
 
@@ -117,6 +125,9 @@ def learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> list[NewPi
     # A limit: a small text gives fewer. It must have room for all characters.
     config = VocabularyConfig(vocab_size=max(tokenizer.size, _LEAST_SIZE) + number)
     lines = functools.partial(_read_lines, tokenizer, paths, config)
+    first = itertools.islice(vocabulary.sample_lines(paths, config), _MOST_LINES)
+    if (losses := normalization.count_losses(first, tokenizer.normalize)).lost:
+        logging.warning(f"{losses}, as the vocabulary's config says: no new piece has those.")
     model = vocabulary.train_model(lines(), config, is_limit=True)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     words = _count_words(lines())
@@ -156,11 +167,7 @@ def _count_words(lines: Iterator[str]) -> Counter[str]:
 def extend(
     tokenizer: Tokenizer, content: Mapping[str, bytes], new: Sequence[NewPiece]
 ) -> Extension:
-    """Returns the vocabulary with new pieces after the old ones; `content` are its files.
-
-    Raises:
-        UserError: the model of SentencePiece is not a unigram one, or a piece would not be used.
-    """
+    """Returns the vocabulary with new pieces after the old ones; `content` are its files."""
     segments = _read_segments(tokenizer)
     parts = [_split(segments, one.piece, tokenizer)[0] for one in new]
     ids = [[tokenizer.ids_by_piece.get(x or "", tokenizer.unk_id) for x in row] for row in parts]
@@ -242,11 +249,7 @@ def _read_segments(tokenizer: Tokenizer) -> _Segments:
     backend = tokenizer.backend
     if not isinstance(backend, SentencePieceTokenizer):
         return _Segments(dict.fromkeys(backend.pieces, -1.0), -1e3)
-    model = sentencepiece_proto.ModelProto.FromString(backend.processor.serialized_model_proto())
-    require(
-        model.trainer_spec.model_type == sentencepiece_proto.UNIGRAM,
-        "the vocabulary is no unigram model of SentencePiece: only such, and WordPiece, can grow.",
-    )
+    model = vocabulary_uses.read_model(backend)
     kinds = (sentencepiece_proto.NORMAL, sentencepiece_proto.USER_DEFINED)
     scores = {x.piece: x.score for x in model.pieces if x.type in kinds}
     return _Segments(scores, _find_rarest(model) - _UNKNOWN_PENALTY)

@@ -32,6 +32,8 @@ FIRST_PIECES = (tokenization.PAD, tokenization.UNK, *CONTROL_SYMBOLS, *USER_SYMB
 # SentencePiece drops lines of more than 4192 bytes.
 _MAX_LINE_CHARACTERS = 1000
 _SAMPLE_SIZE = 20_000
+# The share of letters with marks that are no accents, from which on marks are kept by default.
+_MOST_LOST = 0.01
 # {message of SentencePiece when text and size do not fit: remedy}
 _REMEDIES = {
     r"too high \(\d+\)\. Please set it to a value <= (\d+)": (
@@ -67,25 +69,37 @@ class VocabularyConfig:
     def __post_init__(self) -> None:
         lowest = len(FIRST_PIECES)
         require(self.vocab_size > lowest, f"vocab_size must be more than {lowest}.")
-        require(0.9 <= self.character_coverage <= 1, "character_coverage must be in [0.9, 1].")
+        require(0.98 <= self.character_coverage <= 1, "character_coverage must be in [0.98, 1].")
         require(self.max_sentences > 100, "max_sentences must be more than 100.")
 
 
-def train(config: VocabularyConfig, *, input_files: Sequence[str], output_dir: str) -> None:
+def train(
+    config: VocabularyConfig,
+    *,
+    input_files: Sequence[str],
+    output_dir: str,
+    may_keep_accents: bool = True,
+) -> None:
     """Makes a vocabulary folder with a report, unless it holds this vocabulary already.
 
     `input_files` are patterns; `output_dir` gets `spiece.model`, `spiece.vocab`, `cleaning.json`,
-    `report.json`. Raises `UserError` for bad input, too little of it, or another vocabulary there.
+    `report.json`. With `may_keep_accents` accents are kept also where the text's script needs
+    them. Raises `UserError` for bad input, too little of it, or another vocabulary there.
     """
     paths = documents.expand_inputs(input_files)
-    origin = {"settings": dataclasses.asdict(config), "inputs": documents.identify_inputs(paths)}
+    settings = dataclasses.asdict(config)
+    if not may_keep_accents and not config.tokenizer.keep_accents:
+        settings["may_keep_accents"] = False
+    origin = {"settings": settings, "inputs": documents.identify_inputs(paths)}
     if tokenization.find_vocabulary(output_dir):
         _check_same_origin(output_dir, origin)
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)
         return
+    if may_keep_accents:
+        config = _suit_text(config, paths)
     sample: list[str] = []
-    lines = _read_normalized_lines(paths, config)
-    model = train_model(draw_sample(lines, sample), config)
+    lines = draw_sample(sample_lines(paths, config), sample)
+    model = train_model(_normalize_lines(lines, config), config)
     tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
     with files.locking_folder(output_dir):
@@ -125,11 +139,31 @@ def train_model(lines: Iterator[str], config: VocabularyConfig, *, is_limit: boo
     return writer.getvalue()
 
 
+def _suit_text(config: VocabularyConfig, paths: Sequence[str]) -> VocabularyConfig:
+    """Keeps accents if the text has enough that are parts of letters, as vowel signs are."""
+    first = functools.partial(_read_lines, config=config, on_progress=lambda _: None)
+    share = _SAMPLE_SIZE // len(paths) + 1
+    lines = itertools.chain.from_iterable(itertools.islice(first(path), share) for path in paths)
+    normalize = functools.partial(normalization.normalize, config=config.tokenizer)
+    losses = normalization.count_losses(lines, normalize)
+    if losses.distinct <= _MOST_LOST * losses.letters:
+        return config
+    logging.info(f"{losses}: accents are kept, as with --keep_accents. --nokeep_accents drops them")
+    kept = dataclasses.replace(config.tokenizer, keep_accents=True)
+    return dataclasses.replace(config, tokenizer=kept)
+
+
 def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
-    """Returns how well a vocabulary fits normalized lines."""
+    """Returns how well a vocabulary fits lines, as they are before normalization."""
+    losses = normalization.count_losses(lines, tokenizer.normalize)
     characters = Counter(c for line in lines for c in line if not c.isspace())
     known = {c for i in range(tokenizer.size) for c in tokenizer.id_to_piece(i)}
-    covered = sum(count for c, count in characters.items() if c in known)
+    covered = sum(
+        count
+        for c, count in characters.items()
+        if known.issuperset(tokenizer.normalize(c))
+        and not normalization.find_lost_marks(c, tokenizer.normalize)
+    )
     ids = [i for encoded in tokenizer.encode_batch(lines) for i in encoded]
     lengths = Counter(
         len(tokenizer.id_to_piece(int(i)).removeprefix(sentencepiece_tokenizer.WORD_START))
@@ -138,14 +172,15 @@ def measure_fit(tokenizer: Tokenizer, lines: Sequence[str]) -> dict[str, Any]:
     return {
         "sampled_lines": len(lines),
         "character_coverage": covered / characters.total(),
+        "lost_marks": losses._asdict(),
         "unknown_rate": ids.count(tokenizer.unk_id) / len(ids),
         "pieces_per_word": len(ids) / sum(len(line.split()) for line in lines),
         "pieces_by_length": {str(length): lengths[length] for length in sorted(lengths)},
     }
 
 
-def _read_normalized_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str]:
-    for line in sample_lines(paths, config):
+def _normalize_lines(lines: Iterator[str], config: VocabularyConfig) -> Iterator[str]:
+    for line in lines:
         if line := normalization.normalize(line, config.tokenizer):
             yield line
     logging.info("training")
@@ -250,8 +285,10 @@ def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str,
 
 def _format_report(report: dict[str, Any]) -> str:
     lengths = (f"{length}: {count:,}" for length, count in report["pieces_by_length"].items())
+    losses = normalization.Losses(**report["lost_marks"])
+    lost = f"\n{losses}: --keep_accents keeps them" if losses.lost else ""
     return (
         "{sampled_lines:,} lines: {character_coverage:.4%} of the characters covered, "
         "{unknown_rate:.4%} of the pieces unknown, {pieces_per_word:.2f} pieces per word\n"
         "pieces by length: {lengths}"
-    ).format(**report, lengths="; ".join(lengths))
+    ).format(**report, lengths="; ".join(lengths)) + lost

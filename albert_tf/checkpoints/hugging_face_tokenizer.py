@@ -1,25 +1,33 @@
 """Builds the `tokenizer.json` of `transformers`, whose ids are those of our tokenizers."""
 
+import itertools
+import random
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from albert_tf.tokenizers import normalization
+from albert_tf.tokenizers import normalization, vocabulary_uses
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
+from albert_tf.tokenizers.sentencepiece_tokenizer import (
+    BYTE_PIECE,
+    WORD_START,
+    SentencePieceTokenizer,
+)
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION
 
 # No word holds it: a piece with it is never chosen.
 _NEVER = " "
 # Stands before each part of a text: no normalizer changes it.
 _START = "^"
-# Where our ids may differ: numbers, signs, accents, case, spaces, and scripts with rules of them.
-SAMPLE = (
+# Numbers, signs, accents, case, spaces, and scripts with rules of them.
+_SAMPLE = (
     "The well-known office (in 2011, as before) sold 1,234, then 40,000 and 56, others.",
     "He said: \"it's 7.5 % - or £3, €4 – nobody's ``café''\".",
     "In 1999, 2000, 12, 3, and 1,000,000, or x40, a12,b and (1987).",
@@ -31,6 +39,9 @@ SAMPLE = (
     "-- --- a.b.c e.g. U.S. www.x-y.org/z_1?q=2&r=3 <tag> [x] {y} 🙂 👍🏽",
 )
 
+# Letters with a case, and what does not separate them.
+_CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·’]"
+
 
 def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
     """Returns a tokenizer of the library `tokenizers`; `content` is that of the vocabulary file.
@@ -39,7 +50,7 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
     """
     backend = tokenizer.backend
     if isinstance(backend, SentencePieceTokenizer):
-        built = _build_unigram(backend, content)
+        built = _build_sentencepiece(backend, content)
     else:
         built = tokenizers.Tokenizer.from_str(backend.backend.to_str())
         built.decoder = decoders.WordPiece(cleanup=False)
@@ -70,18 +81,42 @@ def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int, int, int]:
 def describe_differences(tokenizer: Tokenizer) -> str:
     """Says where transformers gives other ids: no `tokenizer.json` holds these rules of ours."""
     *others, last = map(tokenizer.id_to_piece, special_ids(tokenizer))
+    others += ["<0x00>"] * ("<0x00>" in tokenizer.ids_by_piece)
     places = f"for {', '.join(others)} or {last} in a text"  # which are those pieces there
-    if isinstance(tokenizer.backend, SentencePieceTokenizer) and tokenizer.backend.expansions:
-        places += ", and for some digits before a comma"  # which the published code cuts again
+    if isinstance(tokenizer.backend, SentencePieceTokenizer):
+        # Which the published code cuts again.
+        places += ", for some digits before a comma" * bool(tokenizer.backend.expansions)
+        rules = vocabulary_uses.read_model(tokenizer.backend).normalizer_spec.precompiled_charsmap
+        places += ", for some letters with marks that the model's own rules change" * bool(rules)
+        places += ", and where two ways to cut a word are equally likely"
     return places
 
 
-def count_differences(
-    tokenizer: Tokenizer, built: tokenizers.Tokenizer, lines: Iterable[str] = SAMPLE
-) -> int:
-    """The number of lines of which the two tokenizers give other ids."""
-    return sum(
-        built.encode(line, add_special_tokens=False).ids != tokenizer.encode(line) for line in lines
+def make_lines(tokenizer: Tokenizer, count: int = 1000) -> list[str]:
+    """Returns lines of pieces and of words of many scripts: the same ones for a vocabulary."""
+    rng = random.Random(0)
+    special = [*map(tokenizer.id_to_piece, special_ids(tokenizer))]
+    words = " ".join(_SAMPLE).split(" ")
+    pieces = [tokenizer.id_to_piece(int(i)) for i in tokenizer.replacement_ids]
+    pieces = [piece for piece in pieces if not BYTE_PIECE.fullmatch(piece)]
+    texts = [piece.replace(WORD_START, " ").removeprefix(CONTINUATION) for piece in pieces]
+    parts = [*texts, *(rng.choice(["", " "]) + rng.choice(words) for _ in texts)]
+    lines = ("".join(rng.choices(parts, k=20)) for _ in itertools.count())
+    usable = (line for line in lines if not any(piece in line for piece in special))
+    return list(itertools.islice(usable, count))
+
+
+def count_differences(tokenizer: Tokenizer, encode: Callable[[str], Sequence[int]]) -> str:
+    """Says for how many of `make_lines` another tokenizer gives other ids; empty if for none."""
+    lines = make_lines(tokenizer)
+    batch = tokenizer.encode_batch(lines)
+    different = [x for x, ids in zip(lines, batch, strict=True) if list(encode(x)) != ids]
+    if not different:
+        return ""
+    example = min(different, key=lambda x: (bool(re.search(r"\d,", x)), len(x)))
+    return (
+        f"{len(different):,} of {len(lines):,} lines of its pieces and of many scripts get other "
+        f"ids, such as {example[:200]!r}"
     )
 
 
@@ -89,26 +124,50 @@ def _make_mask(backend: object, mask: str) -> AddedToken:
     return AddedToken(mask, normalized=False, lstrip=isinstance(backend, SentencePieceTokenizer))
 
 
-def _build_unigram(backend: SentencePieceTokenizer, content: bytes) -> tokenizers.Tokenizer:
+def _build_sentencepiece(backend: SentencePieceTokenizer, content: bytes) -> tokenizers.Tokenizer:
     model = proto.ModelProto.FromString(content)
-    normal = [piece.score for piece in model.pieces if piece.type == proto.NORMAL]
-    highest = max(normal, default=0.0)
-    vocabulary = []
-    for i, piece in enumerate(model.pieces):
-        text, score = piece.piece, piece.score
-        if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: it is always chosen
-            score = len(text.encode()) * highest - 0.1
-        elif backend.processor.is_unused(i) or i in backend.expansions:
-            text += _NEVER
-        vocabulary.append((text, score))
-    unk = next(i for i, piece in enumerate(model.pieces) if piece.type == proto.UNKNOWN)
-    built = tokenizers.Tokenizer(models.Unigram(vocabulary, unk, model.trainer_spec.byte_fallback))
+    is_unigram = model.trainer_spec.model_type == proto.UNIGRAM
+    built = tokenizers.Tokenizer((_make_unigram if is_unigram else _make_bpe)(backend, model))
     built.normalizer = _make_normalizer(backend.config, model.normalizer_spec)
     scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
     crosses = any(WORD_START in piece[1:] for piece in backend.pieces)
     built.pre_tokenizer = _make_pre_tokenizer(scheme, splits=not crosses)
     built.decoder = decoders.Metaspace(WORD_START, scheme)
     return built
+
+
+def _make_unigram(backend: SentencePieceTokenizer, model: Any) -> models.Unigram:
+    vocabulary = []
+    for i, piece in enumerate(model.pieces):
+        text, score = piece.piece, piece.score
+        if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: it is always chosen
+            score = 0.1 * (len(text.encode()) - 1)
+        elif piece.type == proto.UNUSED or i in backend.expansions:
+            text += _NEVER
+        vocabulary.append((text, score))
+    unk = next(i for i, piece in enumerate(model.pieces) if piece.type == proto.UNKNOWN)
+    return models.Unigram(vocabulary, unk, model.trainer_spec.byte_fallback)
+
+
+def _make_bpe(backend: SentencePieceTokenizer, model: Any) -> models.BPE:
+    """The best pair of neighbours is joined first; a model of characters has no pairs."""
+    scores = {
+        x.piece: x.score
+        for i, x in enumerate(model.pieces)
+        if x.type == proto.NORMAL and i not in backend.expansions
+    }
+    pairs = []
+    if model.trainer_spec.model_type == proto.BPE:
+        for piece, score in scores.items():
+            splits = ((piece[:i], piece[i:]) for i in range(len(piece) - 1, 0, -1))
+            pairs += [(-score, pair) for pair in splits if pair[0] in scores and pair[1] in scores]
+    return models.BPE(
+        {x.piece: i for i, x in enumerate(model.pieces)},
+        [pair for _, pair in sorted(pairs, key=lambda x: x[0])],
+        unk_token=model.pieces[model.trainer_spec.unk_id].piece,
+        fuse_unk=True,
+        byte_fallback=model.trainer_spec.byte_fallback,
+    )
 
 
 def _make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokenizer:
@@ -141,7 +200,7 @@ def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normali
         steps.append(getattr(normalizers, composed)())
     if config.lower_case:
         # Rust lowers letters one by one; a sigma that ends a word has a form of its own.
-        steps.append(normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"))
+        steps.append(normalizers.Replace(Regex(rf"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})"), "ς"))
         steps.append(normalizers.Lowercase())
     if spec.precompiled_charsmap:
         # The library maps whole graphemes; SentencePiece composes across them, as NFKC does.

@@ -11,7 +11,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -79,12 +79,21 @@ def _read_switches(path: str) -> dict[str, Any]:
     return switches
 
 
-def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes the vocabulary, if any, its switches and `tokenizer.json`; logs what has no switch."""
-    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
+def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = False) -> None:
+    """Writes the vocabulary, its switches and `tokenizer.json`; logs what has no switch.
+
+    Without a vocabulary, or with one that transformers would read otherwise, nothing is written:
+    the latter is a `UserError` if the folder is useless without it.
+    """
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         return
+    if problem := vocabulary_uses.find_problem(vocabulary_uses.TOKENIZER_JSON, tokenizer):
+        if needs_tokenizer:
+            vocabulary_uses.check(vocabulary_uses.TOKENIZER_JSON, tokenizer)
+        logging.warning(f"{problem}: the vocabulary is left out. Make the ids with this project.")
+        return
+    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
     switches = _to_switches(tokenizer.config)
     special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
@@ -104,16 +113,17 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
-    """Writes `tokenizer.json`; says where its ids are not ours, and on how many sample lines."""
+    """Writes `tokenizer.json`; says where its ids are not ours, and for how many lines."""
     built = hugging_face_tokenizer.build(tokenizer, content)
     files.write_bytes(os.path.join(folder, FAST), built.to_str().encode())
-    count = hugging_face_tokenizer.count_differences(tokenizer, built)
+    count = hugging_face_tokenizer.count_differences(
+        tokenizer, lambda line: built.encode(line, add_special_tokens=False).ids
+    )
     logging.log(
         logging.WARNING if count else logging.INFO,
         f"{FAST} gives other ids than this project "
-        f"{hugging_face_tokenizer.describe_differences(tokenizer)}: {count} of "
-        f"{len(hugging_face_tokenizer.SAMPLE)} sample lines. transformers would feed the model ids "
-        "that it was not trained on there; compare them on your own texts.",
+        f"{hugging_face_tokenizer.describe_differences(tokenizer)}"
+        + (f": {count}. The model was not trained on those; compare your own texts." * bool(count)),
     )
 
 

@@ -17,7 +17,7 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
-from albert_tf.checkpoints.hugging_face_tokenizer import SAMPLE
+from albert_tf.checkpoints.hugging_face_tokenizer import count_differences
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint, Names
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
@@ -258,8 +258,9 @@ def _write_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> None:
     ours = model_checkpoint.load_tokenizer(checkpoint)
     assert ours and isinstance(ours.backend, SentencePieceTokenizer)
     processor = ours.backend.processor
-    count = sum(list(processor.encode(line)) != ours.encode(line) for line in SAMPLE)
+    digits = " and its rule for digits before a comma" * bool(ours.backend.expansions)
     logging.info(
         "Keras Hub's tokenizer applies the vocabulary alone, without this project's normalization "
-        f"of text: {count} of {len(SAMPLE)} sample lines get other ids. Normalize texts before it."
+        f"of text{digits}: {count_differences(ours, processor.encode) or 'no difference found'}. "
+        "Normalize texts before it."
     )

@@ -223,7 +223,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         checkpoint, _list_names(checkpoint) & checkpoint.weights.keys()
     )
     hugging_face.write(bare, folder)
-    hugging_face_vocabulary.write(bare, folder)
+    hugging_face_vocabulary.write(bare, folder, needs_tokenizer=True)
     vectors, longest = checkpoint.vectors, checkpoint.config.max_position_embeddings
     length = vectors.max_seq_length or longest
     if length > longest:

@@ -16,6 +16,7 @@ from albert_tf.data_prep.new_pieces import Extension
 from albert_tf.errors import UserError, require
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
+from albert_tf.tokenizers import vocabulary_uses
 
 _OUTPUT_BIAS = "cls/predictions/output_bias"
 
@@ -57,6 +58,7 @@ def extend(
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         raise UserError(f"{checkpoint.source} has no vocabulary beside it: put it there.")
+    vocabulary_uses.check(vocabulary_uses.GROWTH, tokenizer)
     if pieces:
         new = new_pieces.read_list(pieces, tokenizer)
     else:

@@ -3,7 +3,8 @@
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from albert_tf.errors import require_choice
@@ -70,6 +71,61 @@ def _normalize_unicode(text: str, config: TokenizerConfig) -> str:
     if not config.keep_accents:
         text = "".join(c for c in text if not unicodedata.combining(c))
     return unicodedata.normalize(composed, text) if composed else text
+
+
+class Losses(NamedTuple):
+    """What normalization takes from a text.
+
+    Attributes:
+        letters: number of letters and combining marks.
+        lost: number of those that it deletes, or takes a mark from.
+        distinct: number of those whose marks are no accents of Latin, Greek or Cyrillic letters.
+        examples: the most frequent words with such, before and after.
+    """
+
+    letters: int
+    lost: int
+    distinct: int
+    examples: list[str]
+
+    def __str__(self) -> str:
+        examples = f", such as {', '.join(self.examples)}" if self.examples else ""
+        return f"normalization takes marks from {self.lost:,} of {self.letters:,} letters{examples}"
+
+
+def count_losses(lines: Iterable[str], normalize: Callable[[str], str]) -> Losses:
+    """Counts what `normalize` takes from lines of text."""
+    characters: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    lost: dict[str, str] = {}
+    for line in lines:
+        characters.update(line)
+        if line.isascii():
+            continue
+        for c in set(line) - lost.keys():
+            lost[c] = find_lost_marks(c, normalize)
+        words.update(word for word in line.split() if any(lost[c] for c in word))
+    counts = {c: characters[c] for c, marks in lost.items() if marks}
+    return Losses(
+        sum(n for c, n in characters.items() if unicodedata.category(c)[0] in "LM"),
+        sum(counts.values()),
+        sum(n for c, n in counts.items() if not all(map(_is_accent, lost[c]))),
+        [f"{word} -> {normalize(word)}" for word, _ in words.most_common(3)],
+    )
+
+
+def find_lost_marks(c: str, normalize: Callable[[str], str]) -> str:
+    """Returns the combining marks of a character that its normalized form has not."""
+    if c.isascii():
+        return ""
+    kept = unicodedata.normalize("NFKD", normalize(c))
+    marks = (x for x in unicodedata.normalize("NFKD", c) if unicodedata.category(x)[0] == "M")
+    return "".join(x for x in marks if x not in kept)
+
+
+def _is_accent(mark: str) -> bool:
+    name = unicodedata.name(mark, "")
+    return name.startswith("COMBINING") and "KATAKANA" not in name
 
 
 def get_forms(config: TokenizerConfig) -> tuple[Form | None, Form | None]:

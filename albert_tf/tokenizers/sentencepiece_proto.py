@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 # Values of `SentencePiece.type` and of `TrainerSpec.model_type`.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
-UNIGRAM = 1
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
+UNIGRAM, BPE, WORD = 1, 2, 3
 
 _BOOL, _BYTES, _FLOAT, _INT, _STRING = (
     getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name}")

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 import string
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,6 +21,8 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 # punctuation mark). The apostrophe and < = > are missing from it, so they start one.
 _PUNCTUATION = frozenset(string.punctuation) - set("'<=>")
 _CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
+# A byte of a character without a piece, for models with byte_fallback.
+BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Expansion(NamedTuple):
@@ -45,18 +48,25 @@ class _Inner(NamedTuple):
 
 def is_word_start(piece: str) -> bool:
     """Whether `piece` starts a word, by the published rule for whole-word masking."""
+    if byte := BYTE_PIECE.fullmatch(piece):
+        value = int(byte[1], 16)
+        return is_word_start(chr(value)) if value < 0x80 else value >= 0xC0
     if piece.startswith((WORD_START, "<")) or (len(piece) == 1 and piece in _PUNCTUATION):
         return True
     return not _CONTINUING.issuperset(piece)
 
 
 class SentencePieceTokenizer(NamedTuple):
-    """A SentencePiece model and the normalization of its text; made by `read`."""
+    """A SentencePiece model and the normalization of its text; made by `read`.
+
+    With `has_suffix` a ▁ stands after a word, not before it.
+    """
 
     config: TokenizerConfig
     processor: sentencepiece.SentencePieceProcessor
     pieces: list[str]
     expansions: dict[int, Expansion]
+    has_suffix: bool
 
     def __repr__(self) -> str:
         return show_fields(self)
@@ -76,10 +86,13 @@ class SentencePieceTokenizer(NamedTuple):
         batch = self.processor.encode(texts, return_type="offset_mapping", num_threads=1)
         encoded = []
         for (normalized, origin), mapping in zip(with_origin, batch, strict=True):
-            ids, pieces = mapping["ids"], mapping["pieces"]
-            spans = _trim_spans(normalized, pieces, mapping["offsets"])
+            ids = mapping["ids"]
+            pieces, joined, sizes = _join_bytes(mapping["pieces"], mapping["offsets"])
+            spans = _trim_spans(normalized, pieces, joined)
             if spans is None:
                 spans = _compute_spans(self.processor, normalized, pieces)
+            if len(spans) < len(ids):
+                spans = [x for x, n in zip(spans, sizes, strict=True) for x in [x] * n]
             if not self.expansions.keys().isdisjoint(ids):
                 spans = self._expand_spans(ids, spans)
                 ids = self._expand(ids)
@@ -106,12 +119,17 @@ class SentencePieceTokenizer(NamedTuple):
         return self.processor.decode([int(i) for i in ids])
 
     def is_word_start(self) -> list[bool]:
+        if self.has_suffix:
+            return [is_word_start(piece.removesuffix(WORD_START)) for piece in self.pieces]
         return [is_word_start(piece) for piece in self.pieces]
 
+    def ends_word(self) -> list[bool]:
+        return [self.has_suffix and piece.endswith(WORD_START) for piece in self.pieces]
+
     def is_special(self) -> list[bool]:
-        """Returns [V] whether no text becomes the piece: control, unused and byte pieces."""
+        """Returns [V] whether no text becomes the piece: control and unused pieces."""
         ids = list(range(len(self.pieces)))
-        checks = (self.processor.is_control, self.processor.is_unused, self.processor.is_byte)
+        checks = (self.processor.is_control, self.processor.is_unused)
         kinds = zip(*(is_kind(ids) for is_kind in checks), strict=True)
         return [
             piece in SPECIAL_PIECES or any(flags)
@@ -146,8 +164,14 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
         raise UserError(
             f"{path} is not a SentencePiece model. Train one with bin/train_vocabulary."
         ) from None
-    expansions = _find_expansions(processor, pieces, config.compat)
-    return SentencePieceTokenizer(config, processor, pieces, expansions)
+    spec = proto.ModelProto.FromString(model)
+    if not spec.normalizer_spec.escape_whitespaces:
+        raise UserError(f"{path} does not write spaces as ▁. Train one with escape_whitespaces.")
+    has_suffix = spec.trainer_spec.treat_whitespace_as_suffix
+    # The published rule has no meaning there: it would end a word before the comma.
+    compat = "hf_fast" if has_suffix else config.compat
+    expansions = _find_expansions(processor, pieces, compat)
+    return SentencePieceTokenizer(config, processor, pieces, expansions, has_suffix)
 
 
 def _withhold_special_pieces(
@@ -200,9 +224,31 @@ def _find_expansions(
             parts.append(",")
             table[index] = Expansion(
                 [processor.piece_to_id(part) for part in parts],
-                [len(part.removeprefix(WORD_START)) for part in parts],
+                [1 if BYTE_PIECE.fullmatch(x) else len(x.removeprefix(WORD_START)) for x in parts],
             )
     return table
+
+
+def _join_bytes(
+    pieces: Sequence[str], spans: Sequence[Span]
+) -> tuple[Sequence[str], Sequence[Span], Sequence[int]]:
+    """Makes one piece of the bytes of a character; returns pieces, spans, and what each was."""
+    if not any(map(BYTE_PIECE.fullmatch, pieces)):
+        return pieces, spans, [1] * len(pieces)
+    joined, joined_spans, sizes, held = [], [], [], b""
+    for piece, span in zip(pieces, spans, strict=True):
+        byte = BYTE_PIECE.fullmatch(piece)
+        held += bytes.fromhex(byte[1]) if byte else b""
+        try:
+            text = held.decode() if byte else piece
+        except UnicodeDecodeError:
+            continue
+        first = spans[sum(sizes)][0]
+        sizes.append(len(held) or 1)
+        joined.append(text)
+        joined_spans.append((first, span[1]))
+        held = b""
+    return joined, joined_spans, sizes
 
 
 def _trim_spans(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list[Span] | None:
@@ -212,14 +258,21 @@ def _trim_spans(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list
     None if a piece is longer than its span: then that normalizer expanded a character.
     """
     trimmed: list[Span] = []
+    text = text.replace(WORD_START, " ")  # as SentencePiece reads it
     for piece, (begin, end) in zip(pieces, spans, strict=True):
-        bare = piece[1:] if piece[0] == WORD_START else piece
-        if bare and end - begin != len(bare):
-            if end - begin < len(bare):
+        bare = piece.strip(WORD_START).replace(WORD_START, " ")
+        if bare and not end - begin == len(bare) == len(piece):
+            has_start, has_end = piece[0] == WORD_START, piece[-1] == WORD_START
+            spaces = has_start and text.startswith(" ", begin, end)
+            spaces += has_end and text.endswith(" ", begin, end)
+            if end - begin - spaces < len(bare):
                 return None
+            if has_end:
+                place = text.rfind(bare, begin, end)
+                end = begin + len(text[begin:end].rstrip(" ")) if place < 0 else place + len(bare)
             if text.endswith(bare, begin, end):
                 begin = end - len(bare)
-            elif piece is not bare:
+            elif has_start:
                 begin = max(begin, text.rfind(" ", begin, end) + 1)
         trimmed.append((begin, end))
     return trimmed
@@ -238,8 +291,9 @@ def _compute_spans(
         ends[i] = origins[i + 1] if origins[i + 1] > origins[i] else ends[i + 1]
     spans = []
     for last, piece in zip(itertools.accumulate(map(len, pieces)), pieces, strict=True):
-        first = last - len(piece.removeprefix(WORD_START) or piece)
-        spans.append((origins[first], ends[last - 1]))
+        bare = piece.rstrip(WORD_START) or piece
+        first = last - len(piece) + (len(bare) > 1 and bare[0] == WORD_START)
+        spans.append((origins[first], ends[last - len(piece) + len(bare) - 1]))
     return spans
 
 
@@ -250,4 +304,5 @@ def _map_to_origin(spans: Sequence[Span], origin: Origin) -> Iterator[Span]:
             yield starts[begin], ends[end - 1]
         else:
             nowhere = starts[begin] if begin < len(starts) else ends[-1]
-            yield nowhere, nowhere
+            # Within a character that became several, what is empty has all of it, as its others.
+            yield nowhere, max(nowhere, ends[begin - 1]) if begin else nowhere

@@ -46,6 +46,9 @@ def _is_chinese(text: str) -> bool:
     return "\u3400" <= first <= "\u9fff" or "\uf900" <= first <= "\ufaff" or first >= "\U00020000"
 
 
-def starts_word(tokenizer: Tokenizer) -> np.ndarray:
-    """[2 V] bool: whether a piece starts a word, then the same of the raised ids."""
-    return np.append(tokenizer.is_word_start, np.zeros(tokenizer.size, bool))
+def find_word_starts(raised: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """[n] ids, some raised -> [n] bool: whether each starts a word."""
+    ids = raised % tokenizer.size
+    starts = tokenizer.is_word_start[ids]
+    starts[1:] |= tokenizer.ends_word[ids[:-1]]
+    return starts & (raised < tokenizer.size)

@@ -28,7 +28,7 @@ from albert_tf.data_prep.pretraining_data.progress_list import Plan, Shards, Tas
 from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH, Job
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers import tokenization, vocabulary_uses
 
 _COUNTED = ("documents", "sentences", "text_tokens", "examples", "masked", "alone", "duplicates")
 REMOTE_SECONDS = 60  # a store of objects (gs://...) writes a file whole to add a line
@@ -114,6 +114,7 @@ def make_plan(
     if config.report_languages:
         shard_writer.load_identifier()
     tokenizer = tokenization.load(vocabulary)
+    vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
     sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]

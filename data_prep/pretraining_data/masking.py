@@ -94,7 +94,7 @@ def _join(
     raised = np.concatenate(sequences)
     ids = raised % tokenizer.size
     special = (ids == tokenizer.cls_id) | (ids == tokenizer.sep_id)
-    starts = chinese_words.starts_word(tokenizer)[raised] | special
+    starts = chinese_words.find_word_starts(raised, tokenizer) | special
     starts[1:] |= special[:-1]
     return ids, special, starts
 

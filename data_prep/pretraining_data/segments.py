@@ -5,7 +5,7 @@ A pair of sentence-order prediction never has text of two documents, except with
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ def make_pairs(
     documents: Sequence[Encoded],
     index: int,
     rng: np.random.Generator,
-    is_word_start: np.ndarray,
+    find_word_starts: Callable[[np.ndarray], np.ndarray],
     config: DataConfig,
 ) -> Iterator[Pair]:
     """Yields the pairs of `documents[index]`; `truncate_pair` limits their length.
@@ -50,7 +50,7 @@ def make_pairs(
         documents: `nsp` and `random` draw segments from them, and then need at least two.
         index: index of the document to form pairs of.
         rng: the only source of randomness.
-        is_word_start: [V] bool.
+        find_word_starts: [n] ids -> [n] bool.
         config: settings.
     """
     ids, bounds = documents[index]
@@ -66,7 +66,7 @@ def make_pairs(
             boundary: int | None = bounds[following] - bounds[start]
         else:
             following = stop
-            boundary = _choose_boundary(chunk, is_word_start, config.one_segment, rng)
+            boundary = _choose_boundary(chunk, find_word_starts, config.one_segment, rng)
         start = stop
         if boundary is None:
             continue
@@ -109,12 +109,15 @@ def _find_end(bounds: list[int], start: int, length: int) -> int:
 
 
 def _choose_boundary(
-    chunk: np.ndarray, is_word_start: np.ndarray, one_segment: str, rng: np.random.Generator
+    chunk: np.ndarray,
+    find_word_starts: Callable[[np.ndarray], np.ndarray],
+    one_segment: str,
+    rng: np.random.Generator,
 ) -> int | None:
     """Returns where the second segment begins; the chunk's end: nowhere; None: drop the chunk."""
     if one_segment == "random":
         return len(chunk)
-    words = np.flatnonzero(is_word_start[chunk[1:]]) + 1 if one_segment == "split" else ()
+    words = np.flatnonzero(find_word_starts(chunk)[1:]) + 1 if one_segment == "split" else ()
     return int(words[rng.integers(len(words))]) if len(words) else None
 
 

@@ -1,5 +1,6 @@
 """Writes shards of records from blocks of text: encodes, pairs, masks and serializes."""
 
+import functools
 import itertools
 import os
 from collections import Counter
@@ -135,9 +136,10 @@ def _make_examples(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
-    pairs, is_word_start = [], chinese_words.starts_word(tokenizer)
+    pairs = []
+    find_starts = functools.partial(chinese_words.find_word_starts, tokenizer=tokenizer)
     for index in range(len(encoded)):
-        for pair in segments.make_pairs(encoded, index, rng, is_word_start, config):
+        for pair in segments.make_pairs(encoded, index, rng, find_starts, config):
             pairs.append(segments.truncate_pair(pair, config.max_num_tokens, rng))
             counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])
     order = rng.permutation(len(pairs))

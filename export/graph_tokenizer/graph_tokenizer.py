@@ -12,6 +12,7 @@ from albert_tf.export.graph_tokenizer import (
     sentencepiece_ops,
     wordpiece_ops,
 )
+from albert_tf.tokenizers import vocabulary_uses
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import MASK, Tokenizer, WordPieceConfig
 from albert_tf.tokenizers.wordpiece_tokenizer import LONGEST_WORD, WordPieceTokenizer
@@ -63,7 +64,8 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
 def _make_sentencepiece_functions(
     backend: SentencePieceTokenizer, tokenizer: Tokenizer
 ) -> tuple[Callable, ...]:
-    model = sentencepiece_ops.read_model(backend.processor.serialized_model_proto())
+    vocabulary_uses.check(vocabulary_uses.GRAPH, tokenizer)
+    model = vocabulary_uses.read_model(backend)
     normalize = normalization_ops.make_normalize(backend.config)
     normalize_as_model = sentencepiece_ops.make_normalize(model)
     find_pieces = sentencepiece_ops.make_tokenize(model)

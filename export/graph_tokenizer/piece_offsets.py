@@ -35,12 +35,15 @@ def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> S
             characters of one, all spans come from `_trace_through_normalizer`.
     """
     text = pieces.text
+    is_space = normalized.values == code_points.SPACE
+    normalized = normalized._replace(values=tf.where(is_space, _START, normalized.values))
     begins = tf.gather(text.starts, pieces.begins)
     ends = tf.gather(text.ends, pieces.ends - 1)
+    last = tf.size(normalized.values) - 1
     has_start = tf.gather(text.values, pieces.begins) == _START
     bare = pieces.ends - pieces.begins - tf.cast(has_start, tf.int32)
     differs = (bare > 0) & (ends - begins != bare)
-    spaces = code_points.find_previous(normalized.values == code_points.SPACE)
+    spaces = code_points.find_previous(normalized.values == _START)
     without_space = tf.maximum(begins, tf.gather(spaces, ends) + 1)
     without_space = tf.where(has_start, without_space, begins)
     same_end = _have_same_end(pieces, normalized, ends, has_start)
@@ -48,8 +51,9 @@ def find_spans(pieces: Pieces, normalized: CodePoints, *, normalizes: bool) -> S
     spans = Spans(tf.where(differs, trimmed, begins), ends)
     if not normalizes:
         return spans
-    is_short = tf.cast((bare > 0) & (ends - begins < bare), tf.int32)
-    rows = tf.math.unsorted_segment_max(is_short, pieces.rows, text.num_rows)
+    space = has_start & (tf.gather(normalized.values, tf.minimum(begins, last)) == _START)
+    is_short = (bare > 0) & (ends - begins - tf.cast(space, tf.int32) < bare)
+    rows = tf.math.unsorted_segment_max(tf.cast(is_short, tf.int32), pieces.rows, text.num_rows)
     is_expanded = tf.gather(rows, pieces.rows) > 0
     traced = _trace_through_normalizer(pieces, has_start & (bare > 0))
     return Spans(*(tf.where(is_expanded, a, b) for a, b in zip(traced, spans, strict=True)))
@@ -118,7 +122,7 @@ def expand_spans(parts: tf.Tensor, sources: tf.Tensor, spans: Spans) -> Spans:
 
 def map_to_text(spans: Spans, rows: tf.Tensor, normalized: CodePoints) -> Spans:
     """Returns spans in the texts as given; empty for a piece that stands for no character."""
-    _, row_ends = code_points.get_row_limits(normalized)
+    row_begins, row_ends = code_points.get_row_limits(normalized)
     last = tf.size(normalized.values) - 1
     begins = tf.gather(normalized.starts, tf.minimum(spans.begins, last))
     is_after = spans.begins >= tf.gather(row_ends, rows)
@@ -126,4 +130,7 @@ def map_to_text(spans: Spans, rows: tf.Tensor, normalized: CodePoints) -> Spans:
     nowhere = tf.where(is_after, final, begins)
     is_empty = spans.begins >= spans.ends
     ends = tf.gather(normalized.ends, tf.maximum(spans.ends - 1, 0))
-    return Spans(tf.where(is_empty, nowhere, begins), tf.where(is_empty, nowhere, ends))
+    is_within = spans.begins > tf.gather(row_begins, rows)
+    before = tf.where(is_within, tf.gather(normalized.ends, tf.maximum(spans.begins - 1, 0)), 0)
+    empty_ends = tf.maximum(nowhere, before)
+    return Spans(tf.where(is_empty, nowhere, begins), tf.where(is_empty, empty_ends, ends))

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf.errors import UserError
 from albert_tf.export.graph_tokenizer import charsmap_ops, code_points
 from albert_tf.export.graph_tokenizer.code_points import CodePoints, Pieces
 from albert_tf.tokenizers import sentencepiece_proto as proto
@@ -34,32 +33,6 @@ _STRANGERS = tuple(map(chr, range(0xE000, 0xF900)))
 _MOST = 32_000
 
 _MATCHED = (NORMAL, USER_DEFINED)
-
-
-def read_model(model: bytes) -> Any:
-    """Parses a SentencePiece model.
-
-    Raises:
-        UserError: it has a setting that the graph does not support.
-    """
-    parsed = proto.ModelProto.FromString(model)
-    trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
-    symbols = [piece.piece for piece in parsed.pieces if piece.type == USER_DEFINED]
-    refused = {
-        "pieces that are not of a unigram model": trainer.model_type != proto.UNIGRAM,
-        "byte fallback": trainer.byte_fallback,
-        "white space after words": trainer.treat_whitespace_as_suffix,
-        "no space before the text": not normalizer.add_dummy_prefix,
-        "white space that counts": not normalizer.remove_extra_whitespaces,
-        "white space that is not escaped": not normalizer.escape_whitespaces,
-        "user-defined symbols of several characters": any(len(symbol) > 1 for symbol in symbols),
-    }
-    if reasons := [name for name, is_so in refused.items() if is_so]:
-        raise UserError(
-            f"a graph cannot tokenize text for a vocabulary with {' and '.join(reasons)}. "
-            "Export with --text=false."
-        )
-    return parsed
 
 
 def make_normalize(model: Any) -> Callable[[CodePoints], CodePoints]:

@@ -114,7 +114,7 @@ def write_fast(folder, pieces, kind, settings):
 def test_tokenizer_json_gives_our_ids(tmp_path, pieces, kind, settings):
     ours = write_fast(tmp_path, pieces, kind, settings)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    for line in (*make_lines(), *hugging_face_tokenizer.SAMPLE, "", " "):
+    for line in (*make_lines(), *hugging_face_tokenizer.make_lines(ours), "", " "):
         assert theirs.encode(line, add_special_tokens=False).ids == ours.encode(line), line
     for line in make_masked_lines():
         ids = ours.encode_with_masks(line)
@@ -148,15 +148,15 @@ def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
 
 
 def test_lines_that_differ_are_counted_on_the_terminal(tmp_path, capsys, pieces, monkeypatch):
-    monkeypatch.setattr(hugging_face_tokenizer, "SAMPLE", ("x1", "x1 [MASK]", "[CLS]"))
-    monkeypatch.setattr(
-        hugging_face_tokenizer.count_differences, "__defaults__", (hugging_face_tokenizer.SAMPLE,)
-    )
+    lines = ["x1", "x1 x2 [MASK]", "[CLS]"]
+    monkeypatch.setattr(hugging_face_tokenizer, "make_lines", lambda _: lines)
     write_fast(tmp_path, pieces, SPIECE, {})
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "warning: tokenizer.json gives other ids than this project for <pad>, <unk>, [CLS], [SEP] "
-        "or [MASK] in a text: 2 of 3 sample lines. "
+        "or [MASK] in a text, for some letters with marks that the model's own rules change, and "
+        "where two ways to cut a word are equally likely: 2 of 3 lines of its pieces and of many "
+        "scripts get other ids, such as '[CLS]'. "
     )
 
 
@@ -176,6 +176,43 @@ def test_a_mask_is_a_place_in_the_text(has_prefix):
         assert ids == ours.encode_with_masks(line), line
 
 
+@pytest.mark.parametrize("kind", vocabularies.KINDS)
+def test_every_kind_of_vocabulary_gives_our_ids_or_is_left_out(tmp_path, capsys, kind):
+    content = vocabularies.train_kind(kind)
+    ours = tokenization.make_tokenizer(content, TokenizerConfig(compat="hf_fast"))
+    settings = b'{"compat": "hf_fast"}'
+    made = holding({SPIECE: content, "cleaning.json": settings})
+    hugging_face_vocabulary.write(made, str(tmp_path))
+    line, *_ = capsys.readouterr().err.splitlines()
+    if not (tmp_path / "tokenizer.json").exists():
+        assert kind in ("word", "suffix", "suffix_bytes", "bpe_symbols", "nfkc_symbols")
+        assert line.startswith("warning: transformers has no tokenizer for a vocabulary with ")
+        assert not list(tmp_path.iterdir())
+        return
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    extra = [*vocabularies.LINES, "a covid-19 of of <br>of the", "aaaaa eeeeeee ....... -----"]
+    different = [
+        line
+        for line in (*hugging_face_tokenizer.make_lines(ours), *make_lines(), *extra)
+        if theirs.encode(line, add_special_tokens=False).ids != ours.encode(line)
+    ]
+    if kind == "folding":  # transformers does not fold a letter with marks
+        assert 0 < len(different) < 10
+        return
+    for line in different:  # two ways to cut a word are equally likely
+        assert kind not in ("bpe", "char", "bpe_bytes")
+        both = theirs.encode(line, add_special_tokens=False).ids, ours.encode(line)
+        score = ours.backend.processor.get_score
+        first, second = (sum(map(score, ids)) for ids in both)
+        assert first == pytest.approx(second, abs=1e-3), line
+
+
+def test_a_folder_that_needs_a_tokenizer_is_refused(tmp_path):
+    made = holding({SPIECE: vocabularies.train_kind("suffix")})
+    with pytest.raises(UserError, match=r"with white space after words\. Take another --to_format"):
+        hugging_face_vocabulary.write(made, str(tmp_path), needs_tokenizer=True)
+
+
 def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):
     """English, Chinese and Korean, with a vocabulary of pieces such as "▁2011,"."""
     ours = tiny_texts.sentencepieces()
@@ -192,7 +229,7 @@ def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):
     assert different
     assert all(re.search("[0-9],", line) for line in different)
     hugging_face_vocabulary.write(holding({SPIECE: content}), str(tmp_path))
-    assert " in a text, and for some digits before a comma" in capsys.readouterr().err
+    assert " in a text, for some digits before a comma, and where" in capsys.readouterr().err
 
 
 def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):

@@ -10,7 +10,7 @@ import sentencepiece
 import vocabularies
 from vocabularies import KEEPING, LINES, NASTY, PUBLISHED, SETTINGS, random_text
 
-from albert_tf.tokenizers import normalization, tokenization
+from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
 
 
@@ -95,17 +95,20 @@ def assert_spans_are_right(tokenizer, text, normalize):
     starts, ends = [s for s, _ in spans], [e for _, e in spans]
     assert starts == sorted(starts)
     assert ends == sorted(ends)
-    for i, (index, (start, end)) in enumerate(zip(ids, spans, strict=True)):
+    pieces = [tokenizer.id_to_piece(i) for i in ids]
+    pieces, spans, _ = sentencepiece_tokenizer._join_bytes(pieces, spans)
+    for i, (piece, (start, end)) in enumerate(zip(pieces, spans, strict=True)):
         assert 0 <= start <= end <= len(text)
-        bare = one_sigma(tokenizer.id_to_piece(index).removeprefix("▁"))
+        bare = one_sigma(piece.strip("▁").replace("▁", " "))
         others = [*spans[:i], *spans[i + 1 :]]
         is_shared = any(start < other[1] and other[0] < end for other in others)
         # To SentencePiece a ▁ that was typed is a space.
-        part = one_sigma(normalize(text[start:end])).strip(" ▁")
+        part = one_sigma(normalize(text[start:end])).replace("▁", " ").strip()
         if bare:
             assert start < end
             assert not text[start].isspace()
-        if index == tokenizer.unk_id:
+            assert not text[end - 1].isspace()
+        if piece == "<unk>":
             continue
         assert bare in part if is_shared else part == bare, (text, bare, part)
 
@@ -134,6 +137,35 @@ def test_models_that_normalise_themselves(config):
     rng = random.Random(2)
     for text in [*NASTY, *LINES, *(random_text(rng, rng.randint(1, 30)) for _ in range(300))]:
         assert_spans_are_right(tokenizer, text, normalize)
+
+
+@pytest.mark.parametrize("kind", vocabularies.KINDS)
+@pytest.mark.parametrize("config", [PUBLISHED, KEEPING], ids=str)
+def test_spans_of_every_kind_of_vocabulary(kind, config):
+    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), config)
+    processor = tokenizer.backend.processor
+    rng = random.Random(3)
+    lines = [*NASTY, *LINES, "x <br>covid-19 of of the ofx", ", 가２ ⑭ό x ㊿ y㊿ z"]
+    lines += [" ".join(random_text(rng, rng.randint(1, 5)) for _ in range(6)) for _ in range(150)]
+    for text in lines:
+        assert_spans_are_right(
+            tokenizer, text, lambda x: processor.normalize(tokenizer.normalize(x))
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "parts"),
+    [
+        ("bpe_bytes", "the 鱻b", ["the", " ", "鱻", "鱻", "鱻", "b"]),
+        ("suffix", "the ofthe", ["the", "of", "the"]),
+        ("symbols", "s of <br>b", ["s", "of", "<br>", "b"]),
+        ("bpe", "the ⑩,", ["the", "⑩", "⑩", "⑩", ","]),
+    ],
+)
+def test_spans_of_other_kinds_by_hand(kind, text, parts):
+    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), PUBLISHED)
+    _, spans = tokenizer.encode_with_offsets(text)
+    assert [text[start:end] for start, end in spans] == parts
 
 
 def test_a_batch_is_the_same_as_one_by_one():

@@ -62,7 +62,7 @@ def test_pieces_within_a_chinese_word_continue_it(vocabulary):
     tokenizer = tokenization.load(str(vocabulary))
     [ids] = chinese_words.encode_batch([TEXT], tokenizer, cut)
     assert [piece % tokenizer.size for piece in ids] == tokenizer.encode(TEXT)
-    starts = chinese_words.starts_word(tokenizer)[ids]
+    starts = chinese_words.find_word_starts(np.array(ids), tokenizer)
     pieces = [tokenizer.id_to_piece(piece % tokenizer.size) for piece in ids]
     bounds = [*np.flatnonzero(starts), len(ids)]
     words = ["".join(pieces[begin:end]) for begin, end in itertools.pairwise(bounds)]

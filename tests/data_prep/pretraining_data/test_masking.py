@@ -14,6 +14,7 @@ TOKENIZER = SimpleNamespace(
     sep_id=3,
     mask_id=4,
     is_word_start=np.arange(V) < 80,
+    ends_word=np.zeros(V, bool),
     replacement_ids=np.arange(5, V, dtype=np.int32),
 )
 

@@ -19,7 +19,7 @@ def pairs(documents, index=0, *, seed=0, **options):
     defaults = {"max_seq_length": 22, "max_predictions_per_seq": 1, "short_seq_prob": 0.0}
     config = DataConfig(**{**defaults, **options})
     rng = np.random.default_rng(seed)
-    return list(segments.make_pairs(documents, index, rng, IS_WORD_START, config))
+    return list(segments.make_pairs(documents, index, rng, IS_WORD_START.__getitem__, config))
 
 
 def in_order(pair):

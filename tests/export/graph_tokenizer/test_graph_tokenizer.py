@@ -4,11 +4,12 @@ import sys
 import pytest
 import tensorflow as tf
 import tiny_texts
+import vocabularies
 from python_reference import is_in_canonical_order
 from vocabularies import KEEPING, PUBLISHED, SETTINGS, add_special_pieces, serialize_model
 
 from albert_tf.errors import UserError
-from albert_tf.export.graph_tokenizer import sentencepiece_ops
+from albert_tf.export.graph_tokenizer import graph_tokenizer
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.normalization import COMPATS
 from albert_tf.tokenizers.tokenization import TokenizerConfig, WordPieceConfig
@@ -98,25 +99,16 @@ def test_empty_batches():
             assert [values.to_list() for values in actual] == [[[]] * len(lines)] * 3
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda model: setattr(model.trainer_spec, "model_type", 2), "of a unigram model"),
-        (lambda model: setattr(model.trainer_spec, "byte_fallback", True), "byte fallback"),
-        (lambda model: setattr(model.normalizer_spec, "add_dummy_prefix", False), "no space"),
-        (lambda model: model.pieces.add(piece="ab", type=4), "symbols of several characters"),
-    ],
-)
-def test_models_that_a_graph_cannot_follow(change, reason):
-    from sentencepiece import sentencepiece_model_pb2
+def test_a_model_that_a_graph_cannot_follow_is_refused():
+    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("bpe"), PUBLISHED)
+    with pytest.raises(UserError, match=r"^a graph cannot .* of a unigram model.*--text=false"):
+        graph_tokenizer.make_tokenizer(tokenizer)
 
-    model = sentencepiece_model_pb2.ModelProto.FromString(
-        serialize_model(add_special_pieces(["▁"]))
-    )
-    change(model)
-    with pytest.raises(UserError, match=rf"{reason}.*--text=false") as error:
-        sentencepiece_ops.read_model(model.SerializeToString())
-    assert "\n" not in str(error.value)
+
+def test_pieces_of_several_words():
+    tokenizer = tokenization.make_tokenizer(vocabularies.train_kind("across"), PUBLISHED)
+    lines = [line.encode() for line in (*vocabularies.LINES, "of it of it", "x ㊿ of the")]
+    assert tiny_texts.in_graph(tokenizer, lines) == tiny_texts.in_python(tokenizer, lines)
 
 
 FRESH = """

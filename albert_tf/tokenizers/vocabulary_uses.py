@@ -1,0 +1,84 @@
+"""Says what a vocabulary can be used for, and why not for the rest; readers and writers ask it.
+
+WordPiece, and the unigram models of `bin/train_vocabulary`, can be used for all.
+"""
+
+from typing import Any, NamedTuple
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizers import sentencepiece_proto as proto
+from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+_NOT_UNIGRAM, _WORDS = "pieces that are not of a unigram model", "pieces that are whole words"
+_BYTES, _SUFFIX = "byte fallback", "white space after words"
+_NO_PREFIX, _SPACES = "no space before the text", "white space that counts"
+_SYMBOLS = "user-defined symbols of several characters"
+_FROZEN = f"{_SYMBOLS} in a model that is not unigram, or that normalizes text"
+
+
+class Use(NamedTuple):
+    """What a vocabulary is used for: the start of an error, what it refuses, and its remedy."""
+
+    error: str
+    refused: tuple[str, ...]
+    remedy: str
+
+
+GRAPH = Use(
+    "a graph cannot tokenize text for",
+    (_NOT_UNIGRAM, _BYTES, _SUFFIX, _NO_PREFIX, _SPACES, _SYMBOLS),
+    "Export with --text=false.",
+)
+TOKENIZER_JSON = Use(
+    "transformers has no tokenizer for",
+    (_WORDS, _SUFFIX, _FROZEN),
+    "Take another --to_format.",
+)
+GROWTH = Use(
+    "no pieces can be added to",
+    (_NOT_UNIGRAM, _BYTES, _SUFFIX, _NO_PREFIX),
+    "Take WordPiece, or a vocabulary of bin/train_vocabulary.",
+)
+# Lines follow one another: without a space before it, a line would go on with the last word.
+PRETRAINING = Use(
+    "lines of text cannot be joined with",
+    (_NO_PREFIX,),
+    "Train the vocabulary with add_dummy_prefix.",
+)
+
+
+def check(use: Use, tokenizer: Tokenizer) -> None:
+    """Raises `UserError` if the vocabulary is not for this use."""
+    if problem := find_problem(use, tokenizer):
+        raise UserError(f"{problem}. {use.remedy}")
+
+
+def find_problem(use: Use, tokenizer: Tokenizer) -> str | None:
+    """Returns why the vocabulary is not for this use, if so."""
+    if not isinstance(tokenizer.backend, SentencePieceTokenizer):
+        return None
+    features = _find_features(read_model(tokenizer.backend))
+    reasons = [name for name in use.refused if features[name]]
+    return f"{use.error} a vocabulary with {' and '.join(reasons)}" if reasons else None
+
+
+def read_model(backend: SentencePieceTokenizer) -> Any:
+    """Returns the parsed model."""
+    return proto.ModelProto.FromString(backend.processor.serialized_model_proto())
+
+
+def _find_features(model: Any) -> dict[str, bool]:
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    symbols = [piece.piece for piece in model.pieces if piece.type == proto.USER_DEFINED]
+    is_unigram, has_symbols = trainer.model_type == proto.UNIGRAM, any(len(x) > 1 for x in symbols)
+    return {
+        _NOT_UNIGRAM: not is_unigram,
+        _WORDS: trainer.model_type == proto.WORD,
+        _BYTES: trainer.byte_fallback,
+        _SUFFIX: trainer.treat_whitespace_as_suffix,
+        _NO_PREFIX: not normalizer.add_dummy_prefix,
+        _SPACES: not normalizer.remove_extra_whitespaces,
+        _SYMBOLS: has_symbols,
+        _FROZEN: has_symbols and (not is_unigram or bool(normalizer.precompiled_charsmap)),
+    }

@@ -1,0 +1,87 @@
+"""Tests of vocabularies beyond the published recipe: what each can be used for."""
+
+import numpy as np
+import pytest
+import vocabularies
+from vocabularies import KINDS, PUBLISHED
+
+from albert_tf.data_prep.pretraining_data import chinese_words
+from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization, vocabulary_uses
+from albert_tf.tokenizers.vocabulary_uses import GRAPH, GROWTH, PRETRAINING, TOKENIZER_JSON
+
+# The others can be used for all.
+REFUSED = {
+    "bpe": {GRAPH, GROWTH},
+    "char": {GRAPH, GROWTH},
+    "word": {GRAPH, GROWTH, TOKENIZER_JSON},
+    "suffix": {GRAPH, GROWTH, TOKENIZER_JSON},
+    "symbols": {GRAPH},
+    "bpe_symbols": {GRAPH, GROWTH, TOKENIZER_JSON},
+    "nfkc_symbols": {GRAPH, TOKENIZER_JSON},
+    "bytes": {GRAPH, GROWTH},
+    "bpe_bytes": {GRAPH, GROWTH},
+    "suffix_bytes": {GRAPH, GROWTH, TOKENIZER_JSON},
+    "no_prefix": {GRAPH, GROWTH, PRETRAINING},
+}
+
+
+def make(kind):
+    return tokenization.make_tokenizer(vocabularies.train_kind(kind), PUBLISHED)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_vocabulary_can_be_used_for(kind):
+    tokenizer, refused = make(kind), set()
+    for use in (GRAPH, GROWTH, PRETRAINING, TOKENIZER_JSON):
+        try:
+            vocabulary_uses.check(use, tokenizer)
+        except UserError as error:
+            assert "\n" not in str(error)
+            assert str(error).startswith(use.error)
+            assert str(error).endswith(use.remedy)
+            refused.add(use)
+    assert refused == REFUSED.get(kind, set())
+
+
+def test_the_reasons_are_named():
+    with pytest.raises(UserError) as error:
+        vocabulary_uses.check(GRAPH, make("suffix_bytes"))
+    assert str(error.value) == (
+        "a graph cannot tokenize text for a vocabulary with byte fallback and white space after "
+        "words. Export with --text=false."
+    )
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "suffix", "bytes", "suffix_bytes"])
+def test_whole_words(kind):
+    tokenizer = make(kind)
+    text = "The cafe sold difficult offices, 我 früh sold"
+    ids = np.array(tokenizer.encode(text))
+    starts = chinese_words.find_word_starts(ids, tokenizer)
+    starts[0] = True
+    first = np.flatnonzero(starts)
+    words = [tokenizer.decode(part.tolist()).strip() for part in np.split(ids, first[1:])]
+    # A piece that is a mark, or an unknown or a non-Latin character, is a word: as published.
+    assert [word for word in words if word.isascii() and word.isalpha()] == (
+        ["the", "cafe", "sold", "difficult", "offices", "fruh", "sold"]
+    )
+
+
+def test_byte_pieces_of_a_character_are_one_word():
+    tokenizer = make("bytes")
+    ids = np.array(tokenizer.encode("the 鱻a"))
+    pieces = [tokenizer.id_to_piece(i) for i in ids]
+    assert pieces[-4:] == ["<0xE9>", "<0xB1>", "<0xBB>", "a"]
+    starts = chinese_words.find_word_starts(ids, tokenizer)
+    assert starts[-4:].tolist() == [True, False, False, False]
+    assert set(ids) <= set(tokenizer.replacement_ids)
+
+
+def test_spaces_that_are_not_escaped_are_refused():
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocabularies.train_kind("unigram"))
+    model.normalizer_spec.escape_whitespaces = False
+    with pytest.raises(UserError, match="does not write spaces as ▁"):
+        tokenization.make_tokenizer(model.SerializeToString(), PUBLISHED)
