@@ -25,6 +25,8 @@ SUMMARY = "summary.json"
 GLUE_TASK, GLUE_SCORES = "glue_task.json", "glue.json"
 # Keys of the metrics of a split.
 THRESHOLDS, BY_LABEL = "thresholds", "labels"
+# A threshold of questions that may have no answer.
+NULL_ODDS = "null_odds"
 
 
 def metrics_file(split: str) -> str:

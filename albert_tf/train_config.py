@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require, require_choice, require_range
@@ -290,12 +291,20 @@ class FinetuneConfig(TrainConfig, Lengths):
     def with_steps(self, num_records: int) -> "FinetuneConfig":
         """Returns this config with the steps that `num_records` training records give.
 
-        Rounds `num_train_steps` and `num_warmup_steps` as the published programs do.
+        Rounds `num_train_steps` and `num_warmup_steps` as the published programs do. Where steps
+        are set, passes and proportion become those that these steps are.
         """
         passes = num_records / self.train_batch_size
-        steps = self.num_train_steps or max(1, int(passes * self.num_train_epochs))
-        warmup = self.num_warmup_steps or int(steps * self.warmup_proportion)
-        return dataclasses.replace(self, num_train_steps=steps, num_warmup_steps=warmup)
+        by_epochs = max(1, int(passes * self.num_train_epochs))
+        steps = self.num_train_steps or by_epochs
+        by_proportion = int(steps * self.warmup_proportion)
+        warmup = self.num_warmup_steps or by_proportion
+        changes: dict[str, Any] = {}
+        if steps != by_epochs:
+            changes["num_train_epochs"] = round(steps / passes, 4)
+        if warmup != by_proportion:
+            changes["warmup_proportion"] = round(warmup / steps, 4)
+        return dataclasses.replace(self, num_train_steps=steps, num_warmup_steps=warmup, **changes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -306,7 +315,7 @@ class SentenceVectors:
         pooling: of sentence_transformers: mean of the tokens, or the pooled first; default: mean
         normalize: of sentence_transformers: vectors of length 1
         max_seq_length: of sentence_transformers: tokens that are read of a text; default: as many
-            as the run had, or all positions
+            as a fine-tuned run had, or all positions
     """
 
     pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})

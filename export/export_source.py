@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from albert_tf import config_io
+from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
@@ -15,6 +15,7 @@ from albert_tf.records import tag_schemes, task_table, token_lengths
 from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
+from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
 _CLASSES = "output_bias"
@@ -53,7 +54,10 @@ def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, Fin
     run = finetuned_model.read_finetuning_run(checkpoint.source)
     values, task = run or (make_default_values(checkpoint), None)
     task = task or finetuned_model.infer_task(checkpoint)
-    return checkpoint, task, config_io.load(FinetuneConfig, None, source.overrides, values)
+    kind = source.kind or (task.kind if task else "")
+    changes = ConfigOverrides(overrides=tuple(source.overrides))
+    config = finetuned_model.change_config(values, changes, kind, is_run=run is not None)
+    return checkpoint, task, config
 
 
 def choose(
@@ -66,9 +70,10 @@ def choose(
         kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE
     )
     _check_choices(config, kind, may_be_none=may_be_none)
+    thresholds = finetuned_model.read_thresholds(checkpoint.source)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
-        threshold = read_best_threshold(checkpoint.source)
+        threshold = thresholds.get(run_files.NULL_ODDS)
     if config.text:
         token_lengths.check(run_config, kind)
     options = Options(
@@ -82,7 +87,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
-        thresholds=finetuned_model.read_thresholds(checkpoint.source),
+        thresholds=thresholds if kind == task_table.MULTI_LABEL else {},
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )
@@ -143,15 +148,12 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
 
 
 def make_default_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
-    """Returns the config of a checkpoint without a fine-tuning run: of its length in pre-training.
+    """Returns the config of a checkpoint without a fine-tuning run: it reads all its positions.
 
-    Without a run of pre-training it may have learnt all its positions. One of another project may
-    say how it makes vectors.
+    One of another project may say how it makes vectors, and where it cuts texts.
     """
     config, vectors = checkpoint.config, checkpoint.vectors
-    run = finetuned_model.read_pretraining_config(checkpoint.source) or {}
-    longest = run.get("max_seq_length", config.max_position_embeddings)
-    length = vectors.max_seq_length or longest
+    length = vectors.max_seq_length or config.max_position_embeddings
     values = {"albert": config_io.to_dict(config), "max_seq_length": length}
     return values | ({"pooling": vectors.pooling} if vectors.pooling else {})
 
@@ -180,11 +182,6 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
         )
     if not config.text:
         raise UserError("--null_threshold is for answers in text: leave it out, or --text=false.")
-
-
-def read_best_threshold(prefix: str) -> float:
-    """Returns the threshold of a run's best F1 on dev; 0 if the run was not evaluated."""
-    return finetuned_model.read_dev_metrics(prefix).get("metrics", {}).get("best_f1_thresh", 0.0)
 
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:

@@ -105,13 +105,18 @@ _NO_PADDING = """\
 Nothing is computed for padding: a batch costs what its pieces cost, so that short and long texts
 may be answered together, and token ids may be padded to any length.
 """
+# What becomes of a longer text.
+_CUT = "; of a longer text the end is not read, and no reply says so"
+_WINDOWS = "; a longer text is read in windows that overlap"
+_WINDOWED = (task_table.SPAN, task_table.SPAN_OR_NONE, task_table.TOKEN_CLASSIFICATION)
+_CUTS = dict.fromkeys(_WINDOWED, _WINDOWS) | {"fill_mask": f"{_CUT}: a [MASK] in it has no guesses"}
 _CARD = """\
 # {title}
 
 An ALBERT that {model.kind.description}, for TensorFlow Serving and Triton.
 Made from `{model.source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
 vocabulary {config.vocab_size}, {model.options.dtype} weights.
-It reads {longest} pieces at once.
+It reads {longest} pieces at once{cuts}.
 {notes}
 `assets/` holds the config, the vocabulary and the labels; `assets.extra/` a request for each
 signature, with which the server warms up. `sha256.json` has the hashes of all files, which this
@@ -209,6 +214,7 @@ def write(
         scores=f" ({model.scores})" if model.scores else "",
         config=config,
         longest=longest,
+        cuts=_CUTS.get(options.kind, _CUT) if options.text else "",
         notes=notes,
         limits=limits,
         padding=padding,

@@ -76,7 +76,9 @@ def _find_prefix(path: str, which: str = BEST) -> str:
 
 def _read_hugging_face(folder: str) -> ModelCheckpoint:
     vocabulary = hugging_face_vocabulary.read(folder)
-    return dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
+    checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
+    length = sentence_transformers.read_length(checkpoint, folder)
+    return dataclasses.replace(checkpoint, vectors=SentenceVectors(max_seq_length=length))
 
 
 def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:

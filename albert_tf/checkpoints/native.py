@@ -78,7 +78,8 @@ def read(path: str) -> ModelCheckpoint:
     if os.path.basename(config_path) == RUN_CONFIG:
         _check_run_config(config_path, config, weights)
         run = read_run(os.path.dirname(config_path), prefix)
-    values = run.get("config", {})
+    # The length of pre-training is that of its records, and no limit of the model.
+    values = run.get("config", {}) if "task" in run else {}
     return ModelCheckpoint(
         source=prefix,
         config=config,

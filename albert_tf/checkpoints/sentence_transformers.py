@@ -99,7 +99,7 @@ def read(folder: str) -> ModelCheckpoint:
             model_checkpoint.check_keys(_read_object(config), config, _ON_VECTORS, ())
     _check_settings(os.path.join(folder, _SETTINGS))
     vectors = SentenceVectors(
-        pooling=pooling, normalize=normalizes, max_seq_length=_read_length(checkpoint, encoder)
+        pooling=pooling, normalize=normalizes, max_seq_length=read_length(checkpoint, encoder)
     )
     return dataclasses.replace(checkpoint, vectors=vectors)
 
@@ -182,7 +182,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
         )
 
 
-def _read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
+def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
     """The length at which texts are cut; `UserError` if texts are changed in another way."""
     longest = checkpoint.config.max_position_embeddings
     for name, field in (

@@ -172,8 +172,9 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
         init_head=arguments.init_head,
         allow_partial=arguments.allow_partial,
     )
-    assert job.config
-    for config, workdir in seeds.make_runs(job.config, arguments.workdir, arguments.num_seeds):
+    assert job.config and job.task
+    fitted = finetuned_model.fit_to_data(job.config, job.task, arguments.config, inputs.train)
+    for config, workdir in seeds.make_runs(fitted, arguments.workdir, arguments.num_seeds):
         if not finetuning.run(config, strategy, inputs, workdir):
             return False
     return True

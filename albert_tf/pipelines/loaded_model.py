@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,12 +14,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data_prep.task_data import sequence_features, span_features
-from albert_tf.data_prep.task_data.span_features import Question
+from albert_tf.data_prep.task_data import sequence_features
 from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import (
     UserError,
@@ -35,12 +34,13 @@ from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
 from albert_tf.pipelines import text_tagging
-from albert_tf.records import features, task_table
+from albert_tf.records import features, task_table, token_lengths
 from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST
-from albert_tf.tasks import finetuned_model, inference, label_scores, span_decoding
+from albert_tf.tasks import finetuned_model, inference, label_scores
 from albert_tf.tasks.predictions import Prediction
+from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import POOLINGS, FinetuneConfig
@@ -120,14 +120,12 @@ class LoadedModel:
         )
         compute = model_kinds.KINDS[options.kind].compute_outputs
         rows = _as_tuples(texts, 1)
-        order = _sort_by_length(rows)
-        sorted_rows = [rows[place] for place in order]
-        vectors = [
-            compute(self.encoder, batch, options)["embedding"].numpy()
-            for batch in self._encode(sorted_rows, task_table.CLASSIFICATION)
-        ]
-        vectors = [np.zeros((0, self.config.hidden_size), np.float32), *vectors]
-        return np.concatenate(vectors)[np.argsort(order)]
+        if not rows:
+            return np.zeros((0, self.config.hidden_size), np.float32)
+        outputs = self._run(
+            rows, task_table.CLASSIFICATION, lambda batch: compute(self.encoder, batch, options)
+        )
+        return outputs["embedding"]
 
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
@@ -172,49 +170,18 @@ class LoadedModel:
         rows = _as_tuples(inputs, _count_texts(self.task))
         if not rows:
             return []
+        windowed = self._require_tokenizer(), self.run_config, self.task, self._compute
         if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
-            return self._predict_answers(rows)
+            return text_tagging.find_answers(rows, *windowed)
         if self.task.kind == task_table.TOKEN_CLASSIFICATION:
-            texts = [text for (text,) in rows]
-            arguments = self._require_tokenizer(), self.run_config, self.task.labels
-            return text_tagging.predict(texts, *arguments, self._compute)
-        order = _sort_by_length(rows)
-        sorted_rows = [rows[place] for place in order]
-        outputs = _concatenate(
-            [self._compute(x) for x in self._encode(sorted_rows, self.task.kind)]
-        )
-        outputs = {name: array[np.argsort(order)] for name, array in outputs.items()}
+            return text_tagging.predict([text for (text,) in rows], *windowed)
+        outputs = self._run(rows, self.task.kind, self.model)
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
         predictions = inference.decode_outputs(self.run_config, dataset, outputs)
         if self.task.kind == task_table.MULTI_LABEL:
             thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
             predictions = label_scores.apply_thresholds(self.task, predictions, thresholds)
         return [*predictions.values()]
-
-    def _predict_answers(self, inputs: Sequence[tuple[str, ...]]) -> list[Prediction]:
-        questions = [
-            Question(str(row), question, context, (), False, False)
-            for row, (question, context) in enumerate(inputs)
-        ]
-        config = self.run_config
-        tokens = span_features.tokenize(
-            questions, self._require_tokenizer(), config.max_query_length
-        )
-        windows = span_features.split_into_windows(tokens, config)
-        labels = span_features.label(questions, tokens, windows)
-        parts = []
-        for begin in range(0, len(windows.unique_ids), _BATCH):
-            rows = slice(begin, begin + _BATCH)
-            batch = span_features.make_features(
-                rows, tokens, windows, labels, config.max_seq_length
-            )
-            parts.append(self._compute(_to_tensors(batch)))
-        outputs = _concatenate(parts)
-        outputs[features.UNIQUE_IDS] = windows.unique_ids
-        examples = [question._asdict() for question in questions]
-        assert self.task
-        options = inference.make_answer_options(config, self.task)
-        return [*span_decoding.predict(outputs, windows, examples, options).values()]
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
@@ -233,10 +200,8 @@ class LoadedModel:
         number = _count_texts(self.task) if self.task else None
         rows = _as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
-        examples = [Example("", row, None) for row in rows or [stand_in]]
-        batch, _ = sequence_features.encode(
-            examples, self._require_tokenizer(), kind, self.run_config
-        )
+        batch, counts = self._encode(rows or [stand_in], kind)
+        token_lengths.warn_of_cuts(counts, len(rows), self.run_config)
         return {name: array[: len(rows)].astype(np.int32) for name, array in batch.items()}
 
     def with_head(self, kind: str = "classification", labels: Sequence[str] = ()) -> "LoadedModel":
@@ -297,12 +262,31 @@ class LoadedModel:
             )
         return self.tokenizer
 
-    def _encode(self, rows: Sequence[tuple[str, ...]], kind: str) -> Iterator[dict[str, tf.Tensor]]:
-        tokenizer = self._require_tokenizer()
+    def _run(
+        self,
+        rows: Sequence[tuple[str, ...]],
+        kind: str,
+        compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs [N, ...] of inputs; warns of those that lose their ends."""
+        # The longest first: a batch is as slow as its longest.
+        order = np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
+        parts, counts = [], Counter[str]()
         for begin in range(0, len(rows), _BATCH):
-            examples = [Example("", row, None) for row in rows[begin : begin + _BATCH]]
-            batch, _ = sequence_features.encode(examples, tokenizer, kind, self.run_config)
-            yield _trim(_to_tensors(batch), self.run_config.max_seq_length)
+            chosen = [rows[place] for place in order[begin : begin + _BATCH]]
+            ids, cut = self._encode(chosen, kind)
+            counts.update(cut)
+            batch = _trim(_to_tensors(ids), self.run_config.max_seq_length)
+            parts.append({name: tensor.numpy() for name, tensor in compute(batch).items()})
+        token_lengths.warn_of_cuts(counts, len(rows), self.run_config)
+        return {name: x[np.argsort(order)] for name, x in _concatenate(parts).items()}
+
+    def _encode(
+        self, rows: Sequence[tuple[str, ...]], kind: str
+    ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        examples = [Example("", row, None) for row in rows]
+        tokenizer = self._require_tokenizer()
+        return sequence_features.encode(examples, tokenizer, kind, self.run_config)
 
     def _compute(self, batch: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
         outputs = self.model(batch)
@@ -342,9 +326,16 @@ def load(
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
     run = finetuned_model.read_finetuning_run(checkpoint.source)
     values, own_task = run or (export_source.make_default_values(checkpoint), None)
-    changes = [f"{name}={json.dumps(value)}" for name, value in overrides.items()]
-    config = config_io.load(FinetuneConfig, None, changes, {**values, "dtype": "float32"})
     task = task or own_task or finetuned_model.infer_task(checkpoint)
+    kind = task.kind if task else ""
+    changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
+    config = finetuned_model.change_config(
+        {**values, "dtype": "float32"},
+        ConfigOverrides(overrides=changes),
+        kind,
+        is_run=run is not None,
+    )
+    token_lengths.check(config, kind)
     model: keras.Model
     if task is None:
         head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
@@ -418,11 +409,6 @@ def _count_texts(task: Task) -> int | None:
     numbers |= dict.fromkeys((task_table.SPAN, task_table.SPAN_OR_NONE), 2)
     numbers[task_table.MULTIPLE_CHOICE] = 1 + len(task.labels)
     return numbers.get(task.kind, None if task.has_pairs is None else 1 + task.has_pairs)
-
-
-def _sort_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
-    """[N] the places of the rows, the longest first: a batch is as slow as its longest."""
-    return np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
 
 
 def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:

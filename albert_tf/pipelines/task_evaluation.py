@@ -33,8 +33,8 @@ def evaluate(
 
         {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
 
-    also "labels", the scores of each, of tasks with labels, and "thresholds" of several labels,
-    which are tuned on dev and used for other splits.
+    also "labels", the scores of each, of tasks with labels, and "thresholds", tuned on dev: of
+    several labels, which are used for other splits, or of null odds, for the F1 that is served.
 
     Returns the scores, none if not `scored`, and the path of the predictions file. Raises
     `UserError` if model and dataset do not agree, or there are no labels to score with.
@@ -62,6 +62,10 @@ def evaluate(
         predicted, thresholds = _apply_thresholds(
             dataset, predicted, checkpoint.source, tunes=scored and split == "dev"
         )
+    elif dataset.task.kind == task_table.SPAN_OR_NONE and scored and split == "dev":
+        thresholds = {
+            run_files.NULL_ODDS: predictions.choose_threshold(dataset.examples, predicted)
+        }
     scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
     name = f"{split}-{dataset.task.name}" if dataset.task != model.task else split

@@ -1,27 +1,31 @@
-"""Marks spans in texts with a model in memory."""
+"""Finds spans in texts of any length with a model in memory: tagged ones, and answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data_prep.task_data import token_features
+from albert_tf.data_prep.task_data import span_features, token_features
+from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.token_tables import TaggedText
-from albert_tf.tasks import tag_decoding
+from albert_tf.records import features, token_lengths
+from albert_tf.records.task_table import Task
+from albert_tf.tasks import inference, span_decoding, tag_decoding
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
 _BATCH = 32  # windows that are computed at once
+_Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, np.ndarray]]
 
 
 def predict(
     texts: Sequence[str],
     tokenizer: Tokenizer,
     config: FinetuneConfig,
-    labels: Sequence[str],
-    compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, np.ndarray]],
+    task: Task,
+    compute: _Compute,
 ) -> list[Prediction]:
     """Returns a prediction of `tag_decoding` for each text; `compute` is ids -> `logits`."""
     examples = [
@@ -34,8 +38,40 @@ def predict(
     for begin in range(0, len(windows.unique_ids), _BATCH):
         rows = slice(begin, begin + _BATCH)
         batch = token_features.make_features(rows, tokens, windows, config.max_seq_length)
-        ids = {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}
-        parts.append(compute(ids)["logits"])
+        parts.append(compute(_to_tensors(batch))["logits"])
     outputs = {"logits": np.concatenate(parts)}
     rows_of_texts = [example._asdict() for example in examples]
-    return [*tag_decoding.predict(outputs, windows, words, rows_of_texts, labels).values()]
+    return [*tag_decoding.predict(outputs, windows, words, rows_of_texts, task.labels).values()]
+
+
+def find_answers(
+    inputs: Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    config: FinetuneConfig,
+    task: Task,
+    compute: _Compute,
+) -> list[Prediction]:
+    """Returns a prediction of `span_decoding` for each question and context."""
+    questions = [
+        Question(str(row), question, context, (), False, False)
+        for row, (question, context) in enumerate(inputs)
+    ]
+    tokens = span_features.tokenize(questions, tokenizer, config.max_query_length)
+    cut = {"truncated_questions": tokens.num_truncated}
+    token_lengths.warn_of_cuts(cut, len(questions), config)
+    windows = span_features.split_into_windows(tokens, config)
+    labels = span_features.label(questions, tokens, windows)
+    parts = []
+    for begin in range(0, len(windows.unique_ids), _BATCH):
+        rows = slice(begin, begin + _BATCH)
+        batch = span_features.make_features(rows, tokens, windows, labels, config.max_seq_length)
+        parts.append(compute(_to_tensors(batch)))
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    outputs[features.UNIQUE_IDS] = windows.unique_ids
+    examples = [question._asdict() for question in questions]
+    options = inference.make_answer_options(config, task)
+    return [*span_decoding.predict(outputs, windows, examples, options).values()]
+
+
+def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    return {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}

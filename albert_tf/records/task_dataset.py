@@ -16,6 +16,8 @@ RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
 WINDOWS = "windows.npz"
 WORDS = "words.npz"
+# A statistic of the manifest: questions whose answer no window holds whole.
+ANSWERS_IN_NO_WINDOW = "answers_in_no_window"
 # Tasks without data to train on, and the task whose model predicts them.
 _MODEL_OF = {"ax": "mnli"}
 

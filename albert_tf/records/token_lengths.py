@@ -1,8 +1,14 @@
 """Lengths in tokens: which ones a kind of task uses, and which values fit together."""
 
+import dataclasses
+from collections.abc import Container, Mapping
+from typing import Any
+
+from absl import logging
+
 from albert_tf.errors import require
 from albert_tf.records import task_table
-from albert_tf.train_config import Lengths
+from albert_tf.train_config import FinetuneConfig, Lengths
 
 # [CLS], and a [SEP] after each of two texts.
 NUM_SPECIAL_TOKENS = 3
@@ -28,6 +34,38 @@ def select(lengths: Lengths, kind: str) -> dict[str, int | str]:
     return {name: getattr(lengths, name) for name in ("max_seq_length", *fields)}
 
 
+def follow(config: FinetuneConfig, kind: str, named: Container[str]) -> FinetuneConfig:
+    """Returns the config with lengths that suit `max_seq_length`, but for those that are `named`.
+
+    A question, or one with an option, has at most a third of it, and the next window begins in the
+    first half of what that leaves: the published values of 384 and 512 stay. Raises `UserError` if
+    windows would not overlap.
+    """
+    for name in ("max_qa_length", "max_query_length", "doc_stride"):
+        if name not in select(config, kind) or name in named:
+            continue
+        is_stride, total = name == "doc_stride", config.max_seq_length
+        most = max(1, _find_room(config, kind) // 2 if is_stride else total // 3)
+        if (length := getattr(config, name)) > most:
+            logging.info(f"{name} is {most}, for max_seq_length={total}, instead of {length}.")
+            change: dict[str, Any] = {name: most}
+            config = dataclasses.replace(config, **change)
+    most = max(1, _find_room(config, kind) - 1)
+    require(
+        "doc_stride" not in select(config, kind) or config.doc_stride <= most,
+        f"doc_stride={config.doc_stride}: windows of max_seq_length={config.max_seq_length} would "
+        f"not overlap. Take at most {most}, or better half of it.",
+    )
+    return config
+
+
+def _find_room(lengths: Lengths, kind: str) -> int:
+    """Returns the tokens of a text that a window has room for, with the longest question."""
+    if kind == task_table.TOKEN_CLASSIFICATION:
+        return lengths.max_seq_length - NUM_TEXT_TOKENS
+    return lengths.max_seq_length - lengths.max_query_length - NUM_SPECIAL_TOKENS
+
+
 def check(lengths: Lengths, kind: str) -> None:
     """Raises `UserError` if one of `select` is too small, or leaves no room for a text."""
     for name, length in select(lengths, kind).items():
@@ -43,6 +81,22 @@ def check(lengths: Lengths, kind: str) -> None:
             f"{name}={length} leaves no room for the {text} in max_seq_length={total}: "
             "take a smaller one.",
         )
+
+
+# {count of a statistic: (the length that cuts, what is cut)}
+_CUTS = {
+    "truncated": ("max_seq_length", "lose an end"),
+    "truncated_endings": ("max_qa_length", "lose the beginning of a question or an option"),
+    "truncated_questions": ("max_query_length", "lose the end of the question"),
+}
+
+
+def warn_of_cuts(counts: Mapping[str, int], total: int, lengths: Lengths) -> None:
+    """Warns of the inputs, of `total`, that are longer than what the model reads."""
+    for name, (length, cut) in _CUTS.items():
+        if number := counts.get(name):
+            size = getattr(lengths, length)
+            logging.warning(f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens.")
 
 
 def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:
@@ -66,5 +120,5 @@ def choose_stride(lengths: Lengths) -> int:
     That is `doc_stride`, but at most half a window, so that every word has words around it in one
     of them.
     """
-    room = lengths.max_seq_length - NUM_TEXT_TOKENS
+    room = _find_room(lengths, task_table.TOKEN_CLASSIFICATION)
     return max(1, min(lengths.doc_stride, room // 2))

@@ -1,5 +1,6 @@
 """Reads what a fine-tuning run or an evaluation starts from: checkpoint, config, vocabulary."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.records import task_table, token_lengths
+from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
@@ -30,18 +32,17 @@ def resolve_config(
 
     A number of passes that the user names replaces the recipe's steps. A preset of the model that
     the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
-    is cut to the positions of the model. Without any learning rate it is chosen by the size of the
-    model. Raises `UserError` if a key or a value is wrong.
+    is cut to the positions of the model; other lengths follow it (see `token_lengths.follow`).
+    Without any learning rate it is chosen by the size of the model. Raises `UserError` if a key or
+    a value is wrong.
     """
     recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
-    file = files.read_json(changes.config_file, "--config") if changes.config_file else {}
-    file = file if isinstance(file, dict) else {}  # `config_io.load` refuses what is no object
-    own = {**file, **dict(map(config_io.parse, changes.overrides))}
+    own = changes.read_own()
     defaults = recipes.drop_schedule(recipe, own)
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
-    overrides = _add_recipe_to_presets(changes.overrides, file.get("albert"), albert)
+    overrides = _add_recipe_to_presets(changes.overrides, changes.read_file().get("albert"), albert)
     chosen = {**defaults, **own}
     shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
     model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
@@ -56,7 +57,24 @@ def resolve_config(
         rate = recipes.choose_learning_rate(model.hidden_size)
         logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
         defaults = {**defaults, "learning_rate": rate}
-    return config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
+    config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
+    return token_lengths.follow(config, task.kind, own)
+
+
+def fit_to_data(
+    config: FinetuneConfig, task: Task, changes: ConfigOverrides, train: TaskDataset
+) -> FinetuneConfig:
+    """Returns the config of `resolve_config` with a schedule that suits the training data.
+
+    See `recipes.fit_schedule`; an evaluation is at least once in a pass, unless the user says when.
+    """
+    own = changes.read_own()
+    config = recipes.fit_schedule(config, task.name, own, len(train.examples))
+    updates = max(1, train.num_records // config.train_batch_size)
+    if "eval_steps" not in own and config.eval_steps > updates:
+        logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
+        config = dataclasses.replace(config, eval_steps=updates)
+    return config
 
 
 def _add_recipe_to_presets(
@@ -95,9 +113,24 @@ def read_finetuned(
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
         return FinetunedModel(checkpoint, resolve_config(task, checkpoint, changes), task)
     values, task = run
-    overrides = [*changes.overrides, f"seed={values['seed']}"]  # several runs differ in it
-    config = config_io.load(FinetuneConfig, changes.config_file, overrides, values)
-    return FinetunedModel(checkpoint, config, task)
+    overrides = (*changes.overrides, f"seed={values['seed']}")  # several runs differ in it
+    changes = dataclasses.replace(changes, overrides=overrides)
+    return FinetunedModel(checkpoint, change_config(values, changes, task.kind, is_run=True), task)
+
+
+def change_config(
+    values: Mapping[str, Any], changes: ConfigOverrides, kind: str, *, is_run: bool
+) -> FinetuneConfig:
+    """Returns the config of `values` with the user's changes, which other lengths follow.
+
+    A run keeps its own ones, unless the user changes its `max_seq_length`.
+    """
+    config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
+    own = changes.read_own()
+    is_new = not is_run or "max_seq_length" in own
+    if not is_new and "doc_stride" not in own:
+        return config
+    return token_lengths.follow(config, kind, own if is_new else vars(config))
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
@@ -137,7 +170,7 @@ def read_dev_metrics(prefix: str) -> dict[str, Any]:
 
 
 def read_thresholds(prefix: str) -> dict[str, float]:
-    """The thresholds of several labels that are best on a run's dev set; none if not evaluated."""
+    """The thresholds that are best on a run's dev set, of labels or of null odds, if evaluated."""
     thresholds = read_dev_metrics(prefix).get(THRESHOLDS, {})
     if not isinstance(thresholds, dict) or not all(
         isinstance(x, int | float) for x in thresholds.values()

@@ -11,6 +11,7 @@ import numpy as np
 
 from albert_tf.records import tag_schemes, task_table
 from albert_tf.records.task_table import Task
+from albert_tf.tasks import metrics
 
 Prediction = dict[str, Any]
 _Gold = Sequence[Mapping[str, Any]]
@@ -145,14 +146,11 @@ def tune_thresholds(
 def _find_best_threshold(targets: np.ndarray, scores: np.ndarray) -> float:
     if not targets.any():
         return DEFAULT_THRESHOLD
-    order = np.argsort(-scores, kind="stable")
-    scores, correct = scores[order], np.cumsum(targets[order])
-    number = np.arange(1, len(scores) + 1)
+    order = np.argsort(scores, kind="stable")
+    correct = targets.sum() - np.cumsum([0, *targets[order]])
+    number = np.arange(len(scores), -1, -1)  # over each cut
     f1 = 2 * correct / (number + targets.sum())
-    following = np.append(scores[1:], 0.0)
-    # Equal probabilities are on one side of a threshold.
-    best = int(np.where(scores > following, f1, -1.0).argmax())
-    return float((scores[best] + following[best]) / 2)
+    return metrics.find_best_cut(scores[order], f1, lowest=0.0, highest=np.nan)
 
 
 def apply_thresholds(

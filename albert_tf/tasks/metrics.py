@@ -141,6 +141,26 @@ def compute_interval(
     return float(bounds.low), float(bounds.high)
 
 
+def find_best_cut(values: np.ndarray, scores: np.ndarray, lowest: float, highest: float) -> float:
+    """Returns the number between two neighbours among the values that divides them best.
+
+    The values count as float32, in which models are served: equal ones are on one side of a cut.
+    Those up to the cut are below it. Of cuts that are equally good, that with most room wins.
+
+    Args:
+        values: [N], ascending.
+        scores: [N + 1], of the cuts before each value, and after the last.
+        lowest: of a cut before the first value it is the neighbour; NaN forbids that cut.
+        highest: of a cut after the last; NaN forbids that.
+    """
+    edges = np.concatenate([[lowest], values, [highest]]).astype(np.float32)
+    gaps = edges[1:] - edges[:-1]
+    best = max(np.flatnonzero(gaps > 0), key=lambda k: (scores[k], gaps[k]), default=0)
+    low, high = edges[best], edges[best + 1]
+    middle = (low + high) / 2
+    return float(middle if middle < high else low)
+
+
 def _correlation(function: Callable[..., Any], targets: Any, predictions: Any) -> float:
     """A correlation that can always be compared.
 

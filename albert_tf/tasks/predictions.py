@@ -145,6 +145,15 @@ def score(
     return scores
 
 
+def choose_threshold(
+    gold: Sequence[Mapping[str, Any]], predictions: Mapping[str, Prediction]
+) -> float:
+    """Returns the null odds above which no answer is best for these questions of SQuAD 2.0."""
+    texts = {id_: prediction["prediction"] for id_, prediction in predictions.items()}
+    odds = {id_: prediction["null_odds"] for id_, prediction in predictions.items()}
+    return squad_metrics.choose_threshold(gold, texts, odds)
+
+
 def warn_if_constant(
     task: Task,
     gold: Sequence[Mapping[str, Any]],

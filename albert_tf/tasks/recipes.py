@@ -4,12 +4,17 @@ Source: the paper, appendix A.4, and the scripts published with the code.
 """
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from absl import logging
+
+from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
+from albert_tf.train_config import FinetuneConfig
 
 
 class _Row(NamedTuple):
@@ -46,6 +51,22 @@ _V2 = {
     **{task: row._replace(dropout=0.0) for task, row in _V1.items()},
     "race": _V1["race"]._replace(dropout=0.0, learning_rate=1e-5),
 }
+# Training examples of the published data, for which the steps are meant.
+_NUM_EXAMPLES = {
+    "cola": 8551,
+    "sts-b": 5749,
+    "sst-2": 67_349,
+    "mnli": 392_702,
+    "qnli": 104_743,
+    "qqp": 363_846,
+    "rte": 2490,
+    "mrpc": 3668,
+    "wnli": 635,
+    "squad1": 87_599,
+    "squad2": 130_319,
+    "race": 87_866,
+}
+_TOLERANCE = 0.05  # releases of the same data differ by up to 3.5 %
 # Tasks that the paper starts from a model of MNLI (section 4.1), where there is one.
 FROM_MNLI = ("mrpc", "rte", "sts-b")
 _HEAD_DROPOUT = 0.1
@@ -122,6 +143,33 @@ def drop_schedule(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in recipe.items() if name not in dropped}
 
 
+def fit_schedule(
+    config: FinetuneConfig, task: str, own: Mapping[str, Any], num_examples: int
+) -> FinetuneConfig:
+    """Returns the config with as many passes as the recipe's steps are over the published data.
+
+    The steps stay if the user sets them, or if data and batches are of the published sizes; so does
+    a warm-up that the user sets. `own` as of `drop_schedule`.
+    """
+    published, row = _NUM_EXAMPLES.get(task), _V2.get(task)
+    if published is None or row is None or "num_train_steps" in own or not config.num_train_steps:
+        return config
+    is_published = abs(num_examples / published - 1) <= _TOLERANCE
+    if is_published and config.train_batch_size == row.train_batch_size:
+        return config
+    epochs = round(row.num_train_steps * row.train_batch_size / published, 1)
+    changes: dict[str, Any] = {"num_train_steps": 0, "num_train_epochs": epochs}
+    if not own.keys() & {"num_warmup_steps", "warmup_proportion"}:
+        share = round(row.num_warmup_steps / row.num_train_steps, 4)
+        changes |= {"num_warmup_steps": 0, "warmup_proportion": share}
+    logging.info(
+        f"num_train_epochs is {epochs:g}, as in the recipe, whose {row.num_train_steps:,} updates "
+        f"are for {published:,} examples in batches of {row.train_batch_size}, not "
+        f"{num_examples:,} in batches of {config.train_batch_size}."
+    )
+    return dataclasses.replace(config, **changes)
+
+
 _RECIPE_HELP = f"one of {', '.join(RECIPES)}; default: v2, none for a task of one's own"
 
 
@@ -138,3 +186,12 @@ class ConfigOverrides:
     recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
     config_file: str | None = field(default=None, metadata={"flag": "config"})
     overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
+
+    def read_file(self) -> dict[str, Any]:
+        """The fields of the file; none of a file without fields, which `config_io.load` refuses."""
+        content = files.read_json(self.config_file, "--config") if self.config_file else {}
+        return content if isinstance(content, dict) else {}
+
+    def read_own(self) -> dict[str, Any]:
+        """The fields that the user sets, in the file or after it."""
+        return {**self.read_file(), **dict(map(config_io.parse, self.overrides))}

@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from albert_tf.errors import UserError
+from albert_tf.tasks import metrics
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -75,6 +78,20 @@ def score_questions(
     """Returns the score of every question, in the order of `gold`: `evaluate` is the mean."""
     raw = _score_texts(gold, texts, null_odds)
     return _apply_threshold(raw, gold, null_odds, threshold)
+
+
+def choose_threshold(gold: Gold, texts: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
+    """Returns the threshold for the best F1, which is to be served; arguments as of `evaluate`.
+
+    The official `best_f1_thresh` is the odds of a question, which rounding may put on the other
+    side, counts questions of equal odds one by one, and is 0 if answering nothing is best.
+    """
+    raw = _score_texts(gold, texts, null_odds)
+    rows = sorted((row for row in gold if row["id"] in raw), key=lambda row: null_odds[row["id"]])
+    gains = [raw[row["id"]].f1 if row["answers"] else -bool(texts[row["id"]]) for row in rows]
+    odds = np.array([null_odds[row["id"]] for row in rows])
+    sums = np.cumsum([0, *gains])
+    return metrics.find_best_cut(odds, sums, lowest=odds[0] - 1, highest=odds[-1] + 1)
 
 
 def normalize(text: str) -> str:

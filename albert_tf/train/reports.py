@@ -79,12 +79,19 @@ _SHORT_NAMES = {
 }
 
 
+# Shares that a model has which answers nothing: of windows without an answer, of labels that do not
+# apply. They are no accuracy of what the name says.
+_MOSTLY_NONE = ("span_accuracy", "multi_label_accuracy")
+
+
 def format_metrics(metrics: Mapping[str, float]) -> str:
     """The metrics for the terminal: losses with their accuracies, then the others."""
     parts: list[str] = []
     for name, value in metrics.items():
         task = name.removesuffix("_accuracy")
         if name.startswith("num_") or (name == "loss" and len(metrics) > 3):
+            continue
+        if name in _MOSTLY_NONE:
             continue
         if name.endswith("_accuracy") and f"{task}_loss" in metrics:
             parts[-1] += f" {value:.1%}"
@@ -95,10 +102,15 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def line(record: Mapping[str, float], num_steps: int) -> str:
-    """The progress of a run in at most 100 columns: losses, learning rate, speed, time left."""
+    """The progress of a run in at most 100 columns: losses, learning rate, speed, time left.
+
+    The first loop of updates compiles them, and has neither speed nor time left.
+    """
     kept = ("_loss", "_accuracy", "learning_rate")
     metrics = {name: value for name, value in record.items() if name.endswith(kept)}
+    text = f"step {int(record['step'])}/{num_steps} | {format_metrics(metrics)}"
+    if "seconds_left" not in record:
+        return text
     rate = record["sequences_per_second"]
     speed = f"{rate:.{1 if rate < 100 else 0}f} seq/s"
-    left = f"{tqdm.format_interval(record['seconds_left'])} left"
-    return f"step {int(record['step'])}/{num_steps} | {format_metrics(metrics)} | {speed} | {left}"
+    return f"{text} | {speed} | {tqdm.format_interval(record['seconds_left'])} left"

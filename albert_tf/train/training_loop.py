@@ -131,8 +131,10 @@ class Run:
             return True
         if self._is_chief and not self.commands and state.step < config.last_step:
             self.commands.append(command_log.begin(self.workdir))
-        first_step = before = state.step
-        start = loop_start = time.monotonic()
+        before = state.step
+        loop_start = time.monotonic()
+        # When the first loop was over: it compiles, which tells nothing of the updates to come.
+        compiled: tuple[int, float] | None = None
         iterator = iter(self.train_batches(int(state.position.numpy())))
         loops = run_loops(state, self.run_updates, iterator, evaluates=self.evaluate is not None)
         for step, totals in loops:
@@ -141,14 +143,15 @@ class Run:
                 return False
             now = time.monotonic()
             speed = (step - before) * config.train_batch_size / (now - loop_start)
-            seconds_left = (config.last_step - step) * (now - start) / (step - first_step)
             record = {
                 "step": step,
                 **losses.means(totals, state.objective.names),
                 **{x: totals[x] for x in ("learning_rate", "gradient_norm", "weight_norm")},
                 "sequences_per_second": speed,
-                "seconds_left": seconds_left,
             }
+            if compiled:
+                pace = (now - compiled[1]) / (step - compiled[0])
+                record["seconds_left"] = (config.last_step - step) * pace
             logging.info(reports.line(record, config.last_step))
             self._write(record)
             interrupted = self._is_interrupted()
@@ -159,6 +162,7 @@ class Run:
             if is_over:
                 break
             before, loop_start = step, time.monotonic()
+            compiled = compiled or (before, loop_start)
         logging.info(f"done: step {state.step}, checkpoints in {self.workdir}")
         return True
 

@@ -87,6 +87,8 @@ def write(
     windows = span_features.split_into_windows(tokens, lengths)
     labels = span_features.label(questions, tokens, windows)
     num_windows = len(windows.unique_ids)
+    has_answer = np.array([bool(question.answers) for question in questions])
+    is_held = np.bincount(windows.questions, labels.start_positions > 0) > 0
     batches = (
         span_features.make_features(
             slice(begin, begin + _BATCH), tokens, windows, labels, lengths.max_seq_length
@@ -107,6 +109,8 @@ def write(
         "inexact_answers": int(np.count_nonzero(~labels.is_exact)),
         "windows_without_answer": int(np.count_nonzero(labels.is_impossible)),
     }
+    if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
+        counts[task_dataset.ANSWERS_IN_NO_WINDOW] = num_lost
     return num_windows, counts
 
 

@@ -93,6 +93,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     folder = os.path.join(cache_dir, name)
     if _is_complete(folder):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
+        _warn_of_lost_answers(manifest.read(folder)["statistics"])
         return folder
     family = get_family(task)
     examples, num_skipped = family.read(split, paths)
@@ -122,7 +123,17 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         manifest.write(temporary, contents)
     counts = (f"{count:,} {name.replace('_', ' ')}" for name, count in statistics.items())
     logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")
+    _warn_of_lost_answers(statistics)
     return folder
+
+
+def _warn_of_lost_answers(statistics: Mapping[str, int]) -> None:
+    if number := statistics.get(task_dataset.ANSWERS_IN_NO_WINDOW, 0):
+        logging.warning(
+            f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "
+            "no window: it can neither be learnt nor found. Lower doc_stride, or raise "
+            "max_seq_length."
+        )
 
 
 def read_examples(split: TaskSplit) -> Sequence[Any]:

@@ -25,6 +25,7 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
     assert model.options.kind == kind
     assert model.options.labels == tiny_exports.LABELS.get(kind, ())
     assert model.options.run_config.max_seq_length == 9
+    assert formats.read(model.source).vectors.max_seq_length == 9
     assert model.options.may_be_none == (kind == "span_or_none")
     assert model.tokenizer.sha256 == tokenization.load(vocabulary).sha256
     trained = tiny_exports.contents(kind).weights
@@ -62,6 +63,17 @@ def test_settings_can_be_overridden(tmp_path, vocabulary):
     assert model.options.labels == ("x", "y", "z")
 
 
+def test_lengths_that_are_not_named_follow(tmp_path, vocabulary):
+    path = write_run(tmp_path / "run", "span", vocabulary)
+    own, short = (tiny_exports.read(path, overrides=x) for x in ([], ["max_seq_length=7"]))
+    names = ("max_query_length", "doc_stride")
+    assert [getattr(own.options.run_config, name) for name in names] == [2, 5]  # of the run
+    assert [getattr(short.options.run_config, name) for name in names] == [2, 1]
+    for lengths in (["doc_stride=4"], ["max_seq_length=8", "doc_stride=4"]):
+        with pytest.raises(UserError, match=r"doc_stride=4: windows of max_seq_length=. would not"):
+            tiny_exports.read(path, overrides=lengths)
+
+
 def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary, null_answer="null_score")
     formats.get_writer("albert_tf")(tiny_exports.contents("span"), f"{path}/best")
@@ -74,11 +86,12 @@ def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
 def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
     path = write_run(tmp_path / "run", "span_or_none", vocabulary)
     assert tiny_exports.read(path).options.null_threshold == 0
-    metrics = {"best_f1": 80.0, "best_f1_thresh": -1.5}
+    more = {"metrics": {"best_f1_thresh": -1.75}, "thresholds": {"null_odds": -1.5}}
     for name, threshold in (("7", 0), ("0", -1.5)):  # of another checkpoint there is none
-        dev = {"checkpoint": f"run/best/model.ckpt-{name}", "metrics": metrics}
+        dev = {"checkpoint": f"run/best/model.ckpt-{name}", **more}
         (tmp_path / "run" / "metrics-dev.json").write_text(json.dumps(dev))
         assert tiny_exports.read(path).options.null_threshold == threshold
+        assert tiny_exports.read(path).options.thresholds == {}
     assert tiny_exports.read(path, null_threshold=None).options.null_threshold == -1.5
     assert tiny_exports.read(path, null_threshold=0.0).options.null_threshold == 0
 
@@ -106,13 +119,15 @@ def test_a_checkpoint_of_no_run_takes_all_the_model_can(tmp_path):
 
 
 @pytest.mark.parametrize("best", ["", "best"])
-def test_a_run_of_pretraining_takes_what_it_was_trained_on(tmp_path, best):
+def test_a_run_of_pretraining_reads_all_its_positions(tmp_path, best):
+    """As fill_mask in Python does; its records may be of shorter sequences."""
     write_checkpoint(tmp_path / "run" / best, "fill_mask")
     config = tiny_run.settings(max_seq_length=11)
     config_io.save(config, str(tmp_path / "run" / run_files.RUN_CONFIG))
     (tmp_path / "run" / run_files.RECORDS).write_text("[]")
     model = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
-    assert model.options.run_config.max_seq_length == 11 < model.config.max_position_embeddings
+    assert model.options.run_config.max_seq_length == model.config.max_position_embeddings > 11
+    assert formats.read(model.source).vectors.max_seq_length is None  # in folders of others, too
     longer = tiny_exports.read(str(tmp_path / "run"), "fill_mask", overrides=["max_seq_length=13"])
     assert longer.options.run_config.max_seq_length == 13
 

@@ -202,7 +202,7 @@ def make_run(folder: Path) -> None:
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
     content = history.to_lines([record, {**record, "step": 6}])
     files.write_bytes(str(folder / "history.jsonl"), content)
-    metrics: dict[str, Any] = {"metrics": {"best_f1": 0.5, "best_f1_thresh": -1.25}}
+    metrics: dict[str, Any] = {"metrics": {"best_f1": 0.5}, "thresholds": {"null_odds": -1.25}}
     metrics["checkpoint"] = "run/model.ckpt-0"
     (folder / "model.ckpt-0.index").touch()
     files.write_sealed(str(folder / "metrics-dev.json"), metrics)
@@ -214,7 +214,7 @@ def read_run(folder: Path) -> Any:
         files.read_sealed(str(folder / RECORDS), RECORDS),
         files.read_sealed(str(folder / BEGINNING), BEGINNING),
         history.read(str(folder)),
-        export_source.read_best_threshold(str(folder / "model.ckpt-0")),
+        finetuned_model.read_thresholds(str(folder / "model.ckpt-0")),
         tokenization.load(run_dir.vocabulary_path(str(folder))).sha256,
     )
 

@@ -37,11 +37,18 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     names = set(os.listdir(tmp_path / "run"))
     assert {"config.json", "task.json", "vocabulary", "metrics.jsonl", "best"} <= names
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-8.index"]
-    assert config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json") == settings()
+    config = config_io.load(FinetuneConfig, f"{tmp_path}/run/config.json")
+    # 8 updates of 8 of the 24 records, 2 of them warm-up: not the defaults, 3 passes and a tenth.
+    assert config == settings(num_train_epochs=2.6667, warmup_proportion=0.25)
     metrics = tiny_run.metrics(tmp_path / "run")
     evaluated = {r["step"]: r[f"eval_{METRICS[kind]}"] for r in metrics if "loss" not in r}
     assert list(evaluated) == [4, 8]
     assert all(np.isfinite(record["loss"]) for record in metrics if "loss" in record)
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    first, second, *_, last = [x for x in map(json.loads, lines) if "sequences_per_second" in x]
+    assert "seconds_left" not in first  # most of its time is the compiler's
+    assert last["seconds_left"] == 0 < second["seconds_left"]
+    assert second["seconds_left"] < 2 * 8 / first["sequences_per_second"]
     best = sealed_files.read(tmp_path / "run/best/metrics.json")
     assert best[METRICS[kind]] == max(evaluated.values())
     # The best checkpoint, read again, predicts as it did in the run.
@@ -53,6 +60,15 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert list(content["predictions"]) == [f"e{row}" for row in range(10)]
     metrics_file = sealed_files.read(tmp_path / "out/metrics-dev.json")
     header = {"task": content["task"], "split": "dev", "checkpoint": checkpoint}
+    threshold = metrics_file.pop("thresholds", {}).get("null_odds")
+    assert (threshold is not None) == (kind == "span_or_none")
+    if threshold is not None:
+        dev = task_dataset.read(folders[kind][1])
+        served = predictions.score(
+            dev.task, dev.examples, content["predictions"], null_threshold=threshold
+        )
+        assert served["f1"] == scores["best_f1"]
+        assert threshold not in [x["null_odds"] for x in content["predictions"].values()]
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 

@@ -224,6 +224,28 @@ def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary, name):
     assert albert_tf.load(tmp_path, task="race").task.kind == "multiple_choice"
 
 
+def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, capsys):
+    pretrained.embed(["a"])
+    reviews.predict(["a"])
+    assert "inputs lose" not in capsys.readouterr().err
+    long = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
+    lengths = {}
+    for model, use in ((pretrained, "embed"), (reviews, "predict"), (reviews, "encode")):
+        getattr(model, use)([long, *["a"] * 70, long])
+        size = model.run_config.max_seq_length
+        line = f"2 of 72 inputs lose an end: max_seq_length is {size} tokens.\n"
+        assert capsys.readouterr().err.count(line) == 1
+        lengths[use] = size
+    # Without a task as many as the model has positions.
+    assert lengths == {"embed": 16, "predict": 9, "encode": 9}
+
+
+def test_a_folder_of_transformers_is_cut_where_they_cut(tmp_path, reviews):
+    checkpoint = reviews.checkpoint
+    formats.get_writer("hugging_face")(checkpoint, str(tmp_path))
+    assert albert_tf.load(tmp_path).run_config.max_seq_length == 9
+
+
 def test_options_of_the_run_may_be_replaced(pretrained):
     path = pretrained.checkpoint.source
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)

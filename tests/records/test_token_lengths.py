@@ -29,6 +29,39 @@ def test_a_context_needs_room_for_one_token(kind):
         check(kind, **{**least, "doc_stride": 0})
 
 
+@pytest.mark.parametrize("kind", [task_table.SPAN, task_table.SPAN_OR_NONE])
+def test_windows_that_do_not_overlap_are_refused(kind):
+    named = ("doc_stride", "max_query_length")
+    config = FinetuneConfig(max_seq_length=128, doc_stride=60)
+    assert token_lengths.follow(config, kind, named) == config
+    config = FinetuneConfig(max_seq_length=128, doc_stride=61)
+    message = "doc_stride=61: windows of max_seq_length=128 would not overlap. Take at most 60"
+    with pytest.raises(UserError, match=message):
+        token_lengths.follow(config, kind, named)
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "expected"),
+    [
+        (task_table.SPAN, 512, (128, 64, 128)),
+        (task_table.SPAN, 384, (128, 64, 128)),
+        (task_table.SPAN, 256, (94, 64, 128)),
+        (task_table.SPAN_OR_NONE, 128, (41, 42, 128)),
+        (task_table.SPAN, 6, (1, 2, 128)),
+        (task_table.TOKEN_CLASSIFICATION, 128, (63, 64, 128)),
+        (task_table.MULTIPLE_CHOICE, 512, (128, 64, 128)),
+        (task_table.MULTIPLE_CHOICE, 128, (128, 64, 42)),
+        (task_table.CLASSIFICATION, 16, (128, 64, 128)),
+    ],
+)
+def test_lengths_follow_that_of_the_sequence(kind, length, expected):
+    config = FinetuneConfig(max_seq_length=length)
+    followed = token_lengths.follow(config, kind, ())
+    assert (followed.doc_stride, followed.max_query_length, followed.max_qa_length) == expected
+    token_lengths.check(followed, kind)
+    assert token_lengths.follow(followed, kind, ("max_query_length",)) == followed
+
+
 def test_texts_and_passages_need_room():
     check(task_table.CLASSIFICATION, max_seq_length=5)
     with pytest.raises(UserError, match="max_seq_length must be at least 5, not 4"):

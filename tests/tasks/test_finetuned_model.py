@@ -9,6 +9,7 @@ import tiny_checkpoints
 from albert_tf import config
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
+from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model
 
 
@@ -43,6 +44,49 @@ def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_
     actual = actual.with_steps(320)
     assert (actual.num_train_steps, actual.num_warmup_steps) == expected
     assert actual.learning_rate == 3e-5  # the rest of the recipe stays
+
+
+def fit(task, num_examples, *overrides):
+    changes = finetuned_model.ConfigOverrides(None, None, overrides)
+    manifest = {"files": {"records.tfrecord": num_examples}}
+    train = TaskDataset("", manifest, task_table.get(task), [{}] * num_examples)
+    config = finetuned_model.resolve_config(train.task, None, changes)
+    fitted = finetuned_model.fit_to_data(config, train.task, changes, train)
+    return fitted.with_steps(num_examples)
+
+
+@pytest.mark.parametrize(
+    ("task", "num_examples", "overrides", "steps", "epochs"),
+    [
+        ("squad1", 87_599, (), (3649, 365), 1.9995),
+        ("squad1", 4380, (), (182, 18), 2.0),
+        ("squad1", 4380, ("num_train_steps=3649",), (3649, 365), 39.989),
+        ("squad1", 4380, ("num_train_epochs=3",), (273, 27), 3.0),
+        ("squad1", 4380, ("num_warmup_steps=5",), (182, 5), 2.0),
+        ("squad1", 87_599, ("train_batch_size=24",), (7299, 729), 2.0),
+        ("rte", 2490, (), (800, 200), 10.2811),
+        ("rte", 2400, (), (800, 200), 10.6667),  # another release
+        ("rte", 320, (), (103, 25), 10.3),
+        ("mrpc", 3_000_000, (), (656_250, 164_062), 7.0),
+    ],
+)
+def test_the_steps_of_a_recipe_are_for_the_published_data(
+    task, num_examples, overrides, steps, epochs, capsys
+):
+    config = fit(task, num_examples, *overrides)
+    assert (config.num_train_steps, config.num_warmup_steps) == steps
+    assert config.num_train_epochs == epochs
+    assert config.warmup_proportion == pytest.approx(steps[1] / steps[0], abs=0.01)
+    assert ("as in the recipe, whose" in capsys.readouterr().err) == (epochs in (2, 7, 10.3))
+
+
+def test_a_run_evaluates_once_in_a_pass(capsys):
+    assert fit("rte", 320).eval_steps == 10
+    assert "eval_steps is 10, one pass, instead of 100." in capsys.readouterr().err
+    assert fit("rte", 320, "eval_steps=300").eval_steps == 300
+    assert fit("rte", 320, "eval_steps=0").eval_steps == 0
+    assert fit("rte", 3).eval_steps == 1
+    assert fit("squad2", 130_319).eval_steps == 1000
 
 
 def test_a_file_that_is_no_config(tmp_path):
@@ -104,6 +148,12 @@ def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
     message = "max_seq_length is 128, all positions of the model, instead of 512.\n"
     assert message in capsys.readouterr().err
     assert settings(*overrides, "max_seq_length=64").max_seq_length == 64
+    squad = settings(*overrides, task="squad1")
+    assert (squad.max_seq_length, squad.max_query_length, squad.doc_stride) == (128, 42, 41)
+    assert "doc_stride is 41, for max_seq_length=128, instead of 128." in capsys.readouterr().err
+    assert settings(*overrides, "doc_stride=82", task="squad1").doc_stride == 82
+    with pytest.raises(UserError, match="doc_stride=83: windows of max_seq_length=128 would not"):
+        settings(*overrides, "doc_stride=83", task="squad1")
     assert settings(*overrides, recipe="none").max_seq_length == 128
     capsys.readouterr()
     assert settings().max_seq_length == 512

@@ -93,6 +93,20 @@ def test_equal_probabilities_are_on_one_side_of_a_threshold():
     assert label_scores.tune_thresholds(LABELS, gold, predicted)["x"] == 0.25
 
 
+@pytest.mark.parametrize("values", [(1.0, 1 - 2**-24), (2**-149, 0.0), (0.75, 0.75 - 2**-40)])
+def test_the_threshold_divides_probabilities_that_are_nearly_equal(values):
+    gold, predicted = several((["x"], [values[0], 0, 0]), ([], [values[1], 0, 0]))
+    threshold = label_scores.tune_thresholds(LABELS, gold, predicted)["x"]
+    high, low = np.float32(values)
+    assert high > np.float32(threshold)
+    assert (low > np.float32(threshold)) == (low == high)
+
+
+def test_no_probability_is_over_zero():
+    gold, predicted = several((["x"], [0.0, 0, 0]), ([], [0.0, 0, 0]))
+    assert label_scores.tune_thresholds(LABELS, gold, predicted)["x"] == 0.0
+
+
 def test_plain_predictions_have_no_auc():
     gold, _ = several((["x"], [1, 0, 0]))
     assert set(predictions.score(LABELS, gold, {"0": {"prediction": ["x"]}})) == {

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
@@ -165,6 +166,32 @@ def test_equal_odds_are_taken_one_by_one_as_in_the_script():
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, 1.0)
     scores = squad_metrics.evaluate(questions, by_id("cat", "dog"), {"1": 1.0, "0": 1.0})
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (50.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "odds", "threshold"),
+    [
+        (("cat", ""), (1.0, 2.0), 1.5),
+        # As near as two float32 can be: the lower one is still answered, the higher one not.
+        (("cat", ""), (1.0, 1 + 2**-23), 1.0),
+        # Nearer than that they are equal, and answered together or not at all.
+        (("cat", ""), (1.0, 1 + 2**-30), 0.5),
+        (("cat", "", ""), (1.0, 1.0, 1.0), 0.5),
+        (("", ""), (-7.0, -5.0), -7.5),
+        (("cat", "cat"), (-7.0, -5.0), -4.5),
+        # Both cuts are as good: the one with most room.
+        (("", "cat", "", ""), (0.0, 1.0, 4.0, 5.0), 2.5),
+    ],
+)
+def test_the_served_threshold_lies_between_questions(answers, odds, threshold):
+    questions = gold(*([answer] if answer else [] for answer in answers))
+    texts, odds = by_id(*["cat"] * len(answers)), by_id(*odds)
+    assert squad_metrics.choose_threshold(questions, texts, odds) == threshold
+    assert threshold not in list(odds.values())[1:]
+    served = {id_: float(np.float32(value)) for id_, value in odds.items()}
+    scores = squad_metrics.evaluate(questions, texts, served, threshold=threshold)
+    others = [squad_metrics.evaluate(questions, texts, served, threshold=t) for t in range(-9, 9)]
+    assert scores["f1"] == max(other["f1"] for other in others)
 
 
 def test_missing_predictions_are_wrong_in_version_2_0_too():

@@ -29,6 +29,19 @@ def test_a_progress_line_fits_100_columns(seconds_left):
     assert len(line) <= 100
 
 
+def test_the_first_line_has_neither_speed_nor_time():
+    record = {"step": 10, **PRETRAINING, "sequences_per_second": 0.9}
+    assert reports.line(record, 20).endswith(" | lr 0.000188")
+
+
+@pytest.mark.parametrize("name", ["span", "multi_label"])
+def test_a_share_of_what_has_no_answer_is_not_shown(name):
+    metrics = {f"{name}_loss": 2.092, f"{name}_accuracy": 0.715}
+    more = {"answer_class_loss": 0.35, "answer_class_accuracy": 0.5625}
+    shown = reports.format_metrics({**metrics, **more})
+    assert shown == f"{name}_loss 2.092 | answer_class_loss 0.35 56.2%"
+
+
 def test_metrics_of_a_task_keep_their_names():
     assert reports.format_metrics({"exact": 50.25, "f1": 66.5}) == "exact 50.25 | f1 66.5"
     assert reports.format_metrics({"accuracy": 0.5}) == "accuracy 0.5"

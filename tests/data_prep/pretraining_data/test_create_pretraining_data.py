@@ -12,7 +12,7 @@ import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
 
-from albert_tf.data_prep.pretraining_data import dataset
+from albert_tf.data_prep.pretraining_data import blocks, dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
@@ -128,6 +128,29 @@ def test_manifest(create, vocabulary_dir):
         1, abs=1e-5
     )
     assert set(contents(directory)) >= {"manifest.json", "vocabulary/spiece.model"}
+
+
+def test_a_share_of_the_tokens_that_is_not_that_of_the_documents_is_told(create, tmp_path, capsys):
+    """Where a document falls depends on its text alone."""
+    short = "\n\n".join(f"The ferry {n} leaves. It is late." for n in range(40))
+    create("short", inputs=[CORPUS], eval_fraction=0.3)
+    assert "of the tokens are held out" not in capsys.readouterr().err
+    long = "\n".join(f"The museum {n} opens at nine." for n in range(200))
+    texts = {}
+    for number in range(99):
+        text = f"Document {number}.\n{long}"
+        texts.setdefault(blocks._choose_split(text.encode(), 0.1), text)
+    for split, text in texts.items():
+        path = tmp_path / f"{split}.txt"
+        path.write_text(f"{short}\n\n{text}\n")
+        folder = create(split, inputs=[path], eval_fraction=0.1)
+        train, held_out = (
+            manifest.read(str(folder))["statistics"][name]["tokens"] for name in ("train", "eval")
+        )
+        share = held_out / (train + held_out)
+        assert share > 0.5 if split == "eval" else share < 0.05
+        line = f"{share:.1%} of the tokens are held out, with --eval_fraction=0.1"
+        assert line in capsys.readouterr().err
 
 
 def test_documents_are_counted_by_language(create, tmp_path, capsys):

@@ -15,6 +15,15 @@ vocabulary_dir = tiny_records.vocabulary_dir
 write = tiny_task_data.write_questions
 
 
+def test_answers_in_no_window_are_counted(write):
+    whole = CONTEXT.rstrip(".")
+    questions = [question(), question(whole, 0, id="q2"), question("", id="q3")]
+    (_, counts), records, *_ = write(questions)
+    assert counts["answers_in_no_window"] == 1
+    assert records["start_positions"] == [[6], *[[0]] * 8]
+    assert "answers_in_no_window" not in write(questions, max_seq_length=20)[0][1]
+
+
 def test_windows_of_a_long_context(write):
     written, records, examples, cut = write([question()])
     # who sat ? | the cat ##s sat on a mat .

@@ -49,6 +49,20 @@ def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
 
 
+def test_answers_in_no_window_are_warned_of_each_time(tmp_path, tokenizer, capsys):
+    answer = {"text": "a " * 30 + "a", "answer_start": 0}
+    question = {"id": "q", "question": "a?", "answers": [answer]}
+    paragraph = {"context": "a " * 40, "qas": [question]}
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    split = TaskSplit(task=task_table.get("squad1"), name="train", input_file=str(path))
+    lengths = Lengths(max_seq_length=20, max_query_length=3, doc_stride=5)
+    for _ in range(2):
+        task_cache.prepare(split, tokenizer, str(tmp_path / "cache"), lengths)
+        lines = capsys.readouterr().err.splitlines()
+        assert "of 1 questions 1 have an answer that is whole in no window" in lines[-1]
+
+
 def test_the_name_depends_on_all_that_records_do(write_rows, prepare, tokenizer, tmp_path):
     path = write_rows(ROWS)
     other = task_table.make_own("classification", ["yes", "no"])
