@@ -1,6 +1,5 @@
 """Rules of the whole tree: pinned requirements, short files, programs that explain themselves."""
 
-import ast
 import importlib.metadata
 import re
 import subprocess
@@ -62,28 +61,6 @@ def test_every_dependency_of_the_package_is_pinned_in_its_range(file):
 )
 def test_other_requirements_are_pinned(file):
     assert len(pins(file)) > 3
-
-
-def num_lines_of_code(path):
-    """Returns the number of lines that are not blank and not in a docstring."""
-    source = path.read_text(encoding="utf-8")
-    docstrings = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
-            node
-        ):
-            docstrings.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    lines = enumerate(source.splitlines(), 1)
-    return sum(bool(line.strip()) and number not in docstrings for number, line in lines)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if path.suffix == ".py" or path in PROGRAMS],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_files_are_short(path):
-    assert num_lines_of_code(path) <= 300
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)

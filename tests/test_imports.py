@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         "data_prep/pretraining_data",
     },
     "data_prep": {"albert_tf", "albert_tf/tokenizers", "data_prep/corpus"},
-    "export/graph_tokenizer": {"albert_tf", "albert_tf/tokenizers"},
+    "export/graph_tokenizer": {"albert_tf/tokenizers"},
     "export/requests": {
         *("albert_tf", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
         "export/graph_tokenizer",

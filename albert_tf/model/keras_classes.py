@@ -56,7 +56,7 @@ def _register(library: Any) -> None:
 
 def register() -> None:
     """Registers the classes now, or as soon as somebody imports Keras."""
-    if "keras" in sys.modules:
-        _register(sys.modules["keras"])
+    if library := sys.modules.get("keras"):  # None where a program hides it
+        _register(library)
     else:
         sys.meta_path.insert(0, _Finder())

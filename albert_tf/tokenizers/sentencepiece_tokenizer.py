@@ -235,7 +235,10 @@ def _join_bytes(
     """Makes one piece of the bytes of a character; returns pieces, spans, and what each was."""
     if not any(map(BYTE_PIECE.fullmatch, pieces)):
         return pieces, spans, [1] * len(pieces)
-    joined, joined_spans, sizes, held = [], [], [], b""
+    joined: list[str] = []
+    joined_spans: list[Span] = []
+    sizes: list[int] = []
+    held = b""
     for piece, span in zip(pieces, spans, strict=True):
         byte = BYTE_PIECE.fullmatch(piece)
         held += bytes.fromhex(byte[1]) if byte else b""
@@ -263,7 +266,7 @@ def _trim_spans(text: str, pieces: Sequence[str], spans: Sequence[Span]) -> list
         bare = piece.strip(WORD_START).replace(WORD_START, " ")
         if bare and not end - begin == len(bare) == len(piece):
             has_start, has_end = piece[0] == WORD_START, piece[-1] == WORD_START
-            spaces = has_start and text.startswith(" ", begin, end)
+            spaces = int(has_start and text.startswith(" ", begin, end))
             spaces += has_end and text.endswith(" ", begin, end)
             if end - begin - spaces < len(bare):
                 return None
