@@ -246,6 +246,15 @@ def test_a_folder_of_transformers_is_cut_where_they_cut(tmp_path, reviews):
     assert albert_tf.load(tmp_path).run_config.max_seq_length == 9
 
 
+def test_it_computes_in_float32_unless_the_user_says_otherwise(pretrained, tmp_path, vocabulary):
+    run = tiny_exports.write_run(tmp_path, "classification", vocabulary, dtype="mixed_bfloat16")
+    for path in (run, pretrained.checkpoint.source):
+        for options, dtype in (({}, "float32"), ({"dtype": "mixed_bfloat16"}, "bfloat16")):
+            model = albert_tf.load(path, **options)
+            assert model.encoder.compute_dtype == dtype
+            assert model.run_config.dtype == options.get("dtype", "float32")
+
+
 def test_options_of_the_run_may_be_replaced(pretrained):
     path = pretrained.checkpoint.source
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)
