@@ -130,6 +130,21 @@ def test_what_is_no_list_of_texts(pretrained, reviews, inputs):
             method(inputs)
 
 
+def test_each_is_shown_in_a_line(pretrained, reviews):
+    shown = [albert_tf.Lamb(1e-3), pretrained.tokenizer.backend, reviews.task, reviews.encoder]
+    for loaded in (pretrained, reviews):
+        shown += [loaded, loaded.checkpoint, loaded.tokenizer, loaded.model, loaded.config]
+    for value in shown:
+        assert "\n" not in repr(value)
+        assert len(repr(value)) < 1000, type(value)
+    assert "learning_rate=0.001" in repr(albert_tf.Lamb(1e-3))
+    for wrong in (pretrained, np.zeros([300, 300])):
+        with pytest.raises(albert_tf.UserError, match=r"path: .* is no path") as caught:
+            albert_tf.load(wrong)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize("top_k", [-1, 0, None, 1.5, "3", True])
 def test_a_number_of_guesses_is_a_count(pretrained, top_k):
     with pytest.raises(albert_tf.UserError, match=r"top_k: .* is no whole number from 1 on"):
