@@ -7,11 +7,14 @@ size even if the two sizes are equal. Source: keras-hub, `models/albert`. It nee
 
 import io
 import os
+import sys
 import tempfile
+import unicodedata
 from typing import Any
 
 import keras
 import numpy as np
+import sentencepiece
 import tensorflow as tf
 from absl import logging
 
@@ -23,10 +26,14 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.model.weight_names import ENCODER, POOLER
-from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers import normalization, tokenization
+from albert_tf.tokenizers import sentencepiece_proto as proto
+from albert_tf.tokenizers.normalization import TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.train_config import SentenceVectors
 
 WEIGHTS = "model.weights.h5"
+_PREPROCESSOR = "preprocessor.json"
 _CONFIG, _METADATA, _TOKENIZER, _TASK = (
     "config.json",
     "metadata.json",
@@ -35,11 +42,15 @@ _CONFIG, _METADATA, _TOKENIZER, _TASK = (
 )
 _VERSION = "0.32.0"  # whose presets these are
 _ASSETS = os.path.join("assets", "tokenizer")
+# Of presets that we have written, the model without our normalization lies beside theirs.
+_SPM = "vocabulary.spm"
 _NAMES: Names = {
-    tokenization.MODEL: ("vocabulary.spm",),
+    tokenization.MODEL: (tokenization.MODEL, _SPM),
     tokenization.VOCAB: (tokenization.VOCAB,),
     tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
 }
+# Keras Hub applies the vocabulary alone.
+_PLAIN = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="none", compat="hf_fast")
 _BACKBONE = "AlbertBackbone"
 # Their fields of the config: ours.
 _FIELDS = {
@@ -115,13 +126,35 @@ def read(folder: str) -> ModelCheckpoint:
         skipped = model_checkpoint.drop_mapping(weights, path)
     if tf.io.gfile.exists(os.path.join(folder, _TASK)):
         logging.info(f"{_TASK} is not read: of a preset, the backbone alone is.")
+    assets = os.path.join(folder, _ASSETS)
+    vocabulary = model_checkpoint.read_vocabulary(assets, _NAMES)
+    if vocabulary and not tf.io.gfile.exists(os.path.join(assets, tokenization.MODEL)):
+        plain = files.to_json(config_io.to_dict(_PLAIN))
+        vocabulary = {tokenization.NORMALIZATION: plain, **vocabulary}
     return ModelCheckpoint(
         source=path,
         config=config,
         weights=weights,
         skipped=skipped,
-        vocabulary=model_checkpoint.read_vocabulary(os.path.join(folder, _ASSETS), _NAMES),
+        vocabulary=vocabulary,
+        vectors=SentenceVectors(max_seq_length=_read_length(folder, config)),
     )
+
+
+def _read_length(folder: str, config: AlbertConfig) -> int | None:
+    """The length of texts in the tokenizer or the preprocessor, if they have one."""
+    lengths = []
+    for name in (_TOKENIZER, _PREPROCESSOR):
+        path = os.path.join(folder, name)
+        content = files.read_json(path, name) if tf.io.gfile.exists(path) else {}
+        values = content.get("config", {}) if isinstance(content, dict) else None
+        if not isinstance(values, dict):
+            raise UserError(f"{path} does not describe an object of Keras. Download it again.")
+        fixed = {"add_bos": (False,), "add_eos": (False,), "proto": (None,)}
+        model_checkpoint.check_keys(values, path, fixed)
+        length = values.get("sequence_length")
+        lengths += [length] if isinstance(length, int) and length > 0 else []
+    return min([*lengths, config.max_position_embeddings]) if lengths else None
 
 
 def _read_config(path: str) -> AlbertConfig:
@@ -246,6 +279,10 @@ def _write_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> None:
     assets = os.path.join(folder, _ASSETS)
     tf.io.gfile.makedirs(assets)
     model_checkpoint.write_vocabulary(vocabulary, assets, _NAMES)
+    ours = model_checkpoint.load_tokenizer(checkpoint)
+    assert ours and isinstance(ours.backend, SentencePieceTokenizer)
+    content = _add_normalization(vocabulary[tokenization.MODEL], ours.backend.config)
+    files.write_bytes(os.path.join(assets, _SPM), content)
     values: dict[str, Any] = {
         "config_file": _TOKENIZER,
         "proto": None,
@@ -255,12 +292,48 @@ def _write_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> None:
     }
     tokenizer = _describe("tokenizer", "AlbertTokenizer", values, "int32")
     files.write_json(os.path.join(folder, _TOKENIZER), tokenizer)
-    ours = model_checkpoint.load_tokenizer(checkpoint)
-    assert ours and isinstance(ours.backend, SentencePieceTokenizer)
-    processor = ours.backend.processor
+    length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
+    values = {"tokenizer": tokenizer, "config_file": _PREPROCESSOR, "sequence_length": length}
+    values["truncate"] = "round_robin"
+    kind = ("text_classifier_preprocessor", "AlbertTextClassifierPreprocessor")
+    files.write_json(os.path.join(folder, _PREPROCESSOR), _describe(*kind, values))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     digits = " and its rule for digits before a comma" * bool(ours.backend.expansions)
     logging.info(
-        "Keras Hub's tokenizer applies the vocabulary alone, without this project's normalization "
-        f"of text{digits}: {count_differences(ours, processor.encode) or 'no difference found'}. "
-        "Normalize texts before it."
+        "Keras Hub's tokenizer normalizes text by a table in the vocabulary, character by "
+        f"character, without what depends on the next ones{digits}: "
+        f"{count_differences(ours, processor.encode) or 'no difference found'}."
     )
+
+
+def _add_normalization(content: bytes, config: TokenizerConfig) -> bytes:
+    """Returns a SentencePiece model that normalizes text as we do, and then as it did before."""
+    if config == _PLAIN:
+        return content
+    model = proto.ModelProto.FromString(content)
+    own = sentencepiece.SentencePieceNormalizer(
+        model_proto=content,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    )
+
+    def change(text: str) -> str:
+        changed = " " if text.isspace() else normalization.normalize(text, config)
+        return own.normalize(changed)
+
+    characters = [
+        c
+        for c in map(chr, range(1, sys.maxunicode + 1))
+        if unicodedata.category(c) not in ("Cs", "Cn", "Co")
+    ]
+    single = {c: change(c) for c in characters}
+    rules = {c: changed for c, changed in single.items() if changed != c}
+    for text in {unicodedata.normalize("NFD", c) for c in characters}:  # with loose marks
+        changed = change(text)
+        if changed != "".join(single.get(c, c) for c in text):
+            rules[text] = changed
+    made = sentencepiece.SentencePieceNormalizer(norm_map=[*rules.items()])
+    charsmap = proto.ModelProto.FromString(made.serialized_model_proto()).normalizer_spec
+    model.normalizer_spec.precompiled_charsmap = charsmap.precompiled_charsmap
+    return model.SerializeToString()

@@ -192,9 +192,10 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
         path = os.path.join(folder, name)
         values = _read_object(path) if tf.io.gfile.exists(path) else {}
         if name in _LENGTHS:
-            tokenizer = model_checkpoint.load_tokenizer(checkpoint)
-            if tokenizer and tokenizer.config.lower_case:
-                values.pop("do_lower_case", None)  # changes nothing
+            if values.get("do_lower_case") is True:
+                tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+                if tokenizer and tokenizer.config.lower_case:
+                    del values["do_lower_case"]  # changes nothing
             model_checkpoint.check_keys(values, path, _FIXED_TEXTS, _TEXTS)
         length = values.get(field)
         if isinstance(length, int) and length > 0:

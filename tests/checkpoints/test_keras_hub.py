@@ -40,6 +40,7 @@ def test_a_written_preset_is_read_to_the_bit(tmp_path, vocabulary, changes):
     assert formats.detect_format(str(tmp_path)) == "keras_hub"
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
     names = {"config.json", "metadata.json", "model.weights.h5", "tokenizer.json", "assets"}
+    names.add("preprocessor.json")
     assert {path.name for path in tmp_path.iterdir()} == names
     assert (tmp_path / "assets" / "tokenizer" / "vocabulary.spm").exists()
 

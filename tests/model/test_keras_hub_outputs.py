@@ -4,6 +4,7 @@ Skipped without environments/interop.txt. Both ways: presets that we write are l
 that they write are read here.
 """
 
+import dataclasses
 import json
 
 import keras
@@ -16,6 +17,7 @@ import tiny_run
 from albert_tf.checkpoints import formats, keras_hub, model_checkpoint
 from albert_tf.model import albert_model
 from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import SentenceVectors
 
 hub = pytest.importorskip("keras_hub")
 
@@ -73,6 +75,42 @@ def test_what_they_save_is_read_and_written_again_to_the_bit(tmp_path):
         contents = [json.loads((tmp_path / f / name).read_text()) for f in ("theirs", "back")]
         assert contents[0]["config"].keys() == contents[1]["config"].keys()
     assert back.dtype_policy == keras.DTypePolicy("float32")
+
+
+def test_their_tokenizer_normalizes_as_ours_and_their_preprocessor_cuts_there(tmp_path):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    made = tiny_checkpoints.make(vocabulary, model="bare")
+    made = dataclasses.replace(made, vectors=SentenceVectors(max_seq_length=9))
+    (tmp_path / "preset").mkdir()
+    keras_hub.write(made, str(tmp_path / "preset"))
+    ours = tokenization.load(vocabulary)
+    preset = str(tmp_path / "preset")
+    theirs = hub.models.AlbertTokenizer.from_preset(preset)
+    for text in (
+        "The CAT and\u00a0the d\u00f2g",
+        "TH\u00c9 e\u0301 \ufb01ne \u0130",
+        "\uff34he",
+        "",
+    ):
+        assert list(theirs(text)) == ours.encode(text), text
+    preprocessor = hub.models.AlbertTextClassifierPreprocessor.from_preset(preset)
+    ids = [ours.cls_id, *ours.encode("the cat " * 9)[:7], ours.sep_id]
+    assert preprocessor("The C\u00c1t " * 9)["token_ids"].numpy().tolist() == ids
+    checkpoint = formats.read(preset)
+    tiny_checkpoints.assert_same(checkpoint, made)
+    assert checkpoint.vectors.max_seq_length == 9
+
+
+def test_of_a_preset_of_others_the_ids_are_theirs(tmp_path):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    keras_hub.write(tiny_checkpoints.make(vocabulary, model="bare"), str(tmp_path))
+    theirs = hub.models.AlbertTokenizer(proto=f"{vocabulary}/{tokenization.MODEL}")
+    theirs.save_to_preset(str(tmp_path))
+    for name in (tokenization.MODEL, tokenization.NORMALIZATION):
+        (tmp_path / "assets" / "tokenizer" / name).unlink(missing_ok=True)
+    ours = model_checkpoint.load_tokenizer(formats.read(str(tmp_path)))
+    for text in ("The CAT and the d\u00f2g, 40, x", "the"):
+        assert ours.encode(text) == list(theirs(text))
 
 
 def test_their_tokenizer_gives_the_ids_of_normalized_text(tmp_path):
