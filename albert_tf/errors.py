@@ -52,6 +52,8 @@ _NO_TEXT = {
 }
 
 
+# Letters of Cyrillic that look like Latin ones.
+_LOOK_ALIKES = str.maketrans("АВЕКМНОРСТХаеорсухѕіј", "ABEKMHOPCTXaeopcyxsij")
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxother = 2, 80
 
@@ -105,7 +107,8 @@ def tell_apart(value: str, others: Iterable[str]) -> str:
 
 def _look(text: str) -> str:
     """Returns what is seen of a text: it is composed, without characters that have no width."""
-    shown = (c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    letters = unicodedata.normalize("NFKC", text).translate(_LOOK_ALIKES)
+    shown = (c for c in letters if unicodedata.category(c) != "Cf")
     return " ".join("".join(shown).split())
 
 
@@ -156,11 +159,15 @@ def refuse_endless(path: str, name: str) -> None:
         raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
 
 
+def refuse_other_format(content: bytes, place: str) -> None:
+    """Raises `UserError` if a file begins as one that is often given in place of text."""
+    for start, remedy in _NO_TEXT.items():
+        require(not content.startswith(start), f"{place} {remedy}")
+
+
 def to_text(content: bytes, place: str) -> str:
     """Decodes UTF-8; `UserError`, with the place and line, if it is no text."""
-    for start, remedy in _NO_TEXT.items():
-        if content.startswith(start):
-            raise UserError(f"{place} {remedy}")
+    refuse_other_format(content, place)
     if b"\0" in content:
         line = content.count(b"\n", 0, content.index(b"\0")) + 1
         raise UserError(f"{place}, line {line}: there is a NUL byte, which no text has. Remove it.")

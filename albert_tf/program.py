@@ -42,12 +42,20 @@ def run(main: Callable[[list[str]], None], arguments: str = "") -> None:
 
     `arguments` is the flag with which the program takes arguments that are not flags.
     """
+    _take_utf8()
     _open_closed_streams()
     start_logging()
     if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
         app.usage(shorthelp=True, writeto_stdout=True)
         sys.exit(0)  # absl exits with 1
     app.run(lambda argv: _report_mistakes(main, argv, arguments), flags_parser=_parse_flags)
+
+
+def _take_utf8() -> None:
+    """Starts the program anew where the locale is ASCII: texts and names of files are UTF-8."""
+    if sys.getfilesystemencoding() == "ascii":
+        os.environ["PYTHONUTF8"] = "1"  # of its children
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _open_closed_streams() -> None:

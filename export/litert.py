@@ -7,6 +7,7 @@ operations that LiteRT lacks, and so do the checks of ids.
 import tempfile
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.export import saved_model
@@ -14,7 +15,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import TOKEN_IDS, Signature
 from albert_tf.model import xla
-from albert_tf.records import features
+from albert_tf.records import features, model_inputs
 
 # Positions of [MASK] in a request of fill_mask; positions that are not needed are 0.
 PREDICTIONS = 8
@@ -33,7 +34,7 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
     Its signature `token_ids` has the inputs of the SavedModel's, int32 [1, S] (of C choices
     [1, C, S]; `masked_lm_positions` [1, PREDICTIONS]) with S the run's `max_seq_length`, and its
     outputs but those of strings: of `label` or `choice` there are the probabilities.
-    `quantize` is a key of `QUANTIZATIONS`.
+    Numbers are NaN where `input_mask` begins with 0. `quantize` is a key of `QUANTIZATIONS`.
     """
     shape = model.shape_ids(1, model.options.run_config.max_seq_length)
     shapes = {features.MASKED_LM_POSITIONS: [1, PREDICTIONS]}
@@ -41,7 +42,13 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
 
     def compute(ids: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = model.compute_outputs(ids)
-        return {name: x for name, x in outputs.items() if x.dtype != tf.string}
+        # LiteRT has no op that refuses a request.
+        is_right = model_inputs.is_padded_right(ids[features.INPUT_MASK])
+        return {
+            name: tf.where(is_right, x, np.nan) if x.dtype.is_floating else x
+            for name, x in outputs.items()
+            if x.dtype != tf.string
+        }
 
     with tempfile.TemporaryDirectory() as folder, xla.trace_options(static_shapes=True):
         saved_model.save(model, {TOKEN_IDS: Signature(specs, compute, {})}, folder)

@@ -46,6 +46,7 @@ def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch):
         ("cafe\u0301", "café", r" They look alike: 'cafe\u0301' is not 'caf\xe9'."),
         ("no\u200b", "no", r" They look alike: 'no\u200b' is not 'no'."),
         ("a\xa0b", "a b", r" They look alike: 'a\xa0b' is not 'a b'."),
+        ("go\u043ed", "good", r" They look alike: 'go\u043ed' is not 'good'."),
         ("cafe", "café", ""),
         ("No", "no", ""),
     ],

@@ -270,6 +270,28 @@ def test_a_terminal_that_is_not_of_utf8_shows_escapes(tmp_path):
     assert (done.returncode, done.stderr) == (0, "\\u2028\n")
 
 
+ECHO = """
+import os
+from absl import flags
+from albert_tf import program
+TEXT = flags.DEFINE_string("text", None, "text")
+program.run(lambda _: print(TEXT.value == "caf\\xe9", os.path.exists(TEXT.value), TEXT.value))
+"""
+
+
+def test_texts_and_names_of_files_are_utf8_where_the_locale_is_ascii(tmp_path):
+    (tmp_path / "echo.py").write_text(ECHO, encoding="utf-8")
+    (tmp_path / "caf\xe9").touch()
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "echo.py", "--text=caf\xe9"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+    )
+    assert (done.stdout, done.stderr) == (b"True True caf\\xe9\n", b"")
+
+
 @pytest.mark.parametrize(
     ("redirection", "status"), [("| head -1; exit ${PIPESTATUS[0]}", 141), ("2>/dev/full", 0)]
 )

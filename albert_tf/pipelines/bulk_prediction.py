@@ -25,12 +25,13 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.errors import UserError, reason, require
+from albert_tf.errors import UserError, reason, require, tell_apart
 from albert_tf.export import model_versions, saved_model
 
 _BLOCK_ROWS = 1024
 _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
 _TABLES = (".csv", ".tsv")
+_READ_WHOLE = (*_TABLES, ".json")
 # {input of a model, or the `id`: the flag that names the field of it}, as those of own data.
 _FLAGS = {
     "id": "id_column",
@@ -65,7 +66,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
         driver.num_tasks == 1, "--output is for one machine: with --num_tasks name --output_dir."
     )
     require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
-    paths = documents.expand_inputs(arguments["input_files"], _TABLES)
+    paths = documents.expand_inputs(arguments["input_files"], _READ_WHOLE)
     if output.endswith(_TABLES):
         _check_table(output, paths)
     folder = f"{output}.parts"
@@ -92,16 +93,23 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
 def _check_table(output: str, paths: Sequence[str]) -> None:
     """Raises `UserError` unless the rows of all files fit into one table."""
     # A cell of .tsv holds no tab or line break; others may.
-    allowed = (".tsv",) if output.endswith(".tsv") else _TABLES
+    allowed = (".tsv",) if output.endswith(".tsv") else _READ_WHOLE
     headers = []
     for path in paths:
+        kind = corpus_files.find_type(path)
         require(
-            path.endswith(allowed) or (output.endswith(".csv") and not corpus_files.is_table(path)),
+            kind in allowed or (output.endswith(".csv") and not corpus_files.is_table(path)),
             f"--output: {output} has the columns of the input, and {path} is no table of its kind. "
             "Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet files.",
         )
-        is_text = not path.endswith(_TABLES)
-        headers.append(["text"] if is_text else table_files.read_table(path).columns)
+        table = table_files.read_table(path) if kind in _READ_WHOLE else None
+        headers.append(table.columns if table else ["text"])
+        for number, row in table.rows if table and kind == ".json" else ():
+            require(
+                [*row] == headers[-1],
+                f"--output: {path}, entry {number}: it has other fields than the first one, which "
+                "no table can. Name an output that ends with .jsonl.",
+            )
         require(
             headers[0] == headers[-1],
             f"--output: {paths[0]} and {path} have other columns. Predict each into its own file.",
@@ -142,8 +150,10 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
                 if is_first:
                     writer.writerow([*row, *answer])
                 is_first = False
-                cells = [x if isinstance(x, str) else json.dumps(x) for x in answer.values()]
-                writer.writerow([*row.values(), *cells])
+                cells = [*row.values(), *answer.values()]
+                writer.writerow([x if isinstance(x, str) else json.dumps(x) for x in cells])
+        if is_first:
+            writer.writerow(table_files.read_table(paths[0]).columns)
 
 
 def _join_blocks(folder: str, output: str, _: Sequence[str], temporary: str) -> None:
@@ -173,8 +183,8 @@ def predict(
 
     Args:
         model: folder of an export, or of one of its versions.
-        input_files: patterns of .jsonl, .parquet, .csv or .tsv files with the inputs of the model
-            as fields and perhaps an `id`, or of files with a text in each line.
+        input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
+            model as fields and perhaps an `id`, or of files with a text in each line.
         output_dir: a folder.
         batch_size: rows that the model takes at once.
         driver: what runs the parts.
@@ -192,7 +202,7 @@ def predict(
         _import_pyarrow()
     if (version := find_version(model)) is None:
         raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
-    paths = documents.expand_inputs(input_files, _TABLES)
+    paths = documents.expand_inputs(input_files, _READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
     identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors, "columns": columns}
@@ -277,7 +287,13 @@ def make_predictor(
             f"{version} gives {', '.join(sorted(outputs))}. Leave it out.",
         )
 
-    fields = {name: (columns or {}).get(_FLAGS[name], name) for name in ("id", *names)}
+    columns = columns or {}
+    for flag in columns:
+        require(
+            flag in [_FLAGS[name] for name in ("id", *names)],
+            f"--{flag}: the model takes {', '.join(names)} alone. Leave it out.",
+        )
+    fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
     named = [x for value in fields.values() for x in ([value] if isinstance(value, str) else value)]
 
     def predict_share(part: int) -> Iterator[Mapping[str, int]]:
@@ -298,7 +314,10 @@ def make_predictor(
             if block % shares == share:
                 target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
                 if not tf.io.gfile.exists(target):
-                    chosen = [(number, _rename(row, fields)) for number, row in chosen]
+                    chosen = [
+                        (number, _rename(row, fields, f"{path}, row {number}"))
+                        for number, row in chosen
+                    ]
                     answers = _predict_block(run, names, path, chosen, batch_size)
                     _write_block(target, answers, vectors)
                 total += len(chosen)
@@ -314,22 +333,31 @@ def _read_rows(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
 ) -> Iterator[Row]:
     """Yields (number of the row or line, {field: value}); see `corpus_files.read_objects`."""
-    if not path.endswith(_TABLES):
+    if corpus_files.find_type(path) not in _READ_WHOLE:
         yield from corpus_files.read_objects(path, fields, on_progress)
         return
     yield from table_files.read_table(path).rows
     on_progress(tf.io.gfile.stat(path).length)
 
 
-def _rename(row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]]) -> dict[str, Any]:
-    """Returns the inputs of the model that a row has, each under the name of the input."""
+def _rename(
+    row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]], where: str
+) -> dict[str, Any]:
+    """Returns the inputs of the model, each under the name of the input; an `id` may be missing."""
     renamed = {}
     for name, field in fields.items():
-        if isinstance(field, str):
-            if field in row:
-                renamed[name] = row[field]
-        elif all(x in row for x in field):
-            renamed[name] = [row[x] for x in field]
+        parts = [field] if isinstance(field, str) else field
+        missing = next((part for part in parts if part not in row), None)
+        if missing is None:
+            renamed[name] = row[field] if isinstance(field, str) else [row[part] for part in parts]
+        elif field != "id":
+            taken = ", which the model takes" if name != "id" else ""
+            kind = "list of texts" if field == "options" else "text" if taken else "id"
+            known = f" It has {', '.join(row)}." if row else ""
+            raise UserError(
+                f"{where}: it has no {kind} {missing!r}{taken}. Name the field of "
+                f"it with --{_FLAGS[name]}.{known}{tell_apart(missing, row)}"
+            )
     return renamed
 
 
@@ -418,10 +446,7 @@ def _read_inputs(row: Mapping[str, Any], names: Sequence[str], where: str) -> di
         texts = value if name == "options" and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             kind = "list of texts" if name == "options" else "text"
-            raise UserError(
-                f"{where}: it has no {kind} {name!r}, which the model takes. Name the field of "
-                f"it with --{_FLAGS[name]}."
-            )
+            raise UserError(f"{where}: it has no {kind} {name!r}, which the model takes.")
     try:
         json.dumps(row.get("id"), allow_nan=False)
     except (TypeError, ValueError):

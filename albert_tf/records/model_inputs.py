@@ -151,14 +151,20 @@ def make_rules(batch: Mapping[str, tf.Tensor], config: AlbertConfig) -> list[Rul
             rules.append((_is_below(batch[name], limit), f"{name} must be from 0 to {limit - 1}."))
     mask, positions = (batch.get(x) for x in (features.INPUT_MASK, features.MASKED_LM_POSITIONS))
     if mask is not None:
-        is_right = tf.reduce_all(mask[..., :1] >= mask)
-        rules.append((is_right, "input_mask begins with 0: put the padding after the tokens."))
+        rules.append(
+            (is_padded_right(mask), "input_mask begins with 0: put the padding after the tokens.")
+        )
     if positions is not None:
         name = features.MASKED_LM_POSITIONS
         rows = tf.equal(tf.shape(positions)[0], tf.shape(ids)[0])
         rules.append((rows, f"{name} must have a row for each row of input_ids."))
         rules.append((_is_below(positions, length), f"{name} must be inside the sequence."))
     return rules
+
+
+def is_padded_right(mask: tf.Tensor) -> tf.Tensor:
+    """Whether no sequence of a mask [..., S] has tokens and begins with padding."""
+    return tf.reduce_all(mask[..., :1] >= mask)
 
 
 def _is_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, refuse_twice
+from albert_tf.errors import UserError, refuse_other_format, refuse_twice
 
 _CHUNK_BYTES = 1 << 20
 # A byte of zstd may stand for 32 KB, so that a chunk would not fit into memory.
@@ -29,7 +29,7 @@ def find_type(path: str) -> str:
 
 def is_table(path: str) -> bool:
     """Whether a file has a document in each row, rather than lines of text."""
-    return find_type(path) in (".jsonl", ".parquet")
+    return find_type(path) in (".jsonl", ".ndjson", ".parquet")
 
 
 def can_seek(path: str) -> bool:
@@ -140,6 +140,8 @@ def read_chunks(
         chunks, damaged = _open(file, suffix, path)
         try:
             for chunk in chunks:
+                if not before:
+                    refuse_other_format(chunk, path)
                 position = file.tell() if end is None else min(file.tell(), end)
                 on_progress(position - before)
                 before = position

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from albert_tf import files
-from albert_tf.errors import UserError, refuse_twice, tell_apart, to_text
+from albert_tf.errors import UserError, refuse_twice, require, tell_apart, to_text
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1
@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
     Attributes:
         columns: their names.
-        rows: (number of the line, {column: value}); values of JSON lines are of any type.
+        rows: (number of the line, {column: value}); values of JSON are of any type.
     """
 
     columns: list[str]
@@ -34,12 +34,12 @@ class Table(NamedTuple):
 
 
 def read_table(path: str) -> Table:
-    """Reads a table with a header, or JSON lines.
+    """Reads a table with a header, JSON lines, or a JSON list of objects.
 
     Raises:
         UserError: the suffix is not that of a known format, or the file is not of its format.
     """
-    suffix = os.path.splitext(path)[1]
+    suffix = os.path.splitext(path)[1].lower()
     if suffix not in FORMATS:
         raise UserError(f"{path}: its name must end with one of {', '.join(FORMATS)}.")
     return FORMATS[suffix](path)
@@ -159,8 +159,20 @@ def _read_json_table(path: str) -> Table:
     return Table(list(objects[0][1]), iter(objects))
 
 
+def _read_json(path: str) -> Table:
+    """Reads a list of objects; other content as JSON lines, which often bear this suffix."""
+    if not _read_text(path).lstrip().startswith("["):
+        return _read_json_table(path)
+    rows = list(enumerate(files.read_json(path, "data"), 1))
+    for number, row in rows:
+        require(isinstance(row, dict), f"{path}, entry {number}: this is not a JSON object.")
+    require(bool(rows), f"{path} is empty. Give a file with examples.")
+    return Table(list(rows[0][1]), iter(rows))
+
+
 FORMATS = {
     ".tsv": lambda path: _name_fields(read_tsv(path), path),
     ".csv": lambda path: _name_fields(_read_csv(path), path),
     ".jsonl": _read_json_table,
+    ".json": _read_json,
 }

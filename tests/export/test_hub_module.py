@@ -115,6 +115,21 @@ def test_it_has_what_the_hub_asks_for(exported, encoder):
 
 
 @pytest.mark.parametrize("training", [False, True])
+def test_ids_that_do_not_fit_are_refused(encoder, training):
+    inputs, _ = batch()
+    changes = {
+        "input_mask begins with 0": {"input_mask": inputs["input_mask"][:, ::-1]},
+        "segment_ids must be from 0 to 1": {"input_type_ids": inputs["input_type_ids"] + 3},
+    }
+    for message, change in changes.items():
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            encoder(inputs | change, training=training)
+    positions = {"masked_lm_positions": tf.fill([len(inputs["input_mask"]), 1], 99)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="inside the sequence"):
+        encoder.mlm(inputs | positions, training=training)
+
+
+@pytest.mark.parametrize("training", [False, True])
 def test_gradients_are_those_of_the_model(exported, encoder, training):
     """Also through the fast forms of training, whose gradients are written by hand."""
     inputs, ids = batch()

@@ -48,6 +48,13 @@ def test_every_kind_answers_as_the_network(kind):
         tiny_exports.assert_same(answer(**ids), wanted)
 
 
+def test_padding_on_the_left_gives_no_numbers():
+    model = tiny_exports.source("classification")
+    ids = request(model)
+    ids["input_mask"] = tf.eye(1, tiny_exports.LENGTH, dtype=tf.int32)[:, ::-1]
+    assert np.isnan(runner(litert.convert(model))(**ids)["probabilities"]).all()
+
+
 def wide(kind="classification", **choices):
     """A model whose matrices are large enough to be quantised: 1,024 numbers."""
     checkpoint = tiny_exports.contents(

@@ -364,7 +364,11 @@ def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
         ("o.tsv", {"a.csv": b"text\na\n"}, r"a.csv is no table of its kind"),
         ("o.csv", {"a.csv": b"text\na\n", "b.tsv": b"text\tx\na\tb\n"}, "have other columns"),
         ("o.txt", {"a.csv": b"text\na\n"}, r"must end with .jsonl, .jsonl.gz, .csv or .tsv"),
-        ("o.jsonl", {"a.json": b'{"text": "a"}\n'}, r"a.json: no .json files are read here"),
+        ("o.csv", {"a.json": b'[{"text": "a"}, {"text": "b", "x": 1}]'}, "entry 2: it has other f"),
+        ("o.jsonl", {"a.json": b'[{"text": "a"}, 3]'}, "entry 2: this is not a JSON object"),
+        ("o.csv", {"a.csv": "x,t\u0435xt\na,b\n".encode()}, r"It has x, .* look alike: 'text' is"),
+        ("o.jsonl", {"a.xlsx": b"PK\3\4abc"}, "a.xlsx is a zip archive or a spreadsheet"),
+        ("o.jsonl", {"a.txt": "ä\n".encode("utf-16")}, "a.txt is UTF-16: convert it"),
         (
             "o.jsonl",
             {"a.csv.gz": gzip.compress(b"text\na\n")},
@@ -376,3 +380,36 @@ def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
 def test_tables_that_cannot_be_read_or_written(fill_table, output, inputs, message):
     with pytest.raises(UserError, match=message):
         fill_table("classification", output, inputs)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id_column": "nr"}, r"a.csv, row 2: it has no id 'nr'. Name .* It has text, b."),
+        ({"second_text_column": "b"}, "--second_text_column: the model takes text alone. Leave"),
+        ({"choice_columns": ["b"]}, "--choice_columns: the model takes text alone"),
+    ],
+)
+def test_a_column_that_is_not_there_or_not_taken_is_refused(fill_table, columns, message):
+    with pytest.raises(UserError, match=message):
+        fill_table("classification", "o.jsonl", {"a.csv": b"text,b\na,b\n"}, columns)
+
+
+def test_suffixes_in_capitals_and_json_are_tables_too(fill_table, export, predict):
+    wanted = predict(export("classification"), {"a.txt": b"good day\nit"})
+    contents = {
+        "A.CSV": b'n,text\n1,"good day"\n2,it\n',
+        "a.json": b'\xef\xbb\xbf[{"n": 1, "text": "good day"},\n {"n": 2, "text": "it"}]',
+        "b.json": b'{"n": 1, "text": "good day"}\n\n{"n": 2, "text": "it"}\n',
+        "c.ndjson": b'{"n": 1, "text": "good day"}\n{"n": 2, "text": "it"}\n',
+    }
+    for name, content in contents.items():
+        answers = predict(export("classification"), {name: content}, f"{name}.out")
+        assert [x["probabilities"] for x in answers] == [x["probabilities"] for x in wanted]
+    rows = fill_table("classification", "out.csv", {"a.json": contents["a.json"]})
+    assert [(row["n"], row["text"]) for row in rows] == [("1", "good day"), ("2", "it")]
+
+
+def test_a_table_without_rows_keeps_its_header(fill_table, tmp_path):
+    assert fill_table("classification", "out.csv", {"a.csv": b"text,b\n"}) == []
+    assert (tmp_path / "out.csv").read_text() == "text,b\n"

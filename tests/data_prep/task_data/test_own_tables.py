@@ -230,6 +230,10 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.jsonl", '["x", "good"]\n', "line 1: this is not a JSON object"),
         ("dev.csv", " \n", "dev.csv is empty"),
         ("dev.csv", ",,\n", "dev.csv has no header"),
+        ("dev.json", '{"text": "x"}\n{"text": \n', "dev.json, line 2: this is not JSON"),
+        ("dev.json", '[{"text": "x"', "dev.json' is not JSON"),
+        ("dev.json", '[{"text": "x", "label": "good"}, 3]', "entry 2: this is not a JSON object"),
+        ("dev.json", "[]", "dev.json is empty"),
         ("dev.csv", "text,label,text\nx,good,y\n", "dev.csv: 2 columns are called 'text'"),
         ("dev.csv", "text,label\n ,good\n", "line 2: the column 'text' is ' ', not text"),
         ("dev.csv", 'text,label\n"",good\n', "line 2: the column 'text' is empty. Give a text"),
@@ -247,7 +251,7 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         ("dev.tsv", '"text"\t"label"\n"x"\t"good"\n', "there is no column 'text'. It has \"text\""),
         ("dev.csv", "cafe\u0301,text\nx,y\n", "no column 'label'. It has cafe\u0301, text.$"),
         ("dev.csv", "lab\u200bel,text\nx,y\n", r"They look alike: 'label' is not 'lab\\u200bel'"),
-        ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl"),
+        ("dev.txt", "text\nx\n", "must end with one of .tsv, .csv, .jsonl, .json"),
     ],
 )
 def test_bad_input_is_one_line_with_its_place(write, name, content, message):
@@ -361,3 +365,18 @@ def test_labels_with_commas_are_quoted_in_a_mistake():
     task = task_table.make_own("classification", ["a, b", "c"])
     with pytest.raises(UserError, match=r'is not a label of own, which has "a, b", c\.'):
         task_source.parse_label("d", task, "dev.csv, line 2")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"text": "x", "label": "good"},\n {"text": "y\\nz", "label": "bad"}]',
+        '{"text": "x", "label": "good"}\n\n{"text": "y\\nz", "label": "bad"}\n',
+    ],
+)
+def test_json_is_a_list_of_objects_or_lines(write, content):
+    examples = read(write("DEV.JSON", "\ufeff" + content), split="dev", columns=Columns())
+    assert [(texts, label) for _, texts, label in examples] == [
+        (("x",), "good"),
+        (("y\nz",), "bad"),
+    ]
