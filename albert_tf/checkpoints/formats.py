@@ -141,13 +141,13 @@ def detect_format(path: str) -> str:
     base = os.path.basename(path.rstrip("/"))
     if not names or (folder != path and not any(name.startswith(base) for name in names)):
         raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
-    if SUMMARY in names:
-        raise UserError(
-            f"{path!r} has runs of several seeds. Name the folder of one; {SUMMARY} says which is "
-            "the best."
-        )
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):
+        if SUMMARY in names:
+            raise UserError(
+                f"{path!r} has runs of several seeds. Name the folder of one; {SUMMARY} says which "
+                "is the best."
+            )
         known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
     keys = tf_checkpoint.list_keys(_find_prefix(path))

@@ -303,6 +303,7 @@ def make_finetuning_run(folder: Path) -> None:
         files={"task.json": task},
     )
     run_dir.write(identity, run_dir.NEW_WEIGHTS)
+    (folder / "model.ckpt-0.index").touch()  # else it is no checkpoint of the run
 
 
 def read_finetuning_run(folder: Path) -> Any:

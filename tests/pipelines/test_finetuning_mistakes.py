@@ -10,7 +10,7 @@ import tiny_run
 from tiny_finetuning import finetune, predict, settings, write_folder
 
 from albert_tf import files
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.records import task_table
 from albert_tf.tasks import finetuned_model
@@ -97,7 +97,8 @@ def test_a_run_of_before_pairs_were_known_goes_on(run, vocabulary, tmp_path):
     run(train=train["now"], name="new")
     content = json.loads((tmp_path / "new" / "task.json").read_text())
     assert content["has_pairs"] is True
-    assert finetuned_model.read_finetuning_run(f"{tmp_path}/new/model")[1].has_pairs is True
+    prefix = training_checkpoint.find_prefix(f"{tmp_path}/new")
+    assert finetuned_model.read_finetuning_run(prefix)[1].has_pairs is True
     refused(run, r"belongs to a run with other --task", train=train["one"], name="new")
     assert run(train=train["before"], name="new")
 

@@ -115,5 +115,5 @@ def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_pat
     scores = predict(tmp_path / "theirs", folder, tmp_path / "out", task=task, **sizes)
     assert METRICS[kind] in scores
     assert predictions.read(f"{tmp_path}/out/predictions-dev.json")["checkpoint"] == str(
-        tmp_path / "theirs"
+        tmp_path / "theirs/model.ckpt-best"
     )

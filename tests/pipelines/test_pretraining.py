@@ -68,7 +68,7 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     results = pretraining_evaluation.evaluate(
         str(tmp_path), None, [f"{data}/eval-*"], measures_layers=True
     )
-    assert results["checkpoint"] == f"{tmp_path}/model.ckpt-2"
+    assert results["checkpoint"] == f"{tmp_path}/best/model.ckpt-2"
     depth = tiny_run.settings().albert.num_hidden_layers
     assert [len(x) for x in results["layer_distances"].values()] == [depth, depth]
     assert results["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)

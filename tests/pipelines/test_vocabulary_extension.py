@@ -179,7 +179,7 @@ def test_other_mistakes_are_one_line(extend, checkpoints, tmp_path):
     with pytest.raises(UserError, match="there exists"):
         extend("sentencepiece", "▁new\n", name="there")
     (tmp_path / "pieces.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="is not UTF-8"):
+    with pytest.raises(UserError, match="is UTF-16: convert it"):
         vocabulary_extension.extend(
             checkpoints["sentencepiece"],
             str(tmp_path / "out"),
