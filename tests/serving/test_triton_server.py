@@ -227,16 +227,17 @@ def test_an_export_replaces_the_version_and_no_request_is_lost(served, models):
     """A damaged one does not."""
     folder = models["classification"]
     text = {"text": np.array([b"the cafe sold offices"], object)}
-    versions, stop = [], threading.Event()
+    answers, stop = [], threading.Event()
 
     def ask():
         body, headers = kserve.encode(text)
         while not stop.is_set():
+            sent = time.monotonic()
             status, content = kserve.post(
                 served.ports[0], "/v2/models/classification/infer", body, headers
             )
             assert status == 200, content
-            versions.append(json.loads(content)["model_version"])
+            answers.append((sent, time.monotonic(), json.loads(content)["model_version"]))
             time.sleep(0.05)
 
     with ThreadPoolExecutor(3) as pool:
@@ -252,9 +253,9 @@ def test_an_export_replaces_the_version_and_no_request_is_lost(served, models):
             stop.set()
         for client in clients:
             client.result()
-    assert set(versions) == {"1", "2"}
-    first = versions.index("2")
-    assert set(versions[first + 3 :]) == {"2"}  # of three clients
+    assert {version for *_, version in answers} == {"1", "2"}
+    first = min(received for _, received, version in answers if version == "2")
+    assert {version for sent, _, version in answers if sent > first} == {"2"}
 
 
 def export_copy(folder, version, damaged=None):
