@@ -213,7 +213,7 @@ class PretrainConfig(TrainConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Lengths in tokens that the records of a task depend on (see `records.token_lengths`)."""
+    """Lengths in tokens that the records of a task depend on (see `kinds.token_lengths`)."""
 
     max_seq_length: int = 128  # S
     # multiple choice: a longer question with an option loses its beginning

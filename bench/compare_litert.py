@@ -21,7 +21,8 @@ from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.export import export_source, litert
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.records import features, task_table
+from albert_tf.kinds import task_table
+from albert_tf.records import features
 from albert_tf.train_config import Lengths
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "run of fine-tuning", required=True)

@@ -20,9 +20,10 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf import config_io
+from albert_tf.kinds import task_dataset
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.model import task_losses, task_model
-from albert_tf.records import features, task_dataset
-from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.records import features
 from albert_tf.tasks import inference
 from albert_tf.train import train_state, train_step, training_run
 from albert_tf.train_config import FinetuneConfig

@@ -24,7 +24,7 @@ from absl import app, flags
 from albert_tf.data_prep.task_data import glue, squad
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import require
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tokenizers import text_words
 
 GLUE = flags.DEFINE_string("glue", None, "folder with STS-B")

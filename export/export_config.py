@@ -3,7 +3,7 @@
 import dataclasses
 
 from albert_tf.errors import require_choice, require_count
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.run_files import BEST, WHICH
 from albert_tf.train_config import POOLINGS
 

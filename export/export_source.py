@@ -10,9 +10,10 @@ from albert_tf.errors import UserError, require
 from albert_tf.export import model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
+from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.task_table import Task
 from albert_tf.model import layers, weight_names
-from albert_tf.records import tag_schemes, task_table, token_lengths
-from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tasks.recipes import ConfigOverrides

@@ -23,7 +23,8 @@ from albert_tf.export.serving_api import (
     TOKEN_IDS,
     Signature,
 )
-from albert_tf.records import features, task_table
+from albert_tf.kinds import task_table
+from albert_tf.records import features
 
 NAME = "MODEL.md"
 # The newest server.

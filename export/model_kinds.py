@@ -11,6 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import show_fields
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
+from albert_tf.kinds import label_scores
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
 from albert_tf.model.weight_names import (
     CLASSIFIER,
@@ -23,7 +24,6 @@ from albert_tf.model.weight_names import (
 )
 from albert_tf.records import features
 from albert_tf.records.model_inputs import require_all
-from albert_tf.tasks import label_scores
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 

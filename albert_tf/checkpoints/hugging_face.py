@@ -24,6 +24,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
 from albert_tf.model import weight_names
 from albert_tf.model.weight_names import (
     CLASSIFIER,
@@ -34,7 +35,6 @@ from albert_tf.model.weight_names import (
     SQUAD1,
     TOKEN_CLASSIFIER,
 )
-from albert_tf.records import task_table
 
 CONFIG, SAFETENSORS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 WEIGHTS = {SAFETENSORS, PICKLE, f"{SAFETENSORS}.index.json", f"{PICKLE}.index.json"}

@@ -11,7 +11,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.records.task_table import OWN
+from albert_tf.kinds.task_table import OWN
 
 NAME = "README.md"
 # What the Hub calls the use of a class, and how to use it from Python; FOLDER is the folder.

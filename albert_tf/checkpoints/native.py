@@ -14,9 +14,9 @@ from albert_tf.checkpoints import matching, model_checkpoint, tf_checkpoint, tra
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.kinds.task_table import REGRESSION
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
-from albert_tf.records.task_table import REGRESSION
 from albert_tf.run_files import (
     COMMANDS,
     METRICS_LOG,

@@ -18,7 +18,8 @@ from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.experiments import child
 from albert_tf.experiments.suite import INPUT_FILES, Suite, TaskRun
-from albert_tf.records import manifest, task_table
+from albert_tf.kinds import task_table
+from albert_tf.records import manifest
 from albert_tf.train_config import PretrainConfig
 
 _WAIT_SECONDS = 5

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from albert_tf import config_io, files, run_files, train_config
 from albert_tf.experiments.data import Data, Records, digest
 from albert_tf.experiments.suite import Suite, override
+from albert_tf.kinds import task_table
 from albert_tf.plan.formula import costs
-from albert_tf.records import task_table
 from albert_tf.train import reports
 from albert_tf.train_config import PretrainConfig
 

@@ -15,7 +15,7 @@ from typing import Any
 from albert_tf import config_io, files
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError, require
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 INPUT_FILES = "input_files"

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import require_choice
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
 from albert_tf.model import albert_model, task_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
-from albert_tf.records import features, model_inputs, task_table
-from albert_tf.records.task_table import Task
+from albert_tf.records import features, model_inputs
 from albert_tf.train_config import FinetuneConfig
 
 

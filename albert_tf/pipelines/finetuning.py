@@ -9,11 +9,12 @@ import tensorflow as tf
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_dataset
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import REGRESSION, Task
 from albert_tf.model import task_losses, task_model
 from albert_tf.optim import optimizers
-from albert_tf.records import input_pipeline, task_dataset
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import REGRESSION, Task
+from albert_tf.records import input_pipeline
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import class_weights, inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer

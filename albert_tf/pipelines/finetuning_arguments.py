@@ -6,8 +6,8 @@ from dataclasses import field
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
-from albert_tf.records import task_table
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
 from albert_tf.run_files import BEST, WHICH
 from albert_tf.tasks.recipes import ConfigOverrides
 

@@ -14,12 +14,12 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError, require
+from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
 from albert_tf.pipelines import finetuning, task_evaluation
 from albert_tf.pipelines.finetuning import Inputs
 from albert_tf.pipelines.finetuning_arguments import Arguments
-from albert_tf.records import task_dataset, task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
 from albert_tf.run_files import BEST, TASK
 from albert_tf.tasks import class_weights, finetuned_model, run_report, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer

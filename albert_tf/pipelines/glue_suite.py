@@ -13,10 +13,10 @@ from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import glue
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
 from albert_tf.pipelines import finetuning_program
 from albert_tf.pipelines.finetuning_arguments import MODES, Arguments
 from albert_tf.pipelines.finetuning_program import Job
-from albert_tf.records import task_table
 from albert_tf.run_files import GLUE_SCORES, GLUE_TASK, SUMMARY, metrics_file
 from albert_tf.tasks import glue_scores, recipes
 from albert_tf.train import devices, multi_worker

@@ -19,10 +19,11 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
+from albert_tf.kinds import label_scores, task_dataset, task_table
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.pipelines.int8_arguments import Int8Arguments
-from albert_tf.records import features, input_pipeline, task_dataset, task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.tasks import finetuned_model, inference, label_scores, predictions
+from albert_tf.records import features, input_pipeline
+from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train import eval_step
 

@@ -30,15 +30,16 @@ from albert_tf.errors import (
 )
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.kinds import label_scores, task_table, token_lengths
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_model import make_task_model
 from albert_tf.pipelines import text_tagging
-from albert_tf.records import features, task_table, token_lengths
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
+from albert_tf.records import features
 from albert_tf.run_files import BEST
-from albert_tf.tasks import finetuned_model, inference, label_scores
+from albert_tf.tasks import finetuned_model, inference
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization

@@ -11,8 +11,8 @@ from albert_tf.data_prep.task_data import squad, task_cache
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
 from albert_tf.errors import UserError, require, tell_apart
-from albert_tf.records import task_table
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
 from albert_tf.tasks import predictions
 from albert_tf.tasks.predictions import Prediction
 

@@ -9,11 +9,11 @@ from absl import logging
 from albert_tf import files, run_files
 from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
+from albert_tf.kinds import label_scores, task_dataset, task_table
+from albert_tf.kinds.label_scores import Prediction
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.model.task_model import make_task_model
-from albert_tf.records import task_dataset, task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.tasks import finetuned_model, inference, label_scores, predictions
-from albert_tf.tasks.label_scores import Prediction
+from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train import devices, multi_worker
 
 

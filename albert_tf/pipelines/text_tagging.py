@@ -8,9 +8,11 @@ import tensorflow as tf
 from albert_tf.data_prep.task_data import span_features, token_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.token_tables import TaggedText
-from albert_tf.records import features, token_lengths
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import inference, span_decoding, tag_decoding
+from albert_tf.kinds import token_lengths
+from albert_tf.kinds.spans import span_decoding, tag_decoding
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import features
+from albert_tf.tasks import inference
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer

@@ -9,13 +9,13 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
+from albert_tf.kinds.task_table import Task
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lint, lowering
 from albert_tf.plan.formula import estimate, memory
 from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
-from albert_tf.records.task_table import Task
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 

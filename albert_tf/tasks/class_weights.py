@@ -9,9 +9,9 @@ from collections import Counter
 from absl import logging
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
 from albert_tf.train_config import BALANCED, FinetuneConfig
 
 _KINDS = (task_table.CLASSIFICATION, task_table.MULTI_LABEL)

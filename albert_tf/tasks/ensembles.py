@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError, refuse_output, require
-from albert_tf.records import task_table
-from albert_tf.tasks import label_scores, predictions
+from albert_tf.kinds import label_scores, task_table
+from albert_tf.tasks import predictions
 from albert_tf.tasks.predictions import Prediction
 
 _SAME = ("task", "kind", "labels", "split")

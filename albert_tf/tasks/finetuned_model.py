@@ -13,9 +13,9 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.records import task_table, token_lengths
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
 from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides

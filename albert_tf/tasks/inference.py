@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records import features, input_pipeline, qa_windows, task_dataset, task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import label_scores, span_decoding, tag_decoding
+from albert_tf.kinds import label_scores, task_dataset, task_table
+from albert_tf.kinds.spans import qa_windows, span_decoding, tag_decoding
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import features, input_pipeline
 from albert_tf.tasks.predictions import Prediction
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import FinetuneConfig

@@ -29,9 +29,9 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError, tell_apart
-from albert_tf.records import manifest, task_dataset, task_table
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import label_scores, metrics, squad_metrics
+from albert_tf.kinds import label_scores, metrics, squad_metrics, task_dataset, task_table
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import manifest
 
 Prediction = dict[str, Any]
 

@@ -13,7 +13,7 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.train_config import FinetuneConfig
 
 

@@ -10,10 +10,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
-from albert_tf.records import tag_schemes, task_table
-from albert_tf.records.task_dataset import TaskDataset
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import label_scores, predictions, worst_mistakes
+from albert_tf.kinds import label_scores, task_table
+from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.task_table import Task
+from albert_tf.tasks import predictions, worst_mistakes
 from albert_tf.train import command_log, report_page, reports, run_dir
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600

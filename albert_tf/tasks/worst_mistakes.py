@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 
 import scipy
 
-from albert_tf.records import task_table
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import label_scores, squad_metrics
+from albert_tf.kinds import label_scores, squad_metrics, task_table
+from albert_tf.kinds.task_table import Task
 
 _Prediction = Mapping[str, Any]
 _Gold = Sequence[Mapping[str, Any]]

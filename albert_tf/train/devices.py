@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import UserError, reason
-from albert_tf.records import token_lengths
+from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
 from albert_tf.train_config import TrainConfig
 

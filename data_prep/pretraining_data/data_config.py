@@ -5,7 +5,7 @@ import locale
 
 from albert_tf import train_config
 from albert_tf.errors import require, require_choice, require_range
-from albert_tf.records import token_lengths
+from albert_tf.kinds import token_lengths
 
 # The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
 _LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}

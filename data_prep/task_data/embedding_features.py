@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.data_prep.task_data import sequence_features
 from albert_tf.data_prep.task_data.task_source import Example, TaskSplit
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

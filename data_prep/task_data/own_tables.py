@@ -11,8 +11,8 @@ from absl import logging
 from albert_tf.data_prep.task_data import race, table_files, task_source, token_tables
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 from albert_tf.errors import UserError, require
-from albert_tf.records import task_table
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
 
 # The kinds whose labels are in the data; the names of others are known without.
 NAMED_LABELS = (task_table.CLASSIFICATION, task_table.MULTI_LABEL, task_table.TOKEN_CLASSIFICATION)

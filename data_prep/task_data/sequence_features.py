@@ -15,8 +15,9 @@ import tensorflow as tf
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data.task_source import Example
-from albert_tf.records import features, task_dataset, task_table, token_lengths
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_dataset, task_table, token_lengths
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.records import features, qa_windows, token_lengths
-from albert_tf.records.qa_windows import Windows
+from albert_tf.kinds import token_lengths
+from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans.qa_windows import Windows
+from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

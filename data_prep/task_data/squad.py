@@ -16,7 +16,9 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import span_features
 from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError, tell_apart
-from albert_tf.records import features, qa_windows, task_dataset, task_table, token_lengths
+from albert_tf.kinds import task_dataset, task_table, token_lengths
+from albert_tf.kinds.spans import qa_windows
+from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

@@ -6,7 +6,7 @@ A task dataset is a folder, `<task>-<split>-<hash of all that its records depend
     examples.jsonl      an object a line: {"id": "0", "label": "entailment"}
     manifest.json       see `albert_tf.records.manifest`
     sha256.json         see `albert_tf.files`
-    windows.npz         of spans and tagged words, see `albert_tf.records.qa_windows`
+    windows.npz         of spans and tagged words, see `albert_tf.kinds.spans.qa_windows`
     words.npz           of tagged words
 """
 
@@ -35,8 +35,9 @@ from albert_tf.data_prep.task_data import (
 )
 from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import manifest, task_dataset, task_table, token_lengths
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_dataset, task_table, token_lengths
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

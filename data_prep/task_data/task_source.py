@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError, require, tell_apart
-from albert_tf.records import task_table
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 # Of several labels, those that apply.

@@ -19,9 +19,11 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import span_features
 from albert_tf.data_prep.task_data.span_features import Tokens
 from albert_tf.data_prep.task_data.token_tables import TaggedText
-from albert_tf.records import features, qa_windows, tag_schemes, task_dataset, token_lengths
-from albert_tf.records.qa_windows import Windows, Words
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_dataset, token_lengths
+from albert_tf.kinds.spans import qa_windows, tag_schemes
+from albert_tf.kinds.spans.qa_windows import Windows, Words
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 

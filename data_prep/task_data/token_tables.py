@@ -19,7 +19,7 @@ from absl import logging
 from albert_tf.data_prep.task_data import table_files, task_source
 from albert_tf.data_prep.task_data.task_source import Columns, TaskSplit
 from albert_tf.errors import UserError, tell_apart
-from albert_tf.records import tag_schemes
+from albert_tf.kinds.spans import tag_schemes
 from albert_tf.tokenizers import text_words
 
 SUFFIXES = (".conll", ".conllu", ".txt", ".tsv", ".jsonl")

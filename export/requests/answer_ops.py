@@ -1,4 +1,4 @@
-"""Answers questions about contexts, inside a graph: decoding is `albert_tf.tasks.span_decoding`.
+"""Answers questions about contexts, inside a graph: decoding is that of `span_decoding`.
 
 W windows, S tokens of an input, Q questions. Beams: K starts of each window, M ends for each of
 them.
@@ -13,9 +13,9 @@ from albert_tf.export.graph_tokenizer.code_points import CodePoints
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import window_ops
 from albert_tf.export.requests.packing import Batch
+from albert_tf.kinds.spans import span_decoding
+from albert_tf.kinds.spans.span_decoding import AnswerOptions, Outputs, Spans
 from albert_tf.records import features
-from albert_tf.tasks import span_decoding
-from albert_tf.tasks.span_decoding import AnswerOptions, Outputs, Spans
 from albert_tf.train_config import Lengths
 
 # Windows that the model reads at once.

@@ -1,4 +1,4 @@
-"""Marks spans in texts, inside a graph: decoding is `albert_tf.tasks.tag_decoding`.
+"""Marks spans in texts, inside a graph: decoding is `albert_tf.kinds.spans.tag_decoding`.
 
 W windows, S tokens of an input, C labels, B texts, K spans of the text that has most.
 """
@@ -12,10 +12,9 @@ from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.graph_tokenizer.word_ops import WordSpans
 from albert_tf.export.requests import answer_ops, window_ops
 from albert_tf.export.requests.packing import Batch
-from albert_tf.records import tag_schemes
-from albert_tf.records.qa_windows import Windows, Words
-from albert_tf.tasks import tag_decoding
-from albert_tf.tasks.span_decoding import Outputs
+from albert_tf.kinds.spans import tag_decoding, tag_schemes
+from albert_tf.kinds.spans.qa_windows import Windows, Words
+from albert_tf.kinds.spans.span_decoding import Outputs
 from albert_tf.train_config import Lengths
 
 

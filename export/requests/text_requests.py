@@ -8,7 +8,8 @@ from albert_tf.export.graph_tokenizer import code_points
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import packing
 from albert_tf.export.requests.packing import Batch, Parts
-from albert_tf.records import features, token_lengths
+from albert_tf.kinds import token_lengths
+from albert_tf.records import features
 from albert_tf.records.model_inputs import require_all
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths

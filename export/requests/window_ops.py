@@ -13,8 +13,10 @@ from albert_tf.export.graph_tokenizer import code_points
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import packing
 from albert_tf.export.requests.packing import Batch, Parts
-from albert_tf.records import features, qa_windows, token_lengths
-from albert_tf.records.qa_windows import Windows
+from albert_tf.kinds import token_lengths
+from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans.qa_windows import Windows
+from albert_tf.records import features
 from albert_tf.train_config import Lengths
 
 # Of one question: tens of thousands of characters. More would take minutes.

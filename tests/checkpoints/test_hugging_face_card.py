@@ -10,7 +10,7 @@ import tiny_runs
 
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,10 @@ from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.pretraining_data import progress_list
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.export import export_source, hub_module, model_versions, saved_model
+from albert_tf.kinds import task_dataset
+from albert_tf.kinds.spans import qa_windows
 from albert_tf.pipelines import pretraining_records
-from albert_tf.records import input_pipeline, manifest, qa_windows, task_dataset
+from albert_tf.records import input_pipeline, manifest
 from albert_tf.run_files import BEGINNING, METRICS_LOG, RECORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization

@@ -26,7 +26,8 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.task_data import glue, own_tables, task_cache, token_tables
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
-from albert_tf.records import manifest, task_dataset, task_table
+from albert_tf.kinds import task_dataset, task_table
+from albert_tf.records import manifest
 from albert_tf.tasks import finetuned_model, predictions, recipes
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.normalization import TokenizerConfig

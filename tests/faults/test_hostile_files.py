@@ -22,7 +22,7 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.task_data import own_tables, task_cache, token_tables
 from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError, find_remedy
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import PretrainConfig

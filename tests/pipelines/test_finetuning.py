@@ -16,9 +16,10 @@ from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_f
 from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_dataset, task_table
 from albert_tf.model import task_losses, task_model
 from albert_tf.pipelines import finetuning
-from albert_tf.records import input_pipeline, task_dataset, task_table
+from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig

@@ -12,7 +12,7 @@ from tiny_finetuning import finetune, predict, settings, write_folder
 from albert_tf import files
 from albert_tf.checkpoints import formats, training_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import finetuned_model
 
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders

@@ -8,7 +8,8 @@ from tiny_finetuning import METRICS, predict
 
 from albert_tf.checkpoints import formats, model_checkpoint, native
 from albert_tf.errors import UserError
-from albert_tf.records import manifest, task_table
+from albert_tf.kinds import task_table
+from albert_tf.records import manifest
 from albert_tf.tasks import predictions
 
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders

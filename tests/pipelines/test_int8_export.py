@@ -22,10 +22,10 @@ from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.environments import virtual_environments
 from albert_tf.export import int8_runtime
 from albert_tf.export.int8_runtime import Result
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.pipelines import int8_export
 from albert_tf.pipelines.int8_arguments import Int8Arguments
-from albert_tf.records import task_table
-from albert_tf.records.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
 
 PROGRAM = ROOT / "bin/export_int8"

@@ -14,7 +14,7 @@ import tiny_runs
 
 import albert_tf
 from albert_tf.checkpoints import formats
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

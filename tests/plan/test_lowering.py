@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 import tiny_run
 
+from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
 from albert_tf.pipelines import pretraining
 from albert_tf.plan.aot import lowering
-from albert_tf.records import task_table
 from albert_tf.train_config import FinetuneConfig
 
 BATCH = 6

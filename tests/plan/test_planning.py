@@ -10,10 +10,10 @@ from repository import ROOT
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
 from albert_tf.plan import planning, report
 from albert_tf.plan.aot import aot_compile, lint, lowering
 from albert_tf.plan.formula import chips, estimate, memory
-from albert_tf.records import task_table
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 PROGRAM = ROOT / "bin" / "plan_training"

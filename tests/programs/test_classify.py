@@ -11,7 +11,7 @@ from tiny_program import OWN, write, write_own
 
 import albert_tf
 from albert_tf.checkpoints import formats
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 PROGRAM = Path(__file__).parents[2] / "bin" / "classify"

@@ -14,7 +14,7 @@ from tiny_tasks import (
     write_predictions,
 )
 
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 
 PROGRAM = Path(__file__).parents[2] / "bin" / "ensemble_predictions"

@@ -10,7 +10,7 @@ import tiny_program
 from tiny_program import TEXTS, read, write, write_mnli
 
 from albert_tf.checkpoints import formats
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run

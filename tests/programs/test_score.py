@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_tasks import answer, choice, write_predictions
 
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 PROGRAM = Path(__file__).parents[2] / "bin" / "score"
 

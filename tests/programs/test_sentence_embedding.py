@@ -13,7 +13,8 @@ import albert_tf
 from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import features, task_dataset, task_table
+from albert_tf.kinds import task_dataset, task_table
+from albert_tf.records import features
 from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, Lengths

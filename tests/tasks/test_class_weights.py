@@ -3,8 +3,8 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
-from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import class_weights
 from albert_tf.train_config import FinetuneConfig
 

@@ -2,7 +2,7 @@ import pytest
 from tiny_tasks import OWN, answer, choice, content
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import ensembles
 
 SQUAD1, SQUAD2 = task_table.get("squad1"), task_table.get("squad2")

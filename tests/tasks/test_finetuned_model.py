@@ -8,8 +8,8 @@ import tiny_checkpoints
 
 from albert_tf import config
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
-from albert_tf.records.task_dataset import TaskDataset
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model
 
 

@@ -15,7 +15,7 @@ from tiny_tasks import (
 )
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 
 MRPC, STS_B, RACE = task_table.get("mrpc"), task_table.get("sts-b"), task_table.get("race")

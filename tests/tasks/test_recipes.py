@@ -2,7 +2,7 @@ import pytest
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import recipes
 from albert_tf.train_config import FinetuneConfig
 

@@ -8,7 +8,7 @@ import pytest
 from tiny_tasks import OWN, OWN_PREDICTIONS, answer, choice, content, write_predictions
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import submissions
 
 PROGRAM = Path(__file__).parents[2] / "bin" / "make_submission"

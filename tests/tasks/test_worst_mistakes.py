@@ -3,7 +3,7 @@
 import pytest
 import tiny_tasks
 
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import worst_mistakes
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.kinds.task_table import Task
 from albert_tf.model import xla
 from albert_tf.pipelines import finetuning, pretraining
 from albert_tf.records import features
-from albert_tf.records.task_table import Task
 from albert_tf.train import train_step
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import FinetuneConfig, PretrainConfig

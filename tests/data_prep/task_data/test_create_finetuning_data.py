@@ -5,7 +5,8 @@ import json
 import pytest
 import tiny_records
 
-from albert_tf.records import manifest, task_dataset
+from albert_tf.kinds import task_dataset
+from albert_tf.records import manifest
 
 PROGRAM = str(tiny_records.TESTS.parent / "bin" / "create_finetuning_data")
 

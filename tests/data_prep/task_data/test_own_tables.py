@@ -7,7 +7,7 @@ import pytest
 from albert_tf.data_prep.task_data import own_tables, task_source
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, DataSource, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 TASK = task_table.make_own("classification", ["bad", "good"])
 PLAIN = Columns(text="review", label="verdict", id="name")

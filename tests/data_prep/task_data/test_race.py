@@ -7,7 +7,7 @@ import pytest
 from albert_tf.data_prep.task_data import race
 from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 RACE = task_table.get("race")
 PASSAGE = {

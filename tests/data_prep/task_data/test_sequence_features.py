@@ -9,7 +9,8 @@ from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import sequence_features
 from albert_tf.data_prep.task_data.task_source import Columns, Example
-from albert_tf.records import features, manifest, task_table
+from albert_tf.kinds import task_table
+from albert_tf.records import features, manifest
 from albert_tf.train_config import Lengths
 
 

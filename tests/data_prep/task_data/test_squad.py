@@ -11,8 +11,9 @@ from tiny_task_data import CONTEXT, question
 from albert_tf.data_prep.task_data import squad
 from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
-from albert_tf.tasks import span_decoding, squad_metrics
-from albert_tf.tasks.span_decoding import AnswerOptions
+from albert_tf.kinds import squad_metrics
+from albert_tf.kinds.spans import span_decoding
+from albert_tf.kinds.spans.span_decoding import AnswerOptions
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
 

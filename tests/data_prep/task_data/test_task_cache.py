@@ -11,7 +11,8 @@ from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
 from albert_tf.data_prep.task_data import sequence_features, task_cache
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import manifest, task_dataset, task_table
+from albert_tf.kinds import task_dataset, task_table
+from albert_tf.records import manifest
 from albert_tf.train_config import Lengths
 
 

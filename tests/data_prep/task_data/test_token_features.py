@@ -7,7 +7,8 @@ import pytest
 
 from albert_tf.data_prep.task_data import token_features
 from albert_tf.data_prep.task_data.token_tables import TaggedText
-from albert_tf.records import qa_windows, task_table
+from albert_tf.kinds import task_table
+from albert_tf.kinds.spans import qa_windows
 from albert_tf.tokenizers import text_words
 from albert_tf.train_config import Lengths
 

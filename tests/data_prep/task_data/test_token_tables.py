@@ -7,7 +7,7 @@ import pytest
 from albert_tf.data_prep.task_data import token_tables
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 ANN = "Ann\tB-PER\nLee\tI-PER\nsaw\tO\nRome\tB-LOC\n"

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records import tag_schemes
-from albert_tf.records.qa_windows import Windows, Words
+from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.spans.qa_windows import Windows, Words
 
 _PLACES = "OBIES"
 

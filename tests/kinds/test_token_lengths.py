@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table, token_lengths
+from albert_tf.kinds import task_table, token_lengths
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 

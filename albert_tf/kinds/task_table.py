@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from albert_tf.errors import UserError, require
-from albert_tf.records import tag_schemes
+from albert_tf.kinds.spans import tag_schemes
 
 CLASSIFICATION = "classification"
 REGRESSION = "regression"

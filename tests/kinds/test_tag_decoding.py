@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from albert_tf.records import qa_windows, tag_schemes
-from albert_tf.tasks import tag_decoding
+from albert_tf.kinds.spans import qa_windows, tag_decoding, tag_schemes
 
 LABELS = ("O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B", "S-B")
 

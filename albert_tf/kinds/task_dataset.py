@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, show_fields, tell_apart
-from albert_tf.records import features, input_pipeline, manifest, task_table
-from albert_tf.records.task_table import Task
+from albert_tf.kinds import task_table
+from albert_tf.kinds.task_table import Task
+from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.train_config import FinetuneConfig
 
 RECORDS = "records.tfrecord"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
-from albert_tf.tasks import ensembles, label_scores, predictions
+from albert_tf.kinds import label_scores, task_table
+from albert_tf.tasks import ensembles, predictions
 
 TAGS = task_table.make_own("token_classification", ("O", "B-A", "I-A", "B-B", "I-B"))
 LABELS = task_table.make_own("multi_label", ("x", "y", "z"))

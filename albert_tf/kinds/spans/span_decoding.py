@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records.qa_windows import Windows
+from albert_tf.kinds.spans.qa_windows import Windows
 
 Outputs = Mapping[str, tf.Tensor]
 _Pairs = tuple[tf.Tensor, tf.Tensor, tf.Tensor]

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.records import qa_windows
-from albert_tf.records.qa_windows import Windows
-from albert_tf.tasks import span_decoding
-from albert_tf.tasks.span_decoding import AnswerOptions
+from albert_tf.kinds.spans import qa_windows, span_decoding
+from albert_tf.kinds.spans.qa_windows import Windows
+from albert_tf.kinds.spans.span_decoding import AnswerOptions
 
 CONTEXT = "ab cd ef gh ij"
 S = 9

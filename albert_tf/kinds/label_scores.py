@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.records import tag_schemes, task_table
-from albert_tf.records.task_table import Task
-from albert_tf.tasks import metrics
+from albert_tf.kinds import metrics, task_table
+from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.task_table import Task
 
 Prediction = dict[str, Any]
 _Gold = Sequence[Mapping[str, Any]]

@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import tag_schemes
+from albert_tf.kinds.spans import tag_schemes
 
 # Tags, their scheme, their spans. L, U and plain tags are not as of seqeval, which knows neither.
 SPANS = [

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import task_table
-from albert_tf.tasks import metrics
+from albert_tf.kinds import metrics, task_table
 
 LABELS = ("no", "yes")
 # 3 yes found, 1 yes missed, 2 no taken for yes, 5 no found.

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.records import task_table
+from albert_tf.kinds import task_table
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 # [CLS], and a [SEP] after each of two texts.
