@@ -2,7 +2,7 @@
 
 Servers hold TensorFlow's operations and those of one version of tensorflow-text: 2.8 has those of
 2.6.0, 2.10 of 2.7.3, 2.11 of 2.8.2, 2.12 of 2.12.1, 2.20 of 2.20.0. TensorFlow 2.12 with that
-tensorflow-text answers exported models alike (bench/old_tensorflow.py, docs/results.md); older
+tensorflow-text answers exported models alike (tests/fixtures/old_tensorflow.py); older
 servers were not tried.
 """
 

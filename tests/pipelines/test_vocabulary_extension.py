@@ -10,10 +10,10 @@ import pytest
 import sealed_files
 import tiny_checkpoints
 import tiny_run
+import vocabularies
 
 import albert_tf
 from albert_tf.checkpoints import formats, model_checkpoint
-from albert_tf.data_prep import new_pieces
 from albert_tf.errors import UserError
 from albert_tf.pipelines import vocabulary_extension
 from albert_tf.tokenizers import sentencepiece_proto, tokenization
@@ -202,12 +202,22 @@ def test_a_vocabulary_of_another_checkpoint_is_refused(checkpoints, tmp_path):
         vocabulary_extension.extend(str(folder), str(tmp_path / "out"), pieces="pieces.txt")
 
 
-def test_a_piece_that_the_vocabulary_would_not_use_is_refused():
-    extension = new_pieces.Extension({}, ["off"], [[1]])
-    text = "".join(f"{piece}\n" for piece in [*WORDPIECES, "offs"])
-    tokenizer = tokenization.make_tokenizer(text.encode(), tokenization.WordPieceConfig())
-    with pytest.raises(UserError, match="never makes 'off' of a text that has it"):
-        new_pieces.check(extension, tokenizer, len(WORDPIECES))
+def test_a_piece_that_the_vocabulary_would_not_use_is_refused(tmp_path):
+    """The rules of the model itself, which others trained, change its text."""
+    vocabulary = tmp_path / "vocabulary"
+    vocabulary.mkdir()
+    (vocabulary / tokenization.MODEL).write_bytes(vocabularies.train_kind("folding"))
+    size = tokenization.load(str(vocabulary)).size
+    formats.get_writer("albert_tf")(
+        tiny_checkpoints.make(vocabulary, vocab_size=size), str(tmp_path / "checkpoint")
+    )
+    (tmp_path / "pieces.txt").write_text("▁aς\n", encoding="utf-8")
+    with pytest.raises(UserError, match="never makes '▁aς' of a text that has it"):
+        vocabulary_extension.extend(
+            str(tmp_path / "checkpoint"),
+            str(tmp_path / "out"),
+            pieces=str(tmp_path / "pieces.txt"),
+        )
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
 """The tokenizers of transformers against ours: they differ by named rules alone."""
 
 import random
-import runpy
 import shutil
-from pathlib import Path
 
 import pytest
+import tokenizer_rules
 from sentencepiece import sentencepiece_model_pb2 as pb
 
 from albert_tf.data_prep import vocabulary
@@ -13,7 +12,6 @@ from albert_tf.tokenizers import tokenization
 
 transformers = pytest.importorskip("transformers")
 
-RULES = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "tokenizer_rules.py"))
 ENGLISH = [
     "The cat, the dog and the difficult office were found in 2011, as 40,000 others.",
     "He said: (well-known) figures - 1,234, 56, and 7.5 - cost £3 or €4.",
@@ -53,13 +51,13 @@ def pair(folder):
     """Ours, theirs and the rules."""
     ours = tokenization.load(folder)
     theirs = transformers.AlbertTokenizer.from_pretrained(folder)
-    return ours, theirs, RULES["rules"](ours, tokenization.load(folder, compat="hf_fast"))
+    return ours, theirs, tokenizer_rules.rules(ours, tokenization.load(folder, compat="hf_fast"))
 
 
 def explained_by(text, pair):
     ours, theirs, known = pair
     ids = theirs.encode(text, add_special_tokens=False)
-    return RULES["explain"](text, ids, ours.encode, known)
+    return tokenizer_rules.explain(text, ids, ours.encode, known)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +74,7 @@ def explained_by(text, pair):
     ],
 )
 def test_each_rule_explains_a_difference(pair, text, rule):
-    assert explained_by(text, pair) == [RULES[rule]]
+    assert explained_by(text, pair) == [getattr(tokenizer_rules, rule)]
 
 
 @pytest.mark.parametrize(
@@ -111,20 +109,23 @@ def tied(folder, tmp_path_factory):
 def test_a_tie_is_explained_only_if_it_is_one(tied):
     ours = tokenization.load(tied)
     theirs = transformers.AlbertTokenizer.from_pretrained(tied)
-    known = RULES["rules"](ours, tokenization.load(tied, compat="hf_fast"))
-    tie = RULES["ties"](tied)
-    for text, names in {"the жчщш": [], "the (жчщш": [RULES["SYMBOLS"]]}.items():
+    known = tokenizer_rules.rules(ours, tokenization.load(tied, compat="hf_fast"))
+    tie = tokenizer_rules.ties(tied)
+    for text, names in {"the жчщш": [], "the (жчщш": [tokenizer_rules.SYMBOLS]}.items():
         ids = theirs.encode(text, add_special_tokens=False)
-        assert RULES["explain"](text, ids, ours.encode, known) is None
-        assert RULES["explain"](text, ids, ours.encode, known, tie) == [*names, RULES["TIES"]]
+        assert tokenizer_rules.explain(text, ids, ours.encode, known) is None
+        assert tokenizer_rules.explain(text, ids, ours.encode, known, tie) == [
+            *names,
+            tokenizer_rules.TIES,
+        ]
         # What differs in more than a tie is not explained.
-        assert RULES["explain"](text, [*ids, 20], ours.encode, known, tie) is None
-        assert RULES["explain"](f"{text} cat", ids, ours.encode, known, tie) is None
+        assert tokenizer_rules.explain(text, [*ids, 20], ours.encode, known, tie) is None
+        assert tokenizer_rules.explain(f"{text} cat", ids, ours.encode, known, tie) is None
 
 
 def test_what_a_tie_is(tied):
     ours = tokenization.load(tied)
-    tie = RULES["ties"](tied)
+    tie = tokenizer_rules.ties(tied)
     first, second = ([ours.piece_to_id(piece) for piece in list(TIED)[i : i + 2]] for i in (0, 2))
     assert first != second
     assert tie(first, second)
@@ -140,10 +141,10 @@ def test_wordpieces(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*PIECES.split(), "\u2028", "dog"]) + "\n")
     ours = tokenization.load(str(tmp_path))
     theirs = transformers.BertTokenizer.from_pretrained(str(tmp_path))
-    known = RULES["rules"](ours, tokenization.load(str(tmp_path), compat="hf"))
+    known = tokenizer_rules.rules(ours, tokenization.load(str(tmp_path), compat="hf"))
     pair = ours, theirs, known
-    assert explained_by("the " + "a" * 150, pair) == [RULES["LONG_WORDS"]]
-    assert explained_by("the [MASK].", pair) == [RULES["SPECIAL"]]
+    assert explained_by("the " + "a" * 150, pair) == [tokenizer_rules.LONG_WORDS]
+    assert explained_by("the [MASK].", pair) == [tokenizer_rules.SPECIAL]
     for text in [*ENGLISH, *CHINESE, *KOREAN, "dog\u2028cats"]:
         assert explained_by(text, pair) == []
     for text in generated(400):
