@@ -79,8 +79,13 @@ def replacing(path: str) -> Iterator[str]:
 def remove_temporary(folder: str) -> None:
     """Removes files that killed processes have left in a folder, which the caller has locked."""
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
-        if re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name):
+        if is_temporary(name):
             tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def is_temporary(name: str) -> bool:
+    """Returns whether a file is one that `replacing` has not renamed yet."""
+    return bool(re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name))
 
 
 def rename_synced(old: str, new: str) -> None:

@@ -1,0 +1,175 @@
+"""A folder that a program fills over minutes or days, and may be killed while it fills it.
+
+    folder = WorkFolder("records", {"settings": {"seed": 0}, "inputs": [["a.txt", 12]]}, "all.json")
+    if not folder.finished():
+        with folder.locked():
+            if not folder.done("a.npy"):
+                folder.put("a.npy", content)
+            folder.put("all.json", {"rows": 3})
+
+A file under its last name is whole and on the disk; a folder with its last file is finished. So a
+killed program goes on with the same command, and does what is not done.
+
+`identity.json` says what the folder is made of. JSON objects have a checksum of their own, which is
+read with them; other files have one in their format, or `sha256.json` has it (see `files`).
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError
+
+IDENTITY = "identity.json"
+_REMEDY = "Take another folder, or remove that one."
+Content = bytes | Mapping[str, Any] | Callable[[str], Any]
+
+
+class WorkFolder:
+    """A folder, local or remote, that is made of one thing. It need not be there.
+
+    Processes that the owner of the lock starts use it without a lock of their own: it can be
+    pickled, and `put` never leaves half a file.
+
+    Args:
+        path: of the folder.
+        identity: a JSON object: the settings, vocabulary and inputs on which the content depends.
+        last: name of the file that is written last.
+    """
+
+    def __init__(self, path: str, identity: Mapping[str, Any], last: str = "") -> None:
+        self.path, self.last = path, last
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # tuples become lists
+
+    def join(self, name: str) -> str:
+        """Returns the path of a file of the folder."""
+        return os.path.join(self.path, name)
+
+    def done(self, name: str) -> bool:
+        """Returns whether a file is there, and so whole."""
+        return tf.io.gfile.exists(self.join(name))
+
+    def finished(self) -> bool:
+        """Returns whether the folder is complete; `UserError` if it is one of other work."""
+        self.check()
+        return self.done(self.last)
+
+    def put(self, name: str, content: Content) -> None:
+        """Writes a file: it appears when it is whole and on the disk.
+
+        Args:
+            name: of the file.
+            content: bytes, a JSON object, or a function that writes a file of a name.
+        """
+        if os.path.dirname(name):
+            files.make_folders(os.path.dirname(self.join(name)))
+        if isinstance(content, bytes):
+            files.write_bytes(self.join(name), content)
+        elif callable(content):
+            with files.replacing(self.join(name)) as temporary:
+                content(temporary)
+        else:
+            files.write_sealed(self.join(name), content)
+
+    def find_json(self, name: str) -> dict[str, Any] | None:
+        """Returns a JSON object that `put` wrote; None if it is missing or damaged."""
+        with contextlib.suppress(UserError):
+            return self.read_json(name)
+        return None
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Returns a JSON object that `put` wrote; `UserError` if it is missing or damaged."""
+        path = self.join(name)
+        value = files.read_json(path, name)
+        items = value.items() if isinstance(value, dict) else ()
+        rest = {key: x for key, x in items if key != files.SEAL}
+        if not rest or files.seal(rest) != value:
+            raise UserError(f"{path} is damaged: it does not have its own checksum. {_REMEDY}")
+        return rest
+
+    def check(self) -> None:
+        """Raises `UserError` if something else is in the folder; names the first difference.
+
+        A folder in which nothing was made yet may become one of other work: the first command may
+        have been wrong.
+        """
+        if not (self.done(IDENTITY) and self._is_begun()):
+            return
+        if difference := _find_difference(self.read_json(IDENTITY), self.identity):
+            raise UserError(f"{self.path} holds work with {difference}. {_REMEDY}")
+
+    @contextlib.contextmanager
+    def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:
+        """Within, no second process fills the folder, or its share of it; what dead ones left goes.
+
+        A folder in which nothing was made is removed again. Stores have no locks, see
+        `files.locking_folder`.
+
+        Args:
+            share: number of the share that this program fills.
+            shares: number of machines that fill the folder together.
+
+        Raises:
+            UserError: it is in use, or one of other work.
+        """
+        suffix = f"-{share:05d}-of-{shares:05d}" if shares > 1 else ""
+        with files.locking_folder(self.path, files.LOCK + suffix):
+            files.make_folders(self.path)  # in a store there is no lock, which would have
+            self.check()
+            if not (self.done(IDENTITY) and self._is_begun()):
+                self.put(IDENTITY, self.identity)
+            leftovers = [] if files.is_remote(self.path) else self._list_temporary()
+            if leftovers and not self._has_others(files.LOCK + suffix):
+                for path in leftovers:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(path)
+            try:
+                yield
+            finally:
+                is_empty = self.done(IDENTITY) and not self._is_begun()
+                if is_empty and not self._has_others(files.LOCK + suffix):
+                    tf.io.gfile.remove(self.join(IDENTITY))
+
+    def _is_begun(self) -> bool:
+        names = tf.io.gfile.listdir(self.path)
+        return not all(
+            name == IDENTITY or name.startswith(files.LOCK) or files.is_temporary(name)
+            for name in names
+        )
+
+    def _list_temporary(self) -> list[str]:
+        names = filter(files.is_temporary, files.list_files(self.path))
+        return [self.join(name) for name in names]
+
+    def _has_others(self, own: str) -> bool:
+        """Whether another share is locked by a process; removes the locks of dead ones."""
+        names = [] if files.is_remote(self.path) else os.listdir(self.path)
+        for name in names:
+            if not name.startswith(files.LOCK) or name == own:
+                continue
+            with contextlib.suppress(FileNotFoundError), open(self.join(name)) as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:  # in use, or nobody knows
+                    return True
+                os.remove(self.join(name))
+        return False
+
+
+def _find_difference(old: Any, new: Any, name: str = "") -> str:
+    """Returns the first difference of two JSON values in words; empty if there is none."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = {key: f"{name}.{key}".strip(".") for key in old | new}
+        found = (_find_difference(old.get(k), new.get(k), full) for k, full in keys.items())
+        return next(filter(None, found), "")
+    if isinstance(old, list) and isinstance(new, list):
+        rows = itertools.zip_longest(old, new)
+        old, new = next((row for row in rows if row[0] != row[1]), (old, new))
+    return "" if old == new else f"{name}={reprlib.repr(old)}, not {reprlib.repr(new)}"
