@@ -26,6 +26,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
     if unknown := sorted(set(values) - set(hints) - dead):
         raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(hints))}.")
     converted = {k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items() if k in hints}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        is_required = field.default is field.default_factory is dataclasses.MISSING
+        require(field.name in converted or not is_required, f"{where}: {field.name!r} is missing.")
     try:
         return cls(**converted)
     except UserError as error:
@@ -33,6 +36,12 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
+    if kind is Any:
+        return value
+    if typing.get_origin(kind) is Mapping:
+        require(isinstance(value, Mapping), f"{where} must be an object.")
+        each = typing.get_args(kind)[1]
+        return {key: _convert(each, x, f"{where} {key!r}") for key, x in value.items()}
     if dataclasses.is_dataclass(kind):
         if isinstance(value, str) and kind is AlbertConfig:
             return preset(value)

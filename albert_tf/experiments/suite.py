@@ -7,9 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import types
-import typing
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf import config_io, files
@@ -100,7 +98,7 @@ class Suite:
     seeds: tuple[int, ...] = (1, 2, 3)
     held_out: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     tasks: Mapping[str, TaskRun] = dataclasses.field(default_factory=dict)
-    averages: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
+    averages: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...]
     curves: tuple[str, ...] = ()
     trains: bool = True
@@ -148,20 +146,10 @@ def read(path: str) -> Suite:
     Raises:
         UserError: what is wrong in the file, before anything runs.
     """
-    values = _check_keys(files.read_json(path, "--suite"), Suite, path, implied={"name"})
-    nested = {
-        name: {
-            key: cls(**_check_keys(x, cls, f"{path}: {name} {key!r}"))
-            for key, x in values.get(name, {}).items()
-        }
-        for name, cls in (("variants", Variant), ("tasks", TaskRun))
-    }
-    tuples = {name: tuple(values.get(name, ())) for name in ("columns", "curves")}
-    tuples |= {
-        name: tuple(values.get(name, getattr(Suite, name))) for name in ("seeds", "rate_steps")
-    }
+    values = files.read_json(path, "--suite")
+    require(isinstance(values, Mapping), f"{path} is no JSON object.")
     name = os.path.splitext(os.path.basename(path))[0]
-    suite = Suite(**{**values, **nested, **tuples, "name": name})
+    suite = config_io.from_dict(Suite, {**values, "name": name}, path)
     _check(suite, path)
     return suite
 
@@ -180,42 +168,10 @@ def _naming(place: str) -> Iterator[None]:
         raise UserError(f"{place}: {error}") from None
 
 
-def _check_keys(values: Any, cls: type, where: str, implied: Set[str] = frozenset()) -> Any:
-    require(isinstance(values, Mapping), f"{where} is no JSON object.")
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.name not in implied}
-    if unknown := sorted(set(values) - set(fields)):
-        raise UserError(f"{where}: unknown key {unknown[0]!r}. Known: {', '.join(sorted(fields))}.")
-    hints = typing.get_type_hints(cls)
-    for name, field in fields.items():
-        is_required = field.default is field.default_factory is dataclasses.MISSING
-        require(name in values or not is_required, f"{where}: {name!r} is missing.")
-        if name in values:
-            kind, described = _find_kind(hints[name])
-            require(isinstance(values[name], kind), f"{where}: {name} must be {described}.")
-    return values
-
-
-def _find_kind(hint: Any) -> tuple[Any, str]:
-    """Returns the type that JSON gives for a field, and its name."""
-    if isinstance(hint, types.UnionType):
-        [hint] = set(typing.get_args(hint)) - {types.NoneType}
-    return _KINDS[typing.get_origin(hint) or hint]
-
-
-_KINDS: dict[Any, tuple[Any, str]] = {
-    Mapping: (dict, "a JSON object"),
-    tuple: (list, "a list"),
-    float: ((int, float), "a number"),
-    bool: (bool, "true or false"),
-    str: (str, "a text"),
-}
-
-
 def _check(suite: Suite, path: str) -> None:
     require(bool(suite.variants), f"{path} has no variants.")
-    is_set = 0 < len(set(map(repr, suite.seeds))) == len(suite.seeds)
-    is_set = is_set and all(type(seed) is int for seed in suite.seeds)
-    require(is_set, f"{path}: seeds must be numbers, none of them twice.")
+    is_set = 0 < len(set(suite.seeds)) == len(suite.seeds)
+    require(is_set, f"{path}: name a seed or more, none of them twice.")
     is_pair = len(suite.rate_steps) == 2 and 0 < suite.rate_steps[0] < suite.rate_steps[1]
     require(is_pair, f"{path}: rate_steps must be two numbers, the smaller first.")
     require(suite.baseline in suite.variants, f"{path}: baseline {suite.baseline!r} is no variant.")

@@ -1,9 +1,7 @@
 """Writes the report of a suite: one HTML file, the same in Markdown, and pictures."""
 
-import base64
 import functools
 import html
-import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,24 +13,6 @@ from albert_tf.experiments.runner import Runner
 from albert_tf.experiments.suite import Suite
 from albert_tf.experiments.tables import Numbers, Table
 from albert_tf.train import report_page
-
-
-def load_matplotlib() -> Any:
-    """Returns matplotlib's pyplot, which draws into files.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise UserError("the report needs matplotlib: pip install matplotlib") from None
-    mpl.use("agg")
-    # The same numbers give the same file; text stays text.
-    mpl.rcParams |= {"svg.hashsalt": "albert", "svg.fonttype": "none", "figure.autolayout": True}
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def write(runner: Runner, prefix: str, suite_path: str) -> None:
@@ -52,7 +32,7 @@ def write(runner: Runner, prefix: str, suite_path: str) -> None:
     if len(suite.variants) > 1:
         shown.append(("Differences", tables.make_differences(suite, numbers)))
     for name, picture in pictures.items():
-        files.write_bytes(f"{prefix}-{name}.svg", picture)
+        files.write_bytes(f"{prefix}-{name}.svg", picture.encode())
     files.write_bytes(f"{prefix}.html", _make_html(suite, shown, notes, pictures))
     base = os.path.basename(prefix)
     content = [f"# {suite.title}", suite.question]
@@ -95,18 +75,17 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
     return [*notes, f"`{command}`"]
 
 
-def _draw(suite: Suite, numbers: Numbers) -> dict[str, bytes]:
-    """Returns {name: picture}."""
-    pyplot = load_matplotlib()
+def _draw(suite: Suite, numbers: Numbers) -> dict[str, str]:
+    """Returns {name: drawing}."""
     pictures = {}
     for name in suite.curves:
         curves = _list_curves(numbers, functools.partial(tables.find_curve, name))
-        pictures[name] = _draw_curves(pyplot, tables.name_column(name), "update", curves)
+        pictures[name] = report_page.draw_curves(tables.name_column(name), "update", curves)
     if suite.layer_distances:
         units = {"l2": "L2 distance of input and output", "angle": "angle, degrees"}
         for name, title in units.items():
             curves = _list_curves(numbers, functools.partial(_find_layers, name))
-            pictures[f"layers_{name}"] = _draw_curves(pyplot, title, "layer", curves)
+            pictures[f"layers_{name}"] = report_page.draw_curves(title, "layer", curves)
     return pictures
 
 
@@ -124,23 +103,6 @@ def _find_layers(name: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple
     return [(layer, sum(x) / len(x)) for layer, x in enumerate(zip(*found, strict=True), 1)]
 
 
-def _draw_curves(pyplot: Any, title: str, unit: str, curves: Curves) -> bytes:
-    rows = (len(curves) + 1) // 2  # of the legend, which is below the curves and hides none
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.8 + 0.2 * rows))
-    for variant, points in curves.items():
-        axes.plot(*zip(*points, strict=True), marker=".", label=variant)
-    axes.set(xlabel=unit, title=title)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(alpha=0.3)
-    axes.legend(
-        fontsize="small", ncols=2, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15)
-    )
-    content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
-    return content.getvalue()
-
-
 def _make_markdown(table: Table) -> str:
     head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
     lines = [head, ["---"] * len(head), *rows]
@@ -148,14 +110,12 @@ def _make_markdown(table: Table) -> str:
 
 
 def _make_html(
-    suite: Suite, shown: list[tuple[str, Table]], notes: list[str], pictures: Mapping[str, bytes]
+    suite: Suite, shown: list[tuple[str, Table]], notes: list[str], pictures: Mapping[str, str]
 ) -> bytes:
     parts = [f"<p>{html.escape(suite.question)}</p>"]
     for title, table in shown:
         parts += [f"<h2>{title}</h2>", report_page.make_table(table, choose_class=_choose_class)]
-    for name, picture in pictures.items():
-        source = f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}"
-        parts.append(f'<img alt="{html.escape(name)}" src="{source}">')
+    parts += pictures.values()
     for note in notes:
         is_code = note.startswith("`")
         text = html.escape(note.strip("`"))

@@ -24,7 +24,18 @@ li p { margin: 0 0 0.2em } small { color: #666 }
 # Nothing is loaded and nothing runs, whatever a text on the page says.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 460, 230, 60, 40, 30
-_COLOURS = ("#1f5fa8", "#c2571a", "#2e7d32", "#8e3a9d", "#6d6d6d")
+_COLOURS = [
+    "#1f5fa8",
+    "#c2571a",
+    "#2e7d32",
+    "#8e3a9d",
+    "#6d6d6d",
+    "#b8860b",
+    "#008b8b",
+    "#d81b60",
+    "#5d4037",
+    "#7cb342",
+]
 _MOST_POINTS = 400  # of a curve
 
 
@@ -85,6 +96,10 @@ def draw_curves(title: str, unit: str, curves: Mapping[str, Points]) -> str:
     across = _make_axis([x for x, _ in every], _LEFT, _WIDTH - 15)
     up = _make_axis([y for _, y in every], _HEIGHT - _BOTTOM, _TOP)
     parts = [f'<text x="{_LEFT}" y="16" font-weight="bold">{html.escape(title)}</text>']
+    # Names below the curves, in columns that are as wide as the longest.
+    width = max(85, 7 * max(map(len, kept)))
+    columns = max(1, (_WIDTH - _LEFT - 60) // width)
+    height = _HEIGHT + 16 * ((len(kept) - 1) // columns)
     for value in up[1]:
         y = up[0](value)
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 15}" stroke="#ddd"/>')
@@ -102,13 +117,15 @@ def draw_curves(title: str, unit: str, curves: Mapping[str, Points]) -> str:
                 f'<circle cx="{across[0](x):.1f}" cy="{up[0](y):.1f}" r="2.5" fill="{colour}"/>'
                 for x, y in points
             ]
-        place = f'x="{_LEFT + 85 * number}" y="{_HEIGHT - 4}"'
+        row, column = divmod(number, columns)
+        place = f'x="{_LEFT + width * column}" y="{_HEIGHT - 4 + 16 * row}"'
         parts.append(f'<text {place} fill="{colour}">{html.escape(name)}</text>')
     parts.append(
         f'<text x="{_WIDTH - 15}" y="{_HEIGHT - 4}" text-anchor="end">{html.escape(unit)}</text>'
     )
-    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
+    size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
     label = html.escape(f"{title}: {', '.join(kept)}")
+    size += ' xmlns="http://www.w3.org/2000/svg"'  # for a file of its own
     return f'<svg {size} font-size="12" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 

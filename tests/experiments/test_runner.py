@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -307,18 +306,13 @@ def test_the_plan_names_runs_and_hours(programs, make_runner):
     assert make_runner().describe_plan().startswith("depth: 0 of 4 runs are to do, about 0.0 CPU")
 
 
-def test_a_dry_run_writes_nothing_and_needs_no_matplotlib(
-    run_program, make_runner, monkeypatch, tmp_path, capsys
-):
+def test_a_dry_run_writes_nothing(run_program, make_runner, tmp_path, capsys):
     make_runner()
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
     flags = {"suite": "depth.json", "data_dir": "text", "output_dir": "work"}
     given = [f"--{name}={tmp_path / value}" for name, value in flags.items()]
     assert not run_program(ROOT / "bin/run_experiments", *given, "--dry_run")
     assert "depth: 4 of 4 runs are to do, about 0.1 CPU hours; " in capsys.readouterr().out
-    assert sorted(tmp_path.rglob("*")) == before
-    assert "pip install matplotlib" in run_program(ROOT / "bin/run_experiments", *given)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -332,7 +326,6 @@ def test_missing_data_is_one_line(make_runner):
 
 
 def test_a_report_needs_results_alone(programs, make_runner, tmp_path):
-    pytest.importorskip("matplotlib", reason="the extra experiments is not installed")
     with pytest.raises(UserError, match="has no results yet"):
         suite_report.write(make_runner(data_dir=None), str(tmp_path / "depth"), "depth.json")
     make_runner().run()
@@ -349,9 +342,9 @@ def test_a_report_needs_results_alone(programs, make_runner, tmp_path):
     assert "4 of 4 runs, 0.0 CPU hours" in text
     assert "![masked_lm_loss](report-masked_lm_loss.svg)" in text
     page = written["report.html"].decode()
-    assert page.count("data:image/svg+xml;base64,") == 3
+    assert page.count("<svg ") == 3
     assert "Depth | of a network</title>" in page
-    assert (tmp_path / "report-layers_l2.svg").read_bytes().startswith(b"<?xml")
+    assert (tmp_path / "report-layers_l2.svg").read_bytes().startswith(b"<svg ")
 
 
 def test_configs_of_flags_are_those_of_the_suite(programs, make_runner):
