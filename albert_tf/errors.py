@@ -47,6 +47,7 @@ _REMEDIES = {
 _NO_TEXT = {
     b"\x1f\x8b": "is compressed: unpack it (gunzip).",
     b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
+    b"\xff\xfe\0\0": "is UTF-32: convert it to UTF-8 (iconv -f UTF-32 -t UTF-8).",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
 }

@@ -121,10 +121,19 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     kind = KINDS[options.kind]
     parts = weight_names.parts(checkpoint.config)
     expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
-    matches = matching.compare_weights(checkpoint.weights, expected)
-    if differences := [*matches.missing, *matches.mismatched]:
+    known = {name for shapes in parts.values() for name in shapes}
+    if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(
-            f"{checkpoint.source} has no {differences[0]}, which a model that "
+            f"{checkpoint.source} has {len(unknown)} weights that are no ALBERT's, such as "
+            f"{unknown[0]}. If they change nothing, leave them out with bin/convert_checkpoint "
+            "--allow_partial=REGEX."
+        )
+    matches = matching.compare_weights(checkpoint.weights, expected)
+    differences = [f"no {name}" for name in matches.missing]
+    differences += [f"{name} {shapes}" for name, shapes in matches.mismatched.items()]
+    if differences:
+        raise UserError(
+            f"{checkpoint.source} has {differences[0]}, which a model that "
             f"{kind.description} needs. Take a checkpoint that was trained for that, or another "
             "--kind."
         )

@@ -16,11 +16,14 @@ from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPi
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
+_SPECIAL_MAP, _ADDED = "special_tokens_map.json", "added_tokens.json"
 # AlbertTokenizer and BertTokenizer would build their own in place of tokenizer.json.
 _CLASS = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
 }
+# Those that a text may become nowhere: a folder may add them to its vocabulary, and no others.
+_KNOWN_ADDED = {"<pad>", "<unk>", "<s>", "</s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # The switches of `transformers` and their defaults.
 _SWITCHES = {
@@ -38,6 +41,11 @@ _FIXED: dict[str, Any] = {
     "sp_model_kwargs": ({}, None),
     "split_special_tokens": (False, None),
     "truncation_side": ("right", None),
+    "tokenizer_class": (
+        *("AlbertTokenizer", "AlbertTokenizerFast", "BertTokenizer", "BertTokenizerFast"),
+        *("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", None),
+    ),
+    "auto_map": (None, {}),
     "cls_token": ("[CLS]", None),
     "sep_token": ("[SEP]", None),
     "mask_token": ("[MASK]", None),
@@ -54,29 +62,58 @@ def read(folder: str) -> dict[str, bytes]:
             f"{tokenization.MODEL} (WordPiece: {tokenization.WORDPIECE}) of the model that it was "
             "trained from into the folder."
         )
-    path = os.path.join(folder, TOKENIZER_CONFIG)
-    if tokenization.NORMALIZATION in vocabulary or not tf.io.gfile.exists(path):
+    if tokenization.NORMALIZATION in vocabulary or not pieces:
         return vocabulary
-    switches = _read_switches(path)
+    switches = _read_switches(folder)
     for name in pieces:
         if (config := _to_config(name, switches)) != type(config)():
             vocabulary[tokenization.NORMALIZATION] = files.to_json(config_io.to_dict(config))
     return vocabulary
 
 
-def _read_switches(path: str) -> dict[str, Any]:
-    """Raises `UserError` if a switch has a wrong value."""
-    values = files.read_json(path, "vocabulary")
-    if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
+def _read_switches(folder: str) -> dict[str, Any]:
+    """Raises `UserError` if a switch has a wrong value, or pieces are added to the vocabulary."""
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    values = _read_object(os.path.join(folder, _SPECIAL_MAP)) | _read_object(path)
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
-    contents = {k: x.get("content") if isinstance(x, dict) else x for k, x in special.items()}
+    contents = {k: _to_content(x) for k, x in special.items()}
     model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
+    _check_added(folder, values)
     switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
     for name, value in switches.items():
         if not isinstance(value, bool) and value is not _SWITCHES[name]:
             raise UserError(f"{path}: {name} must be true or false, not {value!r}.")
     return switches
+
+
+def _read_object(path: str) -> dict[str, Any]:
+    values = files.read_json(path, "vocabulary") if tf.io.gfile.exists(path) else {}
+    if not isinstance(values, dict):
+        raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
+    return values
+
+
+def _check_added(folder: str, values: Mapping[str, Any]) -> None:
+    """Raises `UserError` if a text may become a piece that is not in the vocabulary's own file."""
+    fast = _read_object(os.path.join(folder, FAST)).get("added_tokens")
+    lists = [fast, _read_object(os.path.join(folder, _ADDED))]
+    lists += [
+        values.get(name)
+        for name in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
+    ]
+    # Objects have the piece as value or, with its id, as key.
+    entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in lists]
+    added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
+    if others := [piece for piece in added if piece not in _KNOWN_ADDED]:
+        raise UserError(
+            f"{folder} adds pieces to its vocabulary, such as {others[0]!r}, which are ordinary "
+            "text here. If your texts have none of them, take their names out in a copy of the "
+            "folder."
+        )
+
+
+def _to_content(piece: Any) -> Any:
+    return piece.get("content") if isinstance(piece, dict) else piece
 
 
 def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = False) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -60,8 +61,11 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
 
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
-    alike = tell_apart(name, columns)
-    return UserError(f"{place}: there is no column {name!r}. It has {', '.join(columns)}.{alike}")
+    hint = tell_apart(name, columns)
+    if any(name in re.split(r"[,;|\t]", column) for column in columns):
+        hint = " Save it with commas between the fields as .csv, or with tabs as .tsv."
+    known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
+    return UserError(f"{place}: there is no column {name!r}. It has {known}.{hint}")
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -105,7 +109,10 @@ def _read_csv(path: str) -> Iterator[Row]:
 
 def read_lines(path: str) -> list[str]:
     """Returns the lines of a file. Only a line feed ends one: texts may hold U+2028."""
-    lines = _read_text(path).removesuffix("\n").split("\n")
+    text = _read_text(path)
+    if "\r" in text and "\n" not in text:
+        raise UserError(f"{path}: its lines end with carriage returns. Save it with line feeds.")
+    lines = text.removesuffix("\n").split("\n")
     lines = [line.removesuffix("\r") for line in lines]
     _warn_of_quotes(lines[1:], path)  # the first may be a header
     return lines

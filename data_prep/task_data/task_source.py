@@ -41,12 +41,12 @@ class Columns:
     simcse: bool = False
 
     def __post_init__(self) -> None:
-        names = [self.text, self.second_text, self.label]
+        names = [self.text, self.second_text, self.label, *self.choices, *self.negatives]
         for name in names:
             require(
                 names.count(name) == 1,
-                f"--text_column, --second_text_column and --label_column: two of them are {name!r}."
-                " Name a column of its own for each.",
+                f"two of the columns of texts and labels are {name!r}. Name a column of its own "
+                "for each.",
             )
 
 

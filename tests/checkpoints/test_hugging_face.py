@@ -221,6 +221,11 @@ def test_rows_for_no_piece_are_left_out(tmp_path):
         ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is"),
         ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
         ({"split_special_tokens": True}, "split_special_tokens is True"),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "tokenizer_class is 'XLMRobertaTokenizer'"),
+        ({"auto_map": {"AutoTokenizer": ["a.B", None]}}, "auto_map is"),
+        ({"additional_special_tokens": [{"content": "<x>"}]}, "adds pieces .* such as '<x>'"),
+        ({"extra_special_tokens": {"image": "<x>"}}, "adds pieces .* such as '<x>'"),
+        ({"added_tokens_decoder": {"61": {"content": "<x>"}}}, "adds pieces .* such as '<x>'"),
     ],
 )
 def test_switches_of_the_tokenizer_that_are_not_applied_are_refused(tmp_path, config, message):
@@ -229,6 +234,25 @@ def test_switches_of_the_tokenizer_that_are_not_applied_are_refused(tmp_path, co
     path = tmp_path / "in" / "tokenizer_config.json"
     (tmp_path / "in" / "cleaning.json").unlink(missing_ok=True)
     path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(UserError, match=message):
+        formats.read(str(tmp_path / "in"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("added_tokens.json", {"[MASK]": 4, "<x>": 61}, "adds pieces .* such as '<x>'"),
+        ("tokenizer.json", {"added_tokens": [{"content": "<x>"}]}, "adds pieces .* such as '<x>'"),
+        ("special_tokens_map.json", {"mask_token": "<mask>"}, "mask_token is '<mask>'"),
+    ],
+)
+def test_pieces_that_a_file_beside_the_vocabulary_adds_are_refused(
+    tmp_path, name, content, message
+):
+    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
+    written(tmp_path / "in", tiny_checkpoints.make(vocabulary))
+    (tmp_path / "in" / "tokenizer_config.json").unlink()
+    (tmp_path / "in" / name).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
         formats.read(str(tmp_path / "in"))
 

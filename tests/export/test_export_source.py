@@ -1,5 +1,6 @@
 """What is exported: the right weights for what is asked, or one line that says what is missing."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ from tiny_exports import write_checkpoint, write_run
 from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.export import signatures
+from albert_tf.export import export_source, model_kinds, signatures
 from albert_tf.tokenizers import tokenization
 
 vocabulary = tiny_exports.vocabulary
@@ -137,6 +138,26 @@ def test_any_format_is_read(tmp_path):
     path.mkdir()
     formats.get_writer("google")(tiny_checkpoints.make(), str(path))
     assert tiny_exports.read(str(path), "encoder").has_part("pooler")
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("bert/encoder/lora_a", "has 1 weights that are no ALBERT's, such as bert/encoder/lora_a"),
+        ("bert/pooler/dense/bias", r"has bert/pooler/dense/bias \[2\] instead of \[8\], which"),
+    ],
+)
+def test_weights_that_are_not_understood_are_refused(added, message):
+    checkpoint = tiny_exports.contents("encoder")
+    weights = {**checkpoint.weights, added: np.zeros(2, np.float32)}
+    checkpoint = dataclasses.replace(checkpoint, weights=weights)
+    options = model_kinds.Options(
+        kind="sentence_embedding",
+        run_config=tiny_exports.settings(checkpoint.config),
+        pooling="first",
+    )
+    with pytest.raises(UserError, match=message):
+        export_source.load(checkpoint, options)
 
 
 REFUSED = {
