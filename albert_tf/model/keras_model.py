@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
@@ -58,9 +60,17 @@ class ConfiguredModel(keras.Model):
         """Returns how many sequences, one after the other, are a row of the input."""
         return 1
 
+    def __call__(self, batch: Any, *args: Any, **options: Any) -> Any:
+        return super().__call__(_to_arrays(batch), *args, **options)
+
     def fit(self, x: Any = None, y: Any = None, *args: Any, **options: Any) -> Any:
         """Trains as Keras does; `class_weight` takes the target of a single output, too."""
-        if options.get("class_weight") is not None:
+        weights = options.get("class_weight")
+        if weights is not None:
+            is_by_id = isinstance(weights, Mapping) and all(
+                isinstance(k, Integral) for k in weights
+            )
+            require(is_by_id, "class_weight: give {id of a class: its weight}, ids from 0 on.")
             x, y = _unwrap_targets(x, y)
         return super().fit(self._check_data(x, training=True), y, *args, **options)
 
@@ -79,6 +89,7 @@ class ConfiguredModel(keras.Model):
                 return (batch, *rest) if rest else batch
 
             return x.map(tf.autograph.experimental.do_not_convert(read))
+        x = _to_arrays(x)
         if isinstance(x, Mapping):
             with tf.device("CPU"):
                 self.read_inputs(x, training)
@@ -107,6 +118,19 @@ class ConfiguredModel(keras.Model):
         if not training or not any(rates):
             return None
         return tf.cast(self._seeds.next(), tf.int32) if seed is None else seed
+
+
+def _to_arrays(batch: Any) -> Any:
+    """Returns a batch {name: lists}, as tokenizers of others give, in the form that Keras takes."""
+    if not isinstance(batch, Mapping):
+        return batch
+    arrays = {}
+    for name, value in batch.items():
+        try:
+            arrays[name] = np.asarray(value) if isinstance(value, list) else value
+        except ValueError:
+            raise UserError(f"{name}: its rows are not equally long. Pad them with 0.") from None
+    return arrays
 
 
 def _unwrap_targets(x: Any, y: Any) -> tuple[Any, Any]:

@@ -208,6 +208,22 @@ def test_several_outputs_have_no_class_weights():
         model.fit({}, {"start_logits": 0, "end_logits": 0}, class_weight={0: 1.0})
 
 
+@pytest.mark.parametrize("weights", [[1.0, 2.0, 1.0], {"good": 1.0}, {0.5: 2.0}])
+def test_class_weights_are_by_id(weights):
+    with pytest.raises(UserError, match=r"class_weight: give \{id of a class"):
+        make_classifier().fit(random_inputs(16), TARGETS, class_weight=weights, verbose=0)
+
+
+@pytest.mark.parametrize("verb", ["__call__", "predict"])
+def test_lists_are_taken_as_arrays(verb):
+    model, inputs = MODELS["classification"](), random_inputs(3)
+    ask = getattr(model, verb)
+    lists = {"attention_mask" if "mask" in k else k: x.tolist() for k, x in inputs.items()}
+    np.testing.assert_array_equal(ask(lists)["logits"], ask(inputs)["logits"])
+    with pytest.raises(UserError, match=r"input_ids: its rows are not equally long. Pad them"):
+        ask({"input_ids": [[5, 6], [7]]})
+
+
 @pytest.mark.parametrize("name", ["classification", "pretraining"])
 def test_an_export_of_keras_computes_the_same(name, tmp_path):
     model, inputs = MODELS[name](), random_inputs(4)
