@@ -40,11 +40,12 @@ class Runner:
 
     Attributes:
         suite: the suite.
+        results: the numbers.
     """
 
     def __init__(self, suite: Suite, data: Data, work_dir: str, results: Results) -> None:
         self.suite, self._data, self._work_dir = suite, data, work_dir
-        self._results = results
+        self.results = results
 
     def run(self) -> None:
         """Runs what is missing; logs what it does, and the time that is left.
@@ -84,7 +85,7 @@ class Runner:
         missing = self.list_missing()
         lines, total = [], 0.0
         for variant, seed in missing:
-            run = self.make_run(variant, seed, measures=False)
+            run = self.make_run(variant, seed)
             stages_left = ", ".join(stage.name for stage in self._find_missing(run))
             seconds = self.estimate(variant, seed)
             total += seconds
@@ -105,37 +106,40 @@ class Runner:
     def _count_gigabytes(self, runs: Sequence[tuple[str, int]]) -> float:
         total = 0
         for variant, seed in runs:
-            config = self.make_run(variant, seed, measures=False).config
+            config = self.make_run(variant, seed).config
             # Weights and two moments; those of a task keep two checkpoints, of which one is best.
             per_run = config.keep_checkpoint_max + 1 + 2 * len(self.suite.tasks)
             total += 12 * per_run * costs.count_trained_parameters(config)
         return total / 1e9
 
-    def make_run(self, variant: str, seed: int, *, measures: bool = True) -> Run:
-        """Returns a run, whose updates are found from its budget if it has one.
-
-        Args:
-            variant: of the suite.
-            seed: of the suite.
-            measures: whether the seconds of an update are measured if they are not known.
-        """
-        make = (self.suite, variant, seed, self._data, self._work_dir)
-        source = self._find_source(variant, seed, measures=measures)
+    def make_run(self, variant: str, seed: int) -> Run:
+        """Returns a run; the updates of one with a budget are found from it, once it is timed."""
+        source = self._find_source(variant, seed)
         budget = self.suite.variants[variant].cpu_seconds
-        if budget is None:
-            return stages.make_run(*make, source=source)
-        first = stages.make_run(*make[:2], self.suite.seeds[0], *make[3:])
-        rate = self._results.find(variant, first.seed, self._make_rate(first))
-        if rate is None and not measures:
-            return stages.make_run(*make, source=source)
-        rate = rate or self.measure_rate(first)
-        num_steps = int(budget / rate["update_cpu_seconds"])
-        if num_steps < 10:
-            raise UserError(
-                f"{self.suite.name}, variant {variant!r}: cpu_seconds={budget} is too small: an "
-                f"update takes {rate['update_cpu_seconds']:.2g}, and a run has at least 10."
-            )
-        return stages.make_run(*make, num_steps=num_steps, source=source)
+        num_steps = None
+        if budget is not None and (rate := self._find_rate(variant)):
+            num_steps = int(budget / rate["update_cpu_seconds"])
+            if num_steps < 10:
+                raise UserError(
+                    f"{self.suite.name}, variant {variant!r}: cpu_seconds={budget} is too small: "
+                    f"an update takes {rate['update_cpu_seconds']:.2g}, and a run has at least 10."
+                )
+        return self._make(variant, seed, num_steps=num_steps, source=source)
+
+    def _make(self, variant: str, seed: int, **options: Any) -> Run:
+        return stages.make_run(self.suite, variant, seed, self._data, self._work_dir, **options)
+
+    def _find_rate(self, variant: str) -> dict[str, Any] | None:
+        """Returns the numbers of the run that measured an update of a variant, if there are any."""
+        first = self._make(variant, self.suite.seeds[0])
+        return self.results.find(variant, first.seed, self._make_rate(first))
+
+    def _measure_rate(self, variant: str) -> None:
+        """Measures the CPU seconds of an update unless they are known."""
+        run = self._make(variant, self.suite.seeds[0])
+        with taking_turns(run.folder, stages.RATE):
+            if not self._find_rate(variant):
+                self._run_stage(run, self._make_rate(run))
 
     def make_stages(self, run: Run) -> list[Stage]:
         """Returns the stages of a run, in their order."""
@@ -151,30 +155,17 @@ class Runner:
 
     def find_numbers(self, variant: str, seed: int) -> dict[str, Any]:
         """Returns the numbers of a run that are there."""
-        run = self.make_run(variant, seed, measures=False)
-        found = [self._results.find(variant, seed, stage) for stage in self.make_stages(run)]
+        run = self.make_run(variant, seed)
+        found = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
         return {name: x for numbers in found if numbers for name, x in numbers.items()}
-
-    def read(self, variant: str, seed: int) -> dict[str, dict[str, Any]]:
-        """Returns {stage: what is known of it} of a run."""
-        return self._results.read(variant, seed)
 
     def list_missing(self) -> list[tuple[str, int]]:
         """Returns (variant, seed) of the runs that lack a stage."""
         return [
             (variant, seed)
             for variant, seed in self.suite.list_runs()
-            if self._find_missing(self.make_run(variant, seed, measures=False))
+            if self._find_missing(self.make_run(variant, seed))
         ]
-
-    def measure_rate(self, run: Run) -> dict[str, Any]:
-        """Returns the CPU seconds of an update, measured if they are not known."""
-        stage = self._make_rate(run)
-        if known := self._results.find(run.variant, run.seed, stage):
-            return known
-        with taking_turns(run.folder, stage.name):
-            known = self._results.find(run.variant, run.seed, stage)
-            return known or self._run_stage(run, stage)
 
     def estimate(self, variant: str, seed: int) -> float:
         """Returns CPU seconds of what a run lacks: of like runs, or by the operations it takes.
@@ -182,7 +173,7 @@ class Runner:
         Measures nothing: a dry run takes seconds.
         """
         seconds = 0.0
-        run = self.make_run(variant, seed, measures=False)
+        run = self.make_run(variant, seed)
         budget = self.suite.variants[variant].cpu_seconds
         for stage in self._find_missing(run):
             if stage.name == stages.PRETRAINING:
@@ -192,7 +183,7 @@ class Runner:
             else:
                 known = [
                     x[stage.name]["cpu_seconds"]
-                    for x in (self._results.read(*other) for other in self.suite.list_runs())
+                    for x in (self.results.read(*other) for other in self.suite.list_runs())
                     if stage.name in x
                 ]
                 seconds += sum(known) / len(known) if known else 60.0
@@ -200,7 +191,7 @@ class Runner:
 
     def _estimate_update(self, run: Run) -> float:
         for other in [(run.variant, seed) for seed in self.suite.seeds]:
-            known = self._results.read(*other).get(stages.PRETRAINING, {}).get("numbers", {})
+            known = self.results.read(*other).get(stages.PRETRAINING, {}).get("numbers", {})
             if "update_cpu_seconds" in known:
                 return known["update_cpu_seconds"]
         return count_flops(run) / _GUESSED_RATE
@@ -215,12 +206,12 @@ class Runner:
             source = stages.Source(before, self._make_pretraining(before), grows)
         return stages.make_pretraining(run, source)
 
-    def _find_source(self, variant: str, seed: int, *, measures: bool = True) -> Run | None:
+    def _find_source(self, variant: str, seed: int) -> Run | None:
         name = self.suite.variants[variant].source
-        return self.make_run(name, seed, measures=measures) if name else None
+        return self.make_run(name, seed) if name else None
 
     def _find_missing(self, run: Run) -> list[Stage]:
-        found = self._results.find
+        found = self.results.find
         return [x for x in self.make_stages(run) if found(run.variant, run.seed, x) is None]
 
     @contextlib.contextmanager
@@ -235,6 +226,11 @@ class Runner:
 
     def _run(self, variant: str, seed: int) -> None:
         """Runs the stages of a run that have no numbers."""
+        name: str | None = variant
+        while name:  # and those that it starts from
+            if self.suite.variants[name].cpu_seconds is not None and not self._find_rate(name):
+                self._measure_rate(name)
+            name = self.suite.variants[name].source
         run = self.make_run(variant, seed)
         missing = self._find_missing(run)
         if missing and self.suite.trains:
@@ -246,12 +242,12 @@ class Runner:
     def _train(self, run: Run) -> None:
         """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
         pretraining = self._make_pretraining(run)
-        for place in self._results.list_places(pretraining):
+        for place in self.results.list_places(pretraining):
             # In each suite, the folder of a run has the name of its settings.
             folder = os.path.join(self._work_dir, place, os.path.basename(run.folder))
             if stages.has_checkpoint(run, folder):
                 stages.share_checkpoint(run, folder)
-        is_known = self._results.find(run.variant, run.seed, pretraining) is not None
+        is_known = self.results.find(run.variant, run.seed, pretraining) is not None
         if is_known and stages.has_checkpoint(run):
             return
         source = self._find_source(run.variant, run.seed)
@@ -281,7 +277,7 @@ class Runner:
             "ended": time.strftime("%Y-%m-%d", time.gmtime(begin)),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         }
-        self._results.add(run.variant, run.seed, stage, values)
+        self.results.add(run.variant, run.seed, stage, values)
         return numbers
 
 

@@ -61,7 +61,7 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
     known = [
         stage
         for variant, seed in suite.list_runs()
-        for stage in runner.read(variant, seed).values()
+        for stage in runner.results.read(variant, seed).values()
     ]
     hours = sum(stage["cpu_seconds"] for stage in known) / 3600
     machines = ", ".join(sorted({stage["machine"] for stage in known}))

@@ -25,7 +25,7 @@ def collect(runner: Runner) -> Numbers:
     """
 
     def count(variant: str, seed: int) -> float:
-        return count_flops(runner.make_run(variant, seed, measures=False))
+        return count_flops(runner.make_run(variant, seed))
 
     numbers: dict[str, dict[int, dict[str, Any]]] = {}
     for variant, seed in runner.suite.list_runs():

@@ -7,7 +7,7 @@ callback waits for the host.
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_window", "scatter")
 # Written in a loop without recomputing there are a dozen; with it, the input of each turn.
@@ -26,7 +26,7 @@ _FUSED = re.compile(r"^(#loc\d*) = loc\(fused(?:<.*?>)?\[(.*?)\]\)$")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """An operation of StableHLO that breaks a rule of `RULES`.
+    """An operation of StableHLO that breaks a rule.
 
     `name` is TensorFlow's, after the layer and the function that made it.
     """
@@ -44,21 +44,15 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One operation: its kind, its lines with those of its regions, its location."""
+    """One operation: its kind, and its lines with those of its regions but not of inner loops."""
 
     kind: str
-    text: str
-    location: str
+    lines: list[str]
 
     @property
     def types(self) -> list[str]:
-        """Of its operands and results, not of what is in its regions."""
-        lines = self.text.splitlines()
-        return _TYPE.findall(lines[0] + (lines[-1] if len(lines) > 1 else ""))
-
-    @property
-    def dtypes(self) -> list[str]:
-        return [kind.split("x")[-1] for kind in self.types]
+        """Those of the operands and results, such as 4x8xf32; not of what is in the regions."""
+        return _TYPE.findall(self.lines[0] + (self.lines[-1] if len(self.lines) > 1 else ""))
 
 
 def lint(module: bytes) -> list[Finding]:
@@ -67,41 +61,34 @@ def lint(module: bytes) -> list[Finding]:
     names = _read_names(lines)
     counts: collections.Counter[Finding] = collections.Counter()
     for operation in _read_operations(lines):
-        for rule, is_broken_by, detail in RULES:
-            if is_broken_by(operation):
-                name = names.get(operation.location, "unnamed")
-                target = _TARGET.search(operation.text)
-                detail = detail.format(target=target[1] or target[2] if target else "?")
-                counts[Finding(rule, operation.kind, name, detail)] += 1
-    counts.update(_find_stacked(_read_operations(lines), names))
+        for rule, line, detail in _find_faults(operation):
+            location = _LOCATION.search(line)
+            name = names.get(location[1], "unnamed") if location else "unnamed"
+            counts[Finding(rule, operation.kind, name, detail)] += 1
     return sorted(dataclasses.replace(one, count=count) for one, count in counts.items())
 
 
 def _read_operations(lines: Iterable[str]) -> Iterator[Operation]:
     """Yields each operation once; one in a region also is part of the operation around it."""
-    opened: list[tuple[str, list[str], int]] = []  # kind, lines, depth of braces before it
+    opened: list[tuple[Operation, int]] = []  # and the depth of braces before it
     depth = 0
     for line in lines:
         if line.startswith("#loc"):
             continue
         before = depth
         depth += line.count("{") - line.count("}")
+        for around, _ in reversed(opened):
+            around.lines.append(line)
+            if around.kind == _LOOP:
+                break
         match = _OPERATION.match(line)
-        for _, text, _ in opened:
-            text.append(line)
         if match and (depth > before or match[1] == _LOOP):
-            opened.append((match[1], [line], before))
+            opened.append((Operation(match[1], [line]), before))
             continue
         if match:
-            yield Operation(match[1], line, _location(line))
-        while opened and depth <= opened[-1][2]:
-            kind, text, _ = opened.pop()
-            yield Operation(kind, "\n".join(text), _location(line))
-
-
-def _location(line: str) -> str:
-    match = _LOCATION.search(line)
-    return match[1] if match else ""
+            yield Operation(match[1], [line])
+        while opened and depth <= opened[-1][1]:
+            yield opened.pop()[0]
 
 
 def _read_names(lines: Iterable[str]) -> dict[str, str]:
@@ -118,81 +105,43 @@ def _read_names(lines: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def _sums_in_bfloat16(operation: Operation) -> bool:
-    adds = operation.kind.split(".")[1] in REDUCTIONS and re.search(r"\badd\b", operation.text)
-    return bool(adds) and operation.dtypes[-1] == "bf16"
+def _find_faults(operation: Operation) -> Iterator[tuple[str, str, str]]:
+    """Yields the rules that an operation breaks: a rule, the line whose name tells, and why."""
+    shapes, line = operation.types, operation.lines[-1]
+    kind, dtypes = operation.kind.split(".")[1], [shape.split("x")[-1] for shape in shapes]
+    if any("?" in shape for shape in shapes):
+        detail = "a shape that depends on values: make it a constant of the config"
+        yield "dynamic shape", line, detail
+    if "f64" in dtypes:
+        yield "float type", line, "float64 is emulated by many operations: cast to float32"
+    elif "f16" in dtypes:
+        yield "float type", line, "float16 overflows and needs loss scaling: take bfloat16"
+    adds = kind in REDUCTIONS and re.search(r"\badd\b", "\n".join(operation.lines))
+    if adds and dtypes[-1] == "bf16":
+        detail = "adds up in bfloat16, which has 8 bits: cast to float32 before"
+        yield "bfloat16 sum", line, detail
+    if kind in ("infeed", "outfeed", "send", "recv"):
+        yield "host", line, "the device waits for the host: take it out of the step"
+    if kind == "rng":
+        detail = "random numbers with a hidden state: resuming and recomputing draw others"
+        yield "stateful random numbers", line, detail
+    if kind == "custom_call":
+        target = _TARGET.search(operation.lines[0])
+        called = target[1] or target[2] if target else "?"
+        yield "custom call", line, f"calls {called}, which not every device has"
+    if operation.kind == _LOOP:
+        yield from _find_stacked(operation)
 
 
-# Each rule: its name, which operations break it, and what is wrong with them.
-RULES: tuple[tuple[str, Callable[[Operation], bool], str], ...] = (
-    (
-        "dynamic shape",
-        lambda x: any("?" in kind for kind in x.types),
-        "a shape that depends on values: make it a constant of the config",
-    ),
-    (
-        "float type",
-        lambda x: "f64" in x.dtypes,
-        "float64 is emulated by many operations: cast to float32",
-    ),
-    (
-        "float type",
-        lambda x: "f16" in x.dtypes and "f64" not in x.dtypes,
-        "float16 overflows and needs loss scaling: take bfloat16",
-    ),
-    (
-        "bfloat16 sum",
-        _sums_in_bfloat16,
-        "adds up in bfloat16, which has 8 bits: cast to float32 before",
-    ),
-    (
-        "host",
-        lambda x: x.kind.endswith((".infeed", ".outfeed", ".send", ".recv")),
-        "the device waits for the host: take it out of the step",
-    ),
-    (
-        "stateful random numbers",
-        lambda x: x.kind.endswith(".rng"),
-        "random numbers with a hidden state: resuming and recomputing draw others",
-    ),
-    (
-        "custom call",
-        lambda x: x.kind.endswith(".custom_call"),
-        "calls {target}, which not every device has",
-    ),
-)
-
-
-def _find_stacked(operations: Iterable[Operation], names: dict[str, str]) -> list[Finding]:
-    """A loop that keeps for its gradient all that is computed in it."""
-    findings = []
-    for loop in operations:
-        if loop.kind != _LOOP:
-            continue
-        kept: dict[str, list[str]] = {}
-        for line in _own_lines(loop.text):
-            if ".dynamic_update_slice" in line:
-                whole, part = (kind.split("x") for kind in _TYPE.findall(line)[:2])
-                if part[0] == "1" != whole[0] and len(part) > 2 and part[-1] in ("f32", "bf16"):
-                    kept.setdefault(whole[0], []).append(line)
-        for turns, lines in kept.items():
-            if len(lines) > MAX_STACKED:
-                name = names.get(_location(lines[0]), "unnamed")
-                detail = f"{turns} turns keep {len(lines)} arrays each: recompute what is in it"
-                findings.append(Finding("loop without recomputing", loop.kind, name, detail))
-    return findings
-
-
-def _own_lines(loop: str) -> Iterator[str]:
-    """The lines of a loop but not those of loops within it."""
-    first, *lines = loop.splitlines()
-    yield first
-    depth, inner = 0, None  # of braces; where an inner loop begins
-    for line in lines:
-        depth += line.count("{") - line.count("}")
-        if inner is None and f"{_LOOP}(" in line:
-            inner = depth
-        elif inner is None:
-            yield line
-        elif depth <= inner:
-            inner = None
+def _find_stacked(loop: Operation) -> Iterator[tuple[str, str, str]]:
+    """Yields a fault of a loop that keeps for its gradient all that is computed in it."""
+    kept: dict[str, list[str]] = {}
+    for line in loop.lines:
+        if ".dynamic_update_slice" in line:
+            whole, part = (shape.split("x") for shape in _TYPE.findall(line)[:2])
+            if part[0] == "1" != whole[0] and len(part) > 2 and part[-1] in ("f32", "bf16"):
+                kept.setdefault(whole[0], []).append(line)
+    for turns, lines in kept.items():
+        if len(lines) > MAX_STACKED:
+            detail = f"{turns} turns keep {len(lines)} arrays each: recompute what is in it"
+            yield "loop without recomputing", lines[0], detail
