@@ -3,8 +3,10 @@
 import base64
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 import tensorflow as tf
@@ -14,15 +16,7 @@ from albert_tf import files
 from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
-from albert_tf.export.serving_api import (
-    BATCH_MICROSECONDS,
-    BATCH_ROWS,
-    DEFAULT,
-    MAX_WAITING,
-    PREDICT,
-    TOKEN_IDS,
-    Signature,
-)
+from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
 from albert_tf.kinds import task_table
 from albert_tf.records import features
 
@@ -88,20 +82,9 @@ MEANINGS: Mapping[str, str] = {
 _SERIALIZED = "inputs"  # the input of serialised examples
 _NUM_SHOWN = 8  # token ids of an example
 
-# For a server. albert_tf/serving/batching.config is the same, with reasons.
-BATCHING = f"""\
-max_batch_size {{ value: {BATCH_ROWS} }}
-allowed_batch_sizes: 1
-allowed_batch_sizes: 2
-allowed_batch_sizes: 4
-allowed_batch_sizes: 8
-allowed_batch_sizes: 16
-allowed_batch_sizes: 32
-batch_timeout_micros {{ value: {BATCH_MICROSECONDS} }}
-max_enqueued_batches {{ value: {MAX_WAITING} }}
-num_batch_threads {{ value: 2 }}
-pad_variable_length_inputs: false
-"""
+# For a server: the file without its comments.
+_BATCHING = resources.files("albert_tf").joinpath("serving/batching.config").read_text("utf-8")
+BATCHING = re.sub("^#.*\n", "", _BATCHING, flags=re.MULTILINE)
 _NO_PADDING = """\
 Nothing is computed for padding: a batch costs what its pieces cost, so that short and long texts
 may be answered together, and token ids may be padded to any length.

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -40,15 +40,15 @@ class Format(NamedTuple):
 
     `locate` turns the user's path into the folder or the prefix that `read` takes; of a run the
     checkpoint that its second argument, one of `run_files.WHICH`, says. `write` writes
-    into an empty folder; None if the format is only read. `list_unsupported` names the weights for
-    which the format has no place, and which `write` leaves out.
+    into an empty folder; None if the format is only read. `list_places` names the weights for which
+    the format has a place; `write` leaves out the others. By default it has one for all.
     """
 
     description: str
     locate: Callable[[str, str], str]
     read: Callable[[str], ModelCheckpoint]
     write: Callable[[ModelCheckpoint, str], None] | None = None
-    list_unsupported: Callable[[ModelCheckpoint], list[str]] = lambda checkpoint: []
+    list_places: Callable[[ModelCheckpoint], Set[str]] = lambda x: x.weights.keys()
 
 
 def _find_folder(path: str, which: str = BEST) -> str:
@@ -97,21 +97,21 @@ FORMATS: dict[str, Format] = {
         _find_folder,
         _read_hugging_face,
         _write_hugging_face,
-        hugging_face.list_unsupported,
+        lambda checkpoint: hugging_face.choose_class(checkpoint)[1],
     ),
     "keras_hub": Format(
         "a preset of Keras Hub",
         _find_folder,
         keras_hub.read,
         keras_hub.write,
-        keras_hub.list_unsupported,
+        lambda checkpoint: keras_hub.map_names(checkpoint.config).keys(),
     ),
     "sentence_transformers": Format(
         "a folder of sentence-transformers",
         _find_folder,
         sentence_transformers.read,
         sentence_transformers.write,
-        sentence_transformers.list_unsupported,
+        sentence_transformers.list_places,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
@@ -230,7 +230,7 @@ def convert(
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
         vectors = dataclasses.replace(checkpoint.vectors, **wished)
         checkpoint = dataclasses.replace(checkpoint, vectors=vectors)
-        unsupported = FORMATS[to_format].list_unsupported(checkpoint)
+        unsupported = sorted(checkpoint.weights.keys() - FORMATS[to_format].list_places(checkpoint))
         for name in unsupported:
             logging.info(f"no place in {to_format}: {name}")
         if refused := [name for name in unsupported if not allowed.fullmatch(name)]:

@@ -312,18 +312,12 @@ def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
     return copies
 
 
-def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
-    """Names of weights for which the class of `transformers` has no place.
-
-    For instance the head for SQuAD 2.0; or the pooler beside a head for SQuAD 1.1. Raises
-    `UserError` if every class would lack weights, and make some up.
-    """
-    _, names = choose_class(checkpoint)
-    return sorted(checkpoint.weights.keys() - names)
-
-
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
-    """The first class of which the checkpoint has all weights, and their published names."""
+    """The first class of which the checkpoint has all weights, and their published names.
+
+    Other weights have no place there, as the head for SQuAD 2.0, or the pooler beside one for SQuAD
+    1.1. Raises `UserError` if every class would lack weights, and make some up.
+    """
     parts = weight_names.parts(checkpoint.config)
     for class_name, its_parts in _CLASSES.items():
         names = {name for part in its_parts for name in parts[part]}
@@ -340,7 +334,7 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes all but `list_unsupported`; `UserError` if `transformers` has no such model."""
+    """Writes the weights of its class; `UserError` if `transformers` has no such model."""
     config = checkpoint.config
     # In floating point, as `transformers` does it.
     model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))

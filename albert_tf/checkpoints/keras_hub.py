@@ -194,13 +194,8 @@ def _read_arrays(path: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
-    """Names of weights for which a backbone has no place: those of heads."""
-    return sorted(checkpoint.weights.keys() - map_names(checkpoint.config).keys())
-
-
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes all but `list_unsupported`; `UserError` if Keras Hub has no such model."""
+    """Writes all but heads; `UserError` if Keras Hub has no such model."""
     config = checkpoint.config
     _check_model(checkpoint)
     weights = dict(checkpoint.weights) | model_checkpoint.make_mapping(config)

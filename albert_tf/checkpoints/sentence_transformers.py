@@ -203,25 +203,21 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
     return longest
 
 
-def list_unsupported(checkpoint: ModelCheckpoint) -> list[str]:
-    """Names of weights that no vector needs: those of heads."""
-    return sorted(checkpoint.weights.keys() - _list_names(checkpoint))
-
-
-def _list_names(checkpoint: ModelCheckpoint) -> set[str]:
+def list_places(checkpoint: ModelCheckpoint) -> set[str]:
+    """Names of weights that vectors may need: all but those of heads."""
     parts = weight_names.parts(checkpoint.config)
     return parts[ENCODER].keys() | parts[POOLER].keys()
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes all but `list_unsupported`; `UserError` without a vocabulary or a pooler."""
+    """Writes the weights of `list_places`; `UserError` without a vocabulary or a pooler."""
     if not checkpoint.vocabulary:
         raise UserError(
             f"{checkpoint.source} has no vocabulary beside it, without which there are no vectors "
             "of texts. Put it there."
         )
     bare = model_checkpoint.select_weights(
-        checkpoint, _list_names(checkpoint) & checkpoint.weights.keys()
+        checkpoint, list_places(checkpoint) & checkpoint.weights.keys()
     )
     hugging_face.write(bare, folder)
     hugging_face_vocabulary.write(bare, folder, needs_tokenizer=True)

@@ -177,7 +177,9 @@ def _read_block(content: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     place, key, starts = 0, b"", {0}
     while place < end:
         start = place
-        (shared, place), (added, place), (length, place) = _read_three(block, place)
+        shared, place = _read_varint(block, place)
+        added, place = _read_varint(block, place)
+        length, place = _read_varint(block, place)
         if shared > len(key) or place + added + length > end:
             raise ValueError("an entry is too long")
         if not shared:
@@ -187,15 +189,6 @@ def _read_block(content: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[place - length : place]
     if not restarts <= starts:
         raise ValueError("a block has wrong places")
-
-
-def _read_three(data: bytes, place: int) -> list[tuple[int, int]]:
-    """Three numbers, each with the place behind it."""
-    results = []
-    for _ in range(3):
-        number, place = _read_varint(data, place)
-        results.append((number, place))
-    return results
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:

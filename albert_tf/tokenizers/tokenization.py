@@ -77,9 +77,6 @@ class Tokenizer:
         """Returns the ids of each text. Special pieces in a text are ordinary text."""
         return self.backend.encode_batch(texts)
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        return self.encode_batch_with_offsets([text])[0]
-
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """Returns the ids of each text, and the span of each piece in the text as given.
 

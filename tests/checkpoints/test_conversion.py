@@ -55,7 +55,7 @@ def convert(capsys):
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, convert):
     made = tiny_checkpoints.make(vocabulary, **changes)
-    have_place = [x for x in WRITTEN if not formats.FORMATS[x].list_unsupported(made)]
+    have_place = [x for x in WRITTEN if made.weights.keys() <= formats.FORMATS[x].list_places(made)]
     assert len(have_place) == (5 if changes.get("model") == "bare" else 3)  # two have no heads
     route = [*itertools.chain(*itertools.permutations(have_place, 2)), have_place[0]]
     path = write(tmp_path / "start", made, route[0])

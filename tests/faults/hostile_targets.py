@@ -330,7 +330,7 @@ def _tokenizers() -> list[Any]:
 
 def encode(text: str, folder: Path) -> None:
     for tokenizer in _tokenizers():
-        ids, spans = tokenizer.encode_with_offsets(text)
+        ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
         assert len(ids) == len(spans)
         assert ids == tokenizer.encode(text)
         assert all(0 <= begin <= end <= len(text) for begin, end in spans)

@@ -72,7 +72,7 @@ def test_the_origin_of_every_character(config):
 def test_spans_by_hand(text, overrides, expected):
     """`expected`: (piece, its text before normalization); "" stands for any piece."""
     tokenizer = make_by_hand(TokenizerConfig(**overrides))
-    ids, spans = tokenizer.encode_with_offsets(text)
+    ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     pieces = [tokenizer.id_to_piece(i) for i in ids]
     expected_pieces = [piece or actual for (piece, _), actual in zip(expected, pieces, strict=True)]
     assert pieces == expected_pieces
@@ -89,7 +89,7 @@ def make_by_hand(config):
 
 
 def assert_spans_are_right(tokenizer, text, normalize):
-    ids, spans = tokenizer.encode_with_offsets(text)
+    ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert ids == tokenizer.encode(text)
     assert len(ids) == len(spans)
     starts, ends = [s for s, _ in spans], [e for _, e in spans]
@@ -164,7 +164,7 @@ def test_spans_of_every_kind_of_vocabulary(kind, config):
 )
 def test_spans_of_other_kinds_by_hand(kind, text, parts):
     tokenizer = tokenization.make_tokenizer(vocabularies.train_kind(kind), PUBLISHED)
-    _, spans = tokenizer.encode_with_offsets(text)
+    _, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert [text[start:end] for start, end in spans] == parts
 
 
@@ -172,7 +172,7 @@ def test_a_batch_is_the_same_as_one_by_one():
     tokenizer = tokenization.make_tokenizer(train_with_rule(PUBLISHED), PUBLISHED)
     texts = [*NASTY, *LINES]
     batch = tokenizer.encode_batch_with_offsets(texts)
-    assert batch == [tokenizer.encode_with_offsets(text) for text in texts]
+    assert batch == [tokenizer.encode_batch_with_offsets([text])[0] for text in texts]
     assert [ids for ids, _ in batch] == tokenizer.encode_batch(texts)
 
 

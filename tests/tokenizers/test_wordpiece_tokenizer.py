@@ -166,7 +166,7 @@ def test_whole_words_are_masked():
 )
 def test_spans_by_hand(text, config, parts):
     tokenizer = make_tokenizer(config)
-    ids, spans = tokenizer.encode_with_offsets(text)
+    ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
     assert ids == tokenizer.encode(text)
     assert [text[start:end] for start, end in spans] == parts
 
@@ -186,7 +186,7 @@ def test_the_text_of_a_span_cleans_to_its_piece(config):
     known = 0
     for _ in range(1500):
         text = "".join(rng.choice(rng.choice((CHARACTERS, OFTEN, OFTEN))) for _ in range(20))
-        ids, spans = tokenizer.encode_with_offsets(text)
+        ids, spans = tokenizer.encode_batch_with_offsets([text])[0]
         assert ids == tokenizer.encode(text)
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)
         assert [e for _, e in spans] == sorted(e for _, e in spans)
@@ -240,7 +240,7 @@ def test_rows_are_read_as_published(end):
 
 @pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])
 def test_texts_without_a_piece_have_no_offsets(text):
-    assert make_tokenizer().encode_with_offsets(text) == ([], [])
+    assert make_tokenizer().encode_batch_with_offsets([text])[0] == ([], [])
 
 
 def test_the_last_of_two_equal_rows_counts():

@@ -54,8 +54,7 @@ def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
     with tempfile.TemporaryDirectory() as folder:
         module, report = Path(folder) / "step.mlir", Path(folder) / "report.json"
         module.write_bytes(lowered.module)
-        options = f"--options={json.dumps(topology.options)}"
-        arguments = str(module), topology.name, str(report), options
+        arguments = str(module), topology.name, str(report), json.dumps(topology.options)
         done = environment.run("compile_step.py", *arguments)
         if not report.exists():
             failure = virtual_environments.describe_failure(done)

@@ -1,17 +1,18 @@
 """Compiles a lowered step for a TPU slice without a TPU, and reports its memory and operations.
 
-    .venv-plan/bin/python albert_tf/plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json
+    .venv-plan/bin/python albert_tf/plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json '{}'
 
-Runs with jax and libtpu, without TensorFlow and without a TPU. The report is one JSON object; too
-little memory is a result too. See `plan/aot/aot_compile.py`.
+Runs with jax and libtpu, without TensorFlow and without a TPU. The last argument is JSON of further
+options of the topology. The report is one JSON object; too little memory is a result too. See
+`plan/aot/aot_compile.py`.
 """
 
-import argparse
 import json
 import math
 import os
 import pathlib
 import re
+import sys
 import time
 
 # Read when jax and libtpu are loaded: do not ask Google's cloud which machine this is, do not look
@@ -48,14 +49,9 @@ BYTES = {"f64": 8, "s64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module", type=pathlib.Path, help="StableHLO, text or bytecode")
-    parser.add_argument("topology", help="such as v5e:2x2")
-    parser.add_argument("report", type=pathlib.Path, help="JSON file to write")
-    parser.add_argument("--options", default="{}", help="JSON of further options of the topology")
-    given = parser.parse_args()
-    report = compile_for(given.module.read_bytes(), given.topology, json.loads(given.options))
-    given.report.write_text(json.dumps(report))
+    module, topology, report, options = sys.argv[1:]
+    made = compile_for(pathlib.Path(module).read_bytes(), topology, json.loads(options))
+    pathlib.Path(report).write_text(json.dumps(made))
 
 
 def compile_for(module: bytes, topology: str, options: dict) -> dict:

@@ -7,10 +7,10 @@ Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. Newer versions of
 its module is of the oldest version that jax writes.
 """
 
-import argparse
 import json
 import os
 import pathlib
+import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # read when jax is loaded: nothing runs here
 
@@ -28,17 +28,11 @@ CALLING_CONVENTION = 10
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module", type=pathlib.Path, help="StableHLO, text or bytecode")
-    parser.add_argument("description", type=pathlib.Path, help="JSON with the inputs and outputs")
-    parser.add_argument("platform", help="cpu or cuda")
-    parser.add_argument("artifact", type=pathlib.Path, help="file to write")
-    given = parser.parse_args()
-    module = portable(given.module.read_bytes())
-    description = json.loads(given.description.read_text())
+    module, description, platform, artifact = sys.argv[1:]
+    described = json.loads(pathlib.Path(description).read_text())
     with jax.enable_x64(True):
-        artifact = wrap(module, description, given.platform).serialize()
-    given.artifact.write_bytes(bytes(artifact))
+        wrapped = wrap(portable(pathlib.Path(module).read_bytes()), described, platform)
+        pathlib.Path(artifact).write_bytes(bytes(wrapped.serialize()))
 
 
 def portable(module: bytes) -> bytes:
