@@ -258,9 +258,6 @@ def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
     path = os.path.join(output_dir, REPORT)
     earlier = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
     require(isinstance(earlier, dict), f"{path} does not hold a JSON object. Remove {output_dir}.")
-    if isinstance(settings := earlier.get("settings"), dict):
-        for name in ("text_field", "seed"):  # came later
-            settings.setdefault(name, getattr(VocabularyConfig, name))
     for key, value in origin.items():
         if earlier.get(key) != value:
             raise UserError(

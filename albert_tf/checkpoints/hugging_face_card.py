@@ -26,25 +26,26 @@ from transformers import AutoTokenizer, {auto}
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = {auto}.from_pretrained("FOLDER")
 print(model(**tokenizer({example}, return_tensors="pt")))"""
+_MASKED = '"The [MASK] of France is Paris."'
+# {class: (what the Hub calls its use, an example, its class of AutoModel if it has no pipeline)}
 _USES = {
-    "AlbertForPreTraining": "fill-mask",
-    "AlbertForMaskedLM": "fill-mask",
-    "AlbertForSequenceClassification": "text-classification",
-    "AlbertForTokenClassification": "token-classification",
-    "AlbertForQuestionAnswering": "question-answering",
-    "AlbertForMultipleChoice": "multiple-choice",
-    "AlbertModel": "feature-extraction",
-}
-_EXAMPLES = {"fill-mask": '"The [MASK] of France is Paris."'}
-_PAIR = '{"text": "A text.", "text_pair": "Another."}'
-# Without a pipeline in the newest transformers.
-_AUTO_MODELS = {
-    "question-answering": ("AutoModelForQuestionAnswering", '"A question?", "A text."'),
-    "multiple-choice": (
-        "AutoModelForMultipleChoice",
-        '["A text."] * 2, ["One end.", "Another."], padding=True',
+    "AlbertForPreTraining": ("fill-mask", _MASKED, ""),
+    "AlbertForMaskedLM": ("fill-mask", _MASKED, ""),
+    "AlbertForSequenceClassification": ("text-classification", '"A text."', ""),
+    "AlbertForTokenClassification": ("token-classification", '"A text."', ""),
+    "AlbertForQuestionAnswering": (
+        "question-answering",
+        '"A question?", "A text."',
+        "AutoModelForQuestionAnswering",
     ),
+    "AlbertForMultipleChoice": (
+        "multiple-choice",
+        '["A text."] * 2, ["One end.", "Another."], padding=True',
+        "AutoModelForMultipleChoice",
+    ),
+    "AlbertModel": ("feature-extraction", '"A text."', ""),
 }
+_PAIR = '{"text": "A text.", "text_pair": "Another."}'
 # The Hub's names of our metrics.
 _METRICS = {
     "matthews": "matthews_correlation",
@@ -94,7 +95,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         parameters=sum(checkpoint.weights[name].size for name in names),
         class_name=class_name,
         labels=f"Its labels, in the order of their ids: {', '.join(labels)}.\n" if labels else "",
-        use=_describe_use(_USES[class_name], has_pairs=bool(task.get("has_pairs"))),
+        use=_describe_use(class_name, has_pairs=bool(task.get("has_pairs"))),
         data=_describe_data(checkpoint.run),
         scores=_describe_scores(checkpoint),
         commands="\n".join(_list_commands(checkpoint)),
@@ -111,7 +112,7 @@ def _name_task(task: Mapping[str, Any]) -> str:
 def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     """What the Hub reads: {key: JSON value}."""
     class_name, _ = hugging_face.choose_class(checkpoint)
-    use = _USES[class_name]
+    use = _USES[class_name][0]
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": use,
@@ -134,12 +135,11 @@ def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     return head
 
 
-def _describe_use(use: str, *, has_pairs: bool) -> str:
-    if use in _AUTO_MODELS:
-        auto, example = _AUTO_MODELS[use]
+def _describe_use(class_name: str, *, has_pairs: bool) -> str:
+    use, example, auto = _USES[class_name]
+    if auto:
         return _AUTO.format(auto=auto, example=example)
-    example = _PAIR if has_pairs else _EXAMPLES.get(use, '"A text."')
-    return _PIPELINE.format(use=use, example=example)
+    return _PIPELINE.format(use=use, example=_PAIR if has_pairs else example)
 
 
 def _describe_data(run: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ Normalize = Callable[[CodePoints], CodePoints]
 def make_normalize(config: TokenizerConfig) -> Normalize:
     """Returns the graph version of `albert_tf.tokenizers.normalization.normalize_with_origin`."""
     # Letters are lowered after they are composed, or at once.
-    composes = _is_composing(config)
+    _, composes = normalization.get_forms(config)
     table = _get_replacements(config, lowers=config.lower_case and not composes)
     lower_table = _make_replacements(_lower) if config.lower_case and composes else None
     marks, neighbours = _get_marks(), _get_sigma_contexts()
@@ -49,11 +49,6 @@ def make_normalize(config: TokenizerConfig) -> Normalize:
     return normalize
 
 
-def _is_composing(config: TokenizerConfig) -> bool:
-    loose, composed = normalization.UNICODE_FORMS[config.unicode_form]
-    return bool(loose and (config.keep_accents or composed))
-
-
 @functools.cache
 def _get_replacements(config: TokenizerConfig, lowers: bool) -> Replacements:
     """Replacements of single characters, decomposed if text is composed afterwards."""
@@ -63,7 +58,7 @@ def _get_replacements(config: TokenizerConfig, lowers: bool) -> Replacements:
         if c.isspace():
             return c
         text = normalization.normalize(c, plain)
-        if _is_composing(config):
+        if normalization.get_forms(config)[1]:
             text = unicodedata.normalize("NFD", text)
         return _lower(text) if lowers else text
 

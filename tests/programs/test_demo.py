@@ -14,7 +14,7 @@ import tensorflow as tf
 import tiny_exports
 
 from albert_tf.serving.demo import demo_server
-from albert_tf.serving.demo.demo_models import DemoModel
+from albert_tf.serving.demo.page_answers import DemoModel
 
 DEMO = Path(__file__).parents[2] / "bin" / "demo"
 vocabulary = tiny_exports.vocabulary

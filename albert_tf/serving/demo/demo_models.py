@@ -1,8 +1,7 @@
 """Loads exports and checkpoints as functions of texts, for the page of bin/demo."""
 
-import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -10,42 +9,10 @@ from albert_tf.errors import UserError
 from albert_tf.export import export_source, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.pipelines import bulk_prediction
-
-Run = Callable[..., Mapping[str, tf.Tensor]]
+from albert_tf.serving.demo.page_answers import VIEWS, DemoModel, Run
 
 # Kinds of a checkpoint that was not fine-tuned, as far as it has their weights.
 _PRETRAINED_KINDS = ("fill_mask", "sentence_embedding")
-# {view: outputs that tell it}; the first that fits.
-_VIEWS: Mapping[str, frozenset[str]] = {
-    "spans": frozenset({"span_starts", "span_ends", "span_types"}),
-    "answer": frozenset({"answer", "start", "end"}),
-    "guesses": frozenset({"tokens", "probabilities"}),
-    "choice": frozenset({"choice", "probabilities"}),
-    "labels": frozenset({"labels", "probabilities"}),
-    "label": frozenset({"label", "probabilities"}),
-    "value": frozenset({"value"}),
-    "nearest": frozenset({"embedding"}),
-    "nearest_tokens": frozenset({"sequence_output", "input_mask"}),
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DemoModel:
-    """A function of texts, and how the page shows its outputs.
-
-    Attributes:
-        name: on the page.
-        view: a key of `_VIEWS`.
-        inputs: names of the inputs.
-        labels: in the order of their probabilities; empty if there are none.
-        run: {name: [B] strings; options [B, C]} as keywords -> outputs.
-    """
-
-    name: str
-    view: str
-    inputs: tuple[str, ...]
-    labels: tuple[str, ...]
-    run: Run
 
 
 def load(paths: Sequence[str]) -> list[DemoModel]:
@@ -114,7 +81,7 @@ def _select(
         if not _takes_text(inputs):
             continue
         outputs = function.structured_outputs  # type: ignore[attr-defined]
-        view = next((view for view, names in _VIEWS.items() if names <= outputs.keys()), None)
+        view = next((x for x in VIEWS if {*VIEWS[x].outputs} <= outputs.keys()), None)
         if view:
             title = os.path.basename(os.path.normpath(path))
             models.append(

@@ -22,7 +22,7 @@ from absl import logging
 
 from albert_tf.errors import UserError
 from albert_tf.serving.demo import page_answers
-from albert_tf.serving.demo.demo_models import DemoModel
+from albert_tf.serving.demo.page_answers import DemoModel
 
 HOST = "127.0.0.1"
 _MAX_BODY = 1 << 20  # bytes of a request

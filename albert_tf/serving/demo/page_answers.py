@@ -8,6 +8,7 @@ An answer is a list of parts, which JSON can hold:
 * {"kind": "value", "title", "value"}.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError, reason, require
-from albert_tf.serving.demo.demo_models import DemoModel
 
 Part = dict[str, Any]
+Run = Callable[..., Mapping[str, tf.Tensor]]
 Outputs = Mapping[str, np.ndarray]
 
 MAX_WORDS = 64  # of which each is left out in turn
@@ -35,6 +36,9 @@ _PASSAGE = (
     "The museum opens at nine and closes at five. On Fridays it stays open until eight, and "
     "students pay half the price."
 )
+_NAMES = "Ann Lee moved from Oslo to New York in May, to work for the United Nations."
+_BLANKS = "The [MASK] opens at nine in the [MASK]."
+_DINNER, _ALIKE = "When can we eat?", "Which sentences are alike?"
 
 
 class Field(NamedTuple):
@@ -55,20 +59,42 @@ FIELDS: Mapping[str, Field] = {
     "options": Field("Answers to choose from, one a line", "", 4),
     "lines": Field("Sentences to search, one a line", _SENTENCES, 6),
 }
-# The first text of a view, where that of `FIELDS` does not suit it.
-_EXAMPLES = {
-    "guesses": "The [MASK] opens at nine in the [MASK].",
-    "nearest": "When can we eat?",
-    "nearest_tokens": "When can we eat?",
-    "spans": "Ann Lee moved from Oslo to New York in May, to work for the United Nations.",
-}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoModel:
+    """A function of texts, and how the page shows its outputs.
+
+    Attributes:
+        name: on the page.
+        view: a key of `VIEWS`.
+        inputs: names of the inputs.
+        labels: in the order of their probabilities; empty if there are none.
+        run: {name: [B] strings; options [B, C]} as keywords -> outputs.
+    """
+
+    name: str
+    view: str
+    inputs: tuple[str, ...]
+    labels: tuple[str, ...]
+    run: Run
 
 
 class View(NamedTuple):
-    """How outputs are shown: a title, and (model, inputs, outputs) -> parts."""
+    """How outputs are shown.
 
+    Attributes:
+        outputs: names of outputs that tell it.
+        title: of the page.
+        show: (model, inputs, outputs) -> parts.
+        example: the first text, where that of `FIELDS` does not suit it.
+        weighs_words: whether it can show how much each word counts.
+    """
+
+    outputs: tuple[str, ...]
     title: str
     show: Callable[[DemoModel, Mapping[str, str], Outputs], list[Part]]
+    example: str = ""
     weighs_words: bool = False
 
 
@@ -76,7 +102,7 @@ def describe(model: DemoModel) -> dict[str, Any]:
     """Returns what the page needs to know of a model, for JSON."""
     view = VIEWS[model.view]
     examples = {name: field.example for name, field in FIELDS.items()}
-    examples["text"] = _EXAMPLES.get(model.view, examples["text"])
+    examples["text"] = view.example or examples["text"]
     examples["options"] = "\n".join(f"At {hour}." for hour in range(9, 9 + len(model.labels)))
     return {
         "name": model.name,
@@ -182,32 +208,31 @@ def _show_guesses(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs)
 
 def _show_answer(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) -> list[Part]:
     start, end = int(outputs["start"][0]), int(outputs["end"][0])
-    spans = [(start, end, "answer", None)] if end > start else []
+    spans = [(start, end, {"mark": "answer", "score": None})] if end > start else []
     title = str(outputs["answer"][0]) if spans else "The passage has no answer."
     values = [
         {"kind": "value", "title": name.replace("_", " "), "value": float(outputs[name][0])}
         for name in ("probability", "null_odds")
         if name in outputs
     ]
-    return [_mark(title, inputs["context"], spans), *values]
+    return [_cut(title, inputs["context"], spans), *values]
 
 
 def _show_spans(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) -> list[Part]:
     names = ("span_starts", "span_ends", "span_types", "span_scores")
     rows = zip(*(outputs[name][0] for name in names), strict=True)
     number = int(outputs["num_spans"][0])
-    spans = [(int(a), int(b), str(name), float(x)) for a, b, name, x in rows][:number]
+    spans = [(int(a), int(b), {"mark": str(kind), "score": float(x)}) for a, b, kind, x in rows]
     title = f"{number} span{'' if number == 1 else 's'}"
-    return [_mark(title, inputs["text"], spans)]
+    return [_cut(title, inputs["text"], spans[:number])]
 
 
-def _mark(title: str, text: str, spans: Sequence[tuple[int, int, str, float | None]]) -> Part:
-    """Cuts a text into segments; spans are (start, end, mark, score), in characters, in order."""
+def _cut(title: str, text: str, spans: Sequence[tuple[int, int, dict[str, Any]]]) -> Part:
+    """Cuts a text into segments; spans are (start, end, what is said of it), in characters."""
     segments: list[dict[str, Any]] = []
     place = 0
-    for start, end, mark, score in spans:
-        segments.append({"text": text[place:start]})
-        segments.append({"text": text[start:end], "mark": mark, "score": score})
+    for start, end, said in spans:
+        segments += [{"text": text[place:start]}, {"text": text[start:end], **said}]
         place = end
     segments.append({"text": text[place:]})
     return {"kind": "text", "title": title, "segments": [x for x in segments if x["text"]]}
@@ -242,26 +267,25 @@ def _weigh_words(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) 
     [values] = outputs["probabilities"]
     best = int(np.argmax(values))
     without = _run(model, rows)["probabilities"][:, best]
-    segments: list[dict[str, Any]] = []
-    place = 0
-    for word, value in zip(words, without, strict=True):
-        segments.append({"text": text[place : word.start()]})
-        segments.append({"text": word[0], "weight": float(values[best] - value)})
-        place = word.end()
-    segments.append({"text": text[place:]})
+    spans = [
+        (word.start(), word.end(), {"weight": float(values[best] - value)})
+        for word, value in zip(words, without, strict=True)
+    ]
     label = _name_labels(model, len(values))[best]
-    title = f"What {label!r} gains from each word"
-    return {"kind": "text", "title": title, "segments": [x for x in segments if x["text"]]}
+    return _cut(f"What {label!r} gains from each word", text, spans)
 
 
+# The first whose outputs a model has shows them.
 VIEWS: Mapping[str, View] = {
-    "label": View("Which class?", _show_labels, weighs_words=True),
-    "labels": View("Which labels apply?", _show_labels),
-    "value": View("Which number?", _show_value),
-    "choice": View("Which answer?", _show_choices),
-    "answer": View("Where is the answer?", _show_answer),
-    "spans": View("What is named?", _show_spans),
-    "guesses": View("Which word?", _show_guesses),
-    "nearest": View("Which sentences are alike?", _show_nearest),
-    "nearest_tokens": View("Which sentences are alike?", _show_nearest),
+    "spans": View(
+        ("span_starts", "span_ends", "span_types"), "What is named?", _show_spans, _NAMES
+    ),
+    "answer": View(("answer", "start", "end"), "Where is the answer?", _show_answer),
+    "guesses": View(("tokens", "probabilities"), "Which word?", _show_guesses, _BLANKS),
+    "choice": View(("choice", "probabilities"), "Which answer?", _show_choices),
+    "labels": View(("labels", "probabilities"), "Which labels apply?", _show_labels),
+    "label": View(("label", "probabilities"), "Which class?", _show_labels, weighs_words=True),
+    "value": View(("value",), "Which number?", _show_value),
+    "nearest": View(("embedding",), _ALIKE, _show_nearest, _DINNER),
+    "nearest_tokens": View(("sequence_output", "input_mask"), _ALIKE, _show_nearest, _DINNER),
 }

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.demo import demo_server
-from albert_tf.serving.demo.demo_models import DemoModel
+from albert_tf.serving.demo.page_answers import DemoModel
 
 JSON = {"Content-Type": "application/json"}
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.demo import page_answers
-from albert_tf.serving.demo.demo_models import DemoModel
+from albert_tf.serving.demo.page_answers import DemoModel
 
 
 def model(view, inputs, run, labels=()):
