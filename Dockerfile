@@ -2,7 +2,7 @@
 #
 #   docker build --target cpu -t albert-tf .
 #   docker build --target tpu -t albert-tf:tpu .
-#   docker run --rm -v "$PWD/data:/data" albert-tf fill_mask --checkpoint=/data/run --text='A [MASK].'
+#   docker run --rm -v "$PWD/data:/data" albert-tf predict --model=/data/run --text='A [MASK].'
 #   docker run --rm --privileged --network=host albert-tf:tpu run_pretraining --tpu ...
 FROM python:3.12-slim AS base
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1

@@ -6,7 +6,9 @@ Fields of `AlbertConfig` are the keys of the published `albert_config.json`.
 import dataclasses
 from typing import Any
 
-from albert_tf.errors import require, require_choice, require_range
+from albert_tf import settings
+from albert_tf.errors import require
+from albert_tf.settings import setting
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear", "gelu_erf")
@@ -22,50 +24,51 @@ DEAD_KEYS: dict[str, Any] = {
 # The key of a file that says that a head of one output gives a number; it is no field either.
 PROBLEM_TYPE = "problem_type"
 
-# Far above every model there is: a damaged number would fill the memory. Others end at 65,536.
-_HIGHEST = {
-    "vocab_size": 10_000_000,
-    "intermediate_size": 1_000_000,
-    "max_position_embeddings": 1_000_000,
-    "num_hidden_layers": 1000,
-    "inner_group_num": 1000,
-}
+# Far above the sizes of every model there is: a damaged number would fill the memory.
+_MOST = 65_536
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig:
     """The model. Defaults are albert_base_v2."""
 
-    vocab_size: int = 30000  # number of pieces
-    # E; if it equals `hidden_size` there is no mapping between the two (BERT)
-    embedding_size: int = 128
-    hidden_size: int = 768  # D
-    num_hidden_layers: int = 12  # steps through the encoder
-    num_hidden_groups: int = 1  # sets of weights that the steps share; 1 in every published model
-    inner_group_num: int = 1  # blocks a step runs, one after the other
-    # what the layers of a group share: `all` (ALBERT), `attention`, `ffn`, or `none` (BERT)
-    cross_layer_sharing: str = "all"
-    num_attention_heads: int = 12  # N
-    intermediate_size: int = 3072  # I
-    # `gelu` is the tanh approximation, as published; `gelu_erf` is exact, as other programs train
-    hidden_act: str = "gelu"
-    # after the embeddings, the attention output and the feed-forward output
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0  # on the attention probabilities
-    classifier_dropout_prob: float = 0.1  # on the pooled output, in the heads of tasks
-    max_position_embeddings: int = 512  # longest sequence
-    type_vocab_size: int = 2  # number of segments
-    initializer_range: float = 0.02  # standard deviation of the truncated normal
+    vocab_size: int = setting("number of pieces", 30000, highest=10_000_000)
+    embedding_size: int = setting(
+        "E; if it equals `hidden_size` there is no mapping between the two (BERT)",
+        128,
+        highest=_MOST,
+    )
+    hidden_size: int = setting("D", 768, highest=_MOST)
+    num_hidden_layers: int = setting("steps through the encoder", 12, highest=1000)
+    num_hidden_groups: int = setting(
+        "sets of weights that the steps share; 1 in every published model", 1, highest=_MOST
+    )
+    inner_group_num: int = setting("blocks a step runs, one after the other", 1, highest=1000)
+    cross_layer_sharing: str = setting(
+        "what a group shares: `all` (ALBERT), `attention`, `ffn` or `none` (BERT)",
+        "all",
+        choices=SHARING,
+    )
+    num_attention_heads: int = setting("N", 12, highest=_MOST)
+    intermediate_size: int = setting("I", 3072, highest=1_000_000)
+    hidden_act: str = setting(
+        "`gelu` is the tanh approximation, as published; `gelu_erf` is exact",
+        "gelu",
+        choices=ACTIVATIONS,
+    )
+    hidden_dropout_prob: float = setting(
+        "after the embeddings, the attention output and the feed-forward output", 0.0, below=1
+    )
+    attention_probs_dropout_prob: float = setting("on the attention probabilities", 0.0, below=1)
+    classifier_dropout_prob: float = setting(
+        "on the pooled output, in the heads of tasks", 0.1, below=1
+    )
+    max_position_embeddings: int = setting("longest sequence", 512, highest=1_000_000)
+    type_vocab_size: int = setting("number of segments", 2, highest=_MOST)
+    initializer_range: float = setting("standard deviation of the truncated normal", 0.02)
 
     def __post_init__(self) -> None:
-        require_choice("cross_layer_sharing", self.cross_layer_sharing, SHARING)
-        require_choice("hidden_act", self.hidden_act, ACTIVATIONS)
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int:
-                require_range(field.name, value, 1, _HIGHEST.get(field.name, 65_536))
-            elif field.name.endswith("_prob"):
-                require(0 <= value < 1, f"{field.name} must be in [0, 1).")
+        settings.check(self)
         size, n = self.hidden_size, self.num_attention_heads
         require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups

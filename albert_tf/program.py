@@ -2,21 +2,20 @@
 
 import contextlib
 import dataclasses
-import inspect
 import io
 import logging as standard_logging
 import os
-import re
 import signal
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from absl import app, flags, logging
 
 from albert_tf import lazy_tensorflow as tf
+from albert_tf import settings
 from albert_tf.errors import (
     FREE_SPACE,
     OUT_OF_MEMORY,
@@ -25,9 +24,9 @@ from albert_tf.errors import (
     reason,
     require_backend,
 )
-from albert_tf.run_files import BEST, WHICH
 
 T = TypeVar("T")
+_HELP = {"-h", "-help", "--help"}
 # The flags are those of the program that calls `define_flags`: its --help shows them.
 flags.disclaim_key_flags()
 # Keras and TensorFlow import these for wrappers and files of theirs that no program uses.
@@ -37,18 +36,63 @@ _LOST_MACHINE = (
 )
 
 
-def run(main: Callable[[list[str]], None], arguments: str = "") -> None:
-    """Parses flags and calls `main`; a user's mistake is one line on stderr and exit status 1.
+class Command(NamedTuple):
+    """One of the things that a program does; the arguments of `run`."""
 
-    `arguments` is the flag with which the program takes arguments that are not flags.
+    main: Callable[..., None]
+    arguments: type
+    rest: str = ""
+
+
+def run(main: Callable[..., None], arguments: type, rest: str = "") -> None:
+    """Calls `main` with the flags that are the fields of the dataclass `arguments`.
+
+    A user's mistake is one line on stderr and exit status 1. `rest` is the flag with which the
+    program takes arguments that are not flags, as a second argument of `main`.
     """
+    _start()
+    define_flags(arguments)
+    if _HELP & {*sys.argv[1:]}:
+        with printing():
+            app.usage(shorthelp=True, writeto_stdout=True)
+        sys.exit(0)  # absl exits with 1
+    app.run(lambda argv: _report_mistakes(main, arguments, argv, rest), flags_parser=_parse_flags)
+
+
+def run_one(commands: Mapping[str, Command], flag: str | None = None) -> None:
+    """Runs the command that the first argument names, or the flag `flag`."""
+    name, *words = os.path.basename(sys.argv[0]), *sys.argv[1:]
+    start = f"--{flag}=" if flag else ""
+    chosen = next((word.removeprefix(start) for word in words if word.startswith(start)), "")
+    if chosen not in commands:
+        known = f"{start}{'|'.join(commands)}"
+        if _HELP & {*words}:
+            with printing():
+                print(f"{sys.modules['__main__'].__doc__}\n{name} {known} --help lists the flags.")
+            sys.exit(0)
+        sys.exit(f"{name}: {start}{chosen} is none of {known}. --help describes them.")
+    if flag:
+        flags.DEFINE_enum(flag, None, commands, "which other flags there are depends on it")
+    else:
+        sys.argv = [f"{sys.argv[0]} {chosen}", *words[1:]]
+    run(*commands[chosen])
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Ends the program without a word where nobody reads its output any more (`| head -1`)."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _start() -> None:
     _take_utf8()
     _open_closed_streams()
     start_logging()
-    if set(sys.argv[1:]) & {"-h", "-help", "--help"}:
-        app.usage(shorthelp=True, writeto_stdout=True)
-        sys.exit(0)  # absl exits with 1
-    app.run(lambda argv: _report_mistakes(main, argv, arguments), flags_parser=_parse_flags)
 
 
 def _take_utf8() -> None:
@@ -79,39 +123,23 @@ def define_flags(cls: type) -> None:
     """Defines a flag for each field of a frozen dataclass; without a default it is required.
 
     Fields are of type str, int, float or bool, or a union of one with None; or a tuple of strings,
-    which a flag lists with commas. The fields of a field that is a dataclass become flags, too. The
-    help is what "Attributes:" of the docstring says of the field. `field(metadata={...})` may have
-
-    * "flag": the name of the flag; None if the field has no flag;
-    * "help": the help, in place of the docstring's;
-    * "choices": the allowed values, of a string;
-    * "lower_bound": the lowest value, of a number;
-    * "repeatable": of a tuple, whether the flag is given once for each value.
+    which a flag lists with commas. The fields of a field that is a dataclass become flags, too.
+    `settings.setting` says what a flag needs.
     """
-    for name, kind, field in _flag_fields(cls):
-        if dataclasses.is_dataclass(kind):
-            define_flags(typing.cast(type, kind))
-            continue
-        options: dict[str, Any] = {"default": field.default}
-        if field.default is dataclasses.MISSING:
-            options = {"default": None, "required": True}
-        elif isinstance(field.default, tuple):
-            options = {"default": list(field.default)}
-        options["help"] = field.metadata.get("help") or describe_fields(cls)[field.name]
-        if "choices" in field.metadata:
-            flags.DEFINE_enum(name, enum_values=field.metadata["choices"], **options)
-        elif field.metadata.get("repeatable"):
-            flags.DEFINE_multi_string(name, **options)
+    for flag in _list_flags(cls):
+        options: dict[str, Any] = {"default": flag.default, "help": flag.about["help"]}
+        if flag.default is dataclasses.MISSING:
+            options |= {"default": None, "required": True}
+        elif isinstance(flag.default, tuple):
+            options["default"] = list(flag.default)
+        if "choices" in flag.about:
+            flags.DEFINE_enum(flag.name, enum_values=flag.about["choices"], **options)
+        elif flag.about.get("repeatable"):
+            flags.DEFINE_multi_string(flag.name, **options)
         else:
-            if "lower_bound" in field.metadata:
-                options["lower_bound"] = field.metadata["lower_bound"]
-            _DEFINITIONS[kind](name, **options)
-
-
-def define_which(default: str | None = BEST, more: str = "") -> flags.FlagHolder:
-    """Defines --which, of the programs that take the folder of a run for a checkpoint."""
-    what = "checkpoint of a run: its best (the newest, if none was evaluated), or its newest"
-    return flags.DEFINE_enum("which", default, WHICH, what + more)
+            _DEFINITIONS[flag.kind](flag.name, **options)
+        if alias := flag.about.get("alias"):
+            flags.DEFINE_alias(alias, flag.name)
 
 
 _DEFINITIONS: dict[type, Callable] = {
@@ -125,30 +153,45 @@ _DEFINITIONS: dict[type, Callable] = {
 
 def read_flags(cls: type[T]) -> T:
     """Returns the dataclass with the values of the flags that `define_flags` made of its fields."""
-    values: dict[str, Any] = {}
-    for name, kind, field in _flag_fields(cls):
-        nested = typing.cast(type, kind) if dataclasses.is_dataclass(kind) else None
-        value = read_flags(nested) if nested else flags.FLAGS[name].value
-        values[field.name] = tuple(value) if isinstance(value, list) else value
-    return cls(**values)
-
-
-def _flag_fields(cls: type) -> Iterator[tuple[str, Any, dataclasses.Field]]:
-    """Yields (name of the flag, type without None or type arguments, field)."""
     hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        name = settings.describe(cls)[field.name].get("flag", field.name)
+        if dataclasses.is_dataclass(hints[field.name]):
+            values[field.name] = read_flags(hints[field.name])
+        elif name:
+            value = flags.FLAGS[name].value
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+    arguments = cls(**values)
+    if not hasattr(cls, "__post_init__"):  # which checks what enters in other ways, too
+        settings.check(arguments)
+    return arguments
+
+
+def is_given(flag: str) -> bool:
+    """Whether the user gave the flag, though perhaps with its default."""
+    return flags.FLAGS[flag].present > 0
+
+
+class _Flag(NamedTuple):
+    """The flag of a field: its type without None or type arguments, and what its `setting` says."""
+
+    name: str
+    kind: type
+    default: Any
+    about: Mapping[str, Any]
+
+
+def _list_flags(cls: type) -> Iterator[_Flag]:
+    hints, described = typing.get_type_hints(cls), settings.describe(cls)
     for field in dataclasses.fields(cls):
-        if name := field.metadata.get("flag", field.name):
-            kind = hints[field.name]
+        kind, about = hints[field.name], described[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from _list_flags(typing.cast(type, kind))
+        elif name := about.get("flag", field.name):
             if isinstance(kind, types.UnionType):
                 [kind] = set(typing.get_args(kind)) - {types.NoneType}
-            yield name, typing.get_origin(kind) or kind, field
-
-
-def describe_fields(cls: type) -> dict[str, str]:
-    """Returns {field: its text in the section "Attributes:" of the docstring}."""
-    section = inspect.getdoc(cls).partition("Attributes:\n")[2]  # type: ignore[union-attr]
-    entries = re.findall(r"^    (\w.*?): (.*(?:\n      .*)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+            yield _Flag(name, typing.get_origin(kind) or kind, field.default, about)
 
 
 def start_logging() -> None:
@@ -195,30 +238,30 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     except flags.Error as error:
         sys.exit(f"{name}: {' '.join(str(error).split())} --help lists the flags.")
     for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
-        if flag.value in ("", []) and flag.value != flag.default:
+        if flag.value in ("", [], [""]) and flag.value != flag.default:
             sys.exit(f"{name}: --{flag.name} is empty: give it a value, or leave it out.")
     return rest
 
 
-def _report_mistakes(main: Callable[[list[str]], None], argv: list[str], arguments: str) -> None:
+def _report_mistakes(
+    main: Callable[..., None], arguments: type, argv: list[str], rest: str
+) -> None:
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
         _refuse_ambiguous_paths(sys.argv[1:])
-        if len(argv) > 1 and not (arguments and flags.FLAGS[arguments].value):
+        if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
                 "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
             )
+        values: Any = read_flags(arguments)
         require_backend()
         tf.load(without=_UNUSED)
-        main(argv)
-        sys.stdout.flush()
+        with printing():
+            main(values, argv[1:]) if rest else main(values)
     except UserError as error:
         _exit(error.exit_status, f"{name}: {to_line(error)}")
-    except BrokenPipeError:  # `| head -1` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:  # first: perhaps TensorFlow is half imported, and has no `errors`
         _exit(128 + signal.SIGINT, f"{name}: interrupted")
     except (MemoryError, ImportError, RuntimeError, ValueError) as error:  # perhaps of an import

@@ -4,8 +4,10 @@ import dataclasses
 import math
 from typing import Any
 
+from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import require, require_choice, require_range
+from albert_tf.errors import require, require_choice
+from albert_tf.settings import setting
 
 SENTENCE_TASKS = ("sop", "nsp", "none")
 # Whether records hold masks, or training draws them while it reads.
@@ -18,84 +20,87 @@ BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
-# Whole numbers that may be 0; others are at least 1.
-MAY_BE_ZERO = {
-    *("eval_steps", "max_eval_examples", "max_rollbacks", "num_train_steps", "num_warmup_steps"),
-    *("first_schedule_step", "keep_every", "patience", "seed", "stop_at_step"),
-}
-# What takes memory is bounded: TensorFlow would abort, or fill all of it without a word.
-_HIGHEST = {"shuffle_buffer_size": 100_000_000}
-_HIGHEST |= {"train_batch_size": 1_000_000, "eval_batch_size": 1_000_000}
-_INT32_MAX = 2**31 - 1
-# Fields that change checkpointing, evaluation and logging, not the weights: a resumed run may
-# change them.
-HOST_FIELDS = {
-    *("eval_batch_size", "eval_steps", "keep_checkpoint_max", "max_eval_examples", "max_rollbacks"),
-    *("keep_every", "patience", "save_checkpoints_steps", "steps_per_loop", "stop_at_step"),
-    *("start_n_top", "end_n_top", "n_best_size", "max_answer_length"),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """The fields of every training run. Subclasses give defaults to those without one."""
 
-    # the model; in a file also the name of a preset
-    albert: AlbertConfig = dataclasses.field(default_factory=AlbertConfig)
-    max_seq_length: int  # S
-    # sequences (of spans, windows) of one update, over all replicas and micro-batches
-    train_batch_size: int
-    eval_batch_size: int  # sequences of one evaluation step, over all replicas
-    # parts into which a replica splits its share of a batch, to save memory
-    num_micro_batches: int = 1
-    num_train_steps: int  # updates
-    optimizer: str  # `lamb` or `adamw`
-    bias_correction: bool = False  # of the moments, as in LAMB's paper; the published code has none
-    learning_rate: float  # at the end of the warm-up
-    num_warmup_steps: int  # updates over which the learning rate grows from 0
-    poly_power: float = 1.0  # of the decay to 0 at `num_train_steps`
-    # warm-up and decay begin at this step: for a run that goes on with a new schedule
-    first_schedule_step: int = 0
-    stop_at_step: int = 0  # the run ends here, its schedule later; 0 ends at `num_train_steps`
-    weight_decay_rate: float = 0.01  # applied to all weights except biases and LayerNorm
-    max_grad_norm: float = 1.0  # the gradient, summed over replicas, is clipped to this global norm
-    # `mixed_bfloat16`: products in bfloat16; weights, LayerNorm, softmax and losses in float32
-    dtype: str = "mixed_bfloat16"
-    # compute activations again in the backward pass: less memory, more time
-    rematerialize: bool = False
-    # the same in one loop over layers that share all weights: compiles sooner
-    layer_loop: bool = False
-    # compile the step with XLA. Unset: on for one GPU, off for CPUs
-    jit_compile: bool | None = None
-    seed: int = 12345  # of weights, dropout and the order of the data
-    shuffle_buffer_size: int  # records
-    # updates that run on the device before the host reports and answers SIGTERM
-    steps_per_loop: int
-    save_checkpoints_steps: int  # updates between two checkpoints
-    eval_steps: int  # updates between two evaluations; 0 evaluates only at the end
-    keep_checkpoint_max: int  # newest checkpoints kept, beside the best
-    # updates between two checkpoints that stay, in `kept/`; 0 keeps none
-    keep_every: int = 0
-    # how often a loss that is not finite returns to the last checkpoint, skipping the data since;
-    # then the run stops
-    max_rollbacks: int = 0
+    albert: AlbertConfig = dataclasses.field(
+        default_factory=AlbertConfig,
+        metadata={"help": "the model; in a file also the name of a preset"},
+    )
+    max_seq_length: int = setting("S")
+    train_batch_size: int = setting(
+        "sequences (of spans, windows) of one update, over all replicas", highest=1_000_000
+    )
+    eval_batch_size: int = setting(
+        "sequences of one evaluation step, over all replicas", highest=1_000_000, host=True
+    )
+    num_micro_batches: int = setting(
+        "parts into which a replica splits its share of a batch, to save memory", 1
+    )
+    num_train_steps: int = setting("updates")
+    optimizer: str = setting("`lamb` or `adamw`")
+    bias_correction: bool = setting(
+        "of the moments, as in LAMB's paper; the published code has none", False
+    )
+    learning_rate: float = setting("at the end of the warm-up")
+    num_warmup_steps: int = setting("updates over which the learning rate grows from 0", lowest=0)
+    poly_power: float = setting("of the decay to 0 at `num_train_steps`", 1.0)
+    first_schedule_step: int = setting(
+        "warm-up and decay begin here: for a run that goes on with a new schedule", 0, lowest=0
+    )
+    stop_at_step: int = setting(
+        "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, lowest=0, host=True
+    )
+    weight_decay_rate: float = setting("applied to all weights except biases and LayerNorm", 0.01)
+    max_grad_norm: float = setting(
+        "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
+    )
+    dtype: str = setting(
+        "`mixed_bfloat16`: matrix products alone are in bfloat16", "mixed_bfloat16", choices=DTYPES
+    )
+    rematerialize: bool = setting(
+        "compute activations again in the backward pass: less memory, more time", False
+    )
+    layer_loop: bool = setting(
+        "the same in one loop over layers that share all weights: compiles sooner", False
+    )
+    jit_compile: bool | None = setting(
+        "compile the step with XLA. Unset: on for one GPU, off for CPUs", None
+    )
+    seed: int = setting("of weights, dropout and the order of the data", 12345, lowest=0)
+    shuffle_buffer_size: int = setting("records", highest=100_000_000)
+    steps_per_loop: int = setting(
+        "updates that run on the device before the host reports and answers SIGTERM", host=True
+    )
+    save_checkpoints_steps: int = setting("updates between two checkpoints", host=True)
+    eval_steps: int = setting(
+        "updates between two evaluations; 0 evaluates only at the end", lowest=0, host=True
+    )
+    keep_checkpoint_max: int = setting("newest checkpoints kept, beside the best", host=True)
+    keep_every: int = setting(
+        "updates between two checkpoints that stay, in `kept/`; 0 keeps none",
+        0,
+        lowest=0,
+        host=True,
+    )
+    max_rollbacks: int = setting(
+        "how often a loss that is not finite returns to the last checkpoint; then it stops",
+        0,
+        lowest=0,
+        host=True,
+    )
 
     def __post_init__(self) -> None:
-        require_choice("dtype", self.dtype, DTYPES)
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int:
-                lowest = 0 if field.name in MAY_BE_ZERO else 1
-                require_range(field.name, value, lowest, _HIGHEST.get(field.name, _INT32_MAX))
-            elif field.type is float:
-                require(math.isfinite(value) and value >= 0, f"{field.name} must be at least 0.")
+        settings.check(self)
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
             shares_all or not self.layer_loop,
             "layer_loop needs layers that share all their weights (cross_layer_sharing=all, "
             "num_hidden_groups=1). Take rematerialize=true instead.",
         )
-        require(self.max_grad_norm > 0, "max_grad_norm must be more than 0.")
         schedule_steps = self.num_train_steps - self.first_schedule_step
         require(
             self.num_warmup_steps < schedule_steps or not self.num_train_steps,
@@ -122,7 +127,7 @@ class TrainConfig:
 class Phase:
     """A part of pre-training; the other fields are those of `PretrainConfig`, null takes its."""
 
-    last_step: int  # where it ends
+    last_step: int = setting("where it ends")
     max_seq_length: int | None = None
     max_predictions_per_seq: int | None = None
     train_batch_size: int | None = None
@@ -137,9 +142,11 @@ class Phase:
 class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
-    sentence_task: str = "sop"  # `sop`, `nsp` or `none`; the records must be of the same
+    sentence_task: str = setting(
+        "`sop`, `nsp` or `none`; the records must be of the same", "sop", choices=SENTENCE_TASKS
+    )
     max_seq_length: int = 512
-    max_predictions_per_seq: int = 20  # P
+    max_predictions_per_seq: int = setting("P", 20)
     train_batch_size: int = 4096
     eval_batch_size: int = 64
     num_train_steps: int = 125_000
@@ -151,24 +158,36 @@ class PretrainConfig(TrainConfig):
     save_checkpoints_steps: int = 5000
     eval_steps: int = 5000
     keep_checkpoint_max: int = 5
-    max_eval_examples: int = 0  # examples of an evaluation during training; 0 takes all
-    # share of the tokens to mask, of records that hold no masks; unset: that of the records. It
-    # falls or grows to the final one as the learning rate's schedule runs; unset: it stays
-    masked_lm_prob: float | None = None
-    # share of the tokens to mask at the end of the learning rate's schedule
-    final_masked_lm_prob: float | None = None
-    # of a new model: `zeros` as published, or `log_frequencies` of the pieces in the records
-    initial_output_bias: str = "zeros"
-    # of a new model: `truncated_normal` as published, or `sinusoids`
-    initial_positions: str = "truncated_normal"
-    # one after the other, each on those of the records that have its lengths; none: one phase
-    phases: tuple[Phase, ...] = ()
+    max_eval_examples: int = setting(
+        "examples of an evaluation during training; 0 takes all", 0, lowest=0, host=True
+    )
+    masked_lm_prob: float | None = setting(
+        "share of the tokens to mask, of records that hold no masks; unset: that of the "
+        "records. It falls or grows to the final one as the learning rate's schedule runs; "
+        "unset: it stays",
+        None,
+        above=0,
+        below=1,
+    )
+    final_masked_lm_prob: float | None = setting(
+        "share of the tokens to mask at the end of the learning rate's schedule",
+        None,
+        above=0,
+        below=1,
+    )
+    initial_output_bias: str = setting(
+        "of a new model: `zeros`, or `log_frequencies` of the pieces",
+        "zeros",
+        choices=OUTPUT_BIASES,
+    )
+    initial_positions: str = setting(
+        "of a new model: `truncated_normal` or `sinusoids`", "truncated_normal", choices=POSITIONS
+    )
+    phases: tuple[Phase, ...] = setting(
+        "one after the other, each on the records that have its lengths; none: one", ()
+    )
 
     def __post_init__(self) -> None:
-        require_choice("sentence_task", self.sentence_task, SENTENCE_TASKS)
-        require_choice("initial_output_bias", self.initial_output_bias, OUTPUT_BIASES)
-        require_choice("initial_positions", self.initial_positions, POSITIONS)
-        require(self.num_train_steps > 0, "num_train_steps must be at least 1.")
         super().__post_init__()
         self._check_masking()
         if self.phases:
@@ -182,9 +201,6 @@ class PretrainConfig(TrainConfig):
 
     def _check_masking(self) -> None:
         shares = [x for x in (self.masked_lm_prob, self.final_masked_lm_prob) if x is not None]
-        require(
-            all(0 < x < 1 for x in shares), "masked_lm_prob, final_masked_lm_prob: over 0, below 1."
-        )
         require(
             not shares or self.masked_lm_prob is not None,
             "final_masked_lm_prob needs the masked_lm_prob from which it goes on. Set both.",
@@ -215,14 +231,17 @@ class PretrainConfig(TrainConfig):
 class Lengths:
     """Lengths in tokens that the records of a task depend on (see `kinds.token_lengths`)."""
 
-    max_seq_length: int = 128  # S
-    # multiple choice: a longer question with an option loses its beginning
-    max_qa_length: int = 128
-    # questions about a text, tags of words: tokens from one window to the next
-    doc_stride: int = 128
-    max_query_length: int = 64  # questions about a text: a longer question loses its end
-    # tags of words: the pieces of a word that are trained, `first` or `all`
-    label_pieces: str = "first"
+    max_seq_length: int = setting("S", 128)
+    max_qa_length: int = setting(
+        "multiple choice: a longer question with an option loses its beginning", 128
+    )
+    doc_stride: int = setting(
+        "questions about a text, tags of words: tokens from one window to the next", 128
+    )
+    max_query_length: int = setting("questions about a text: a longer question loses its end", 64)
+    label_pieces: str = setting(
+        "tags: which pieces of a word are trained, `first` or `all`", "first", choices=LABEL_PIECES
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,48 +249,64 @@ class FinetuneConfig(TrainConfig, Lengths):
     """One fine-tuning run. Defaults suit a task of one's own; `recipes` has the paper's."""
 
     max_seq_length: int = Lengths.max_seq_length
-    # questions that may have no answer: `answer_class` is the published head; `null_score`
-    # compares the answer with [CLS] as BERT does
-    null_answer: str = "answer_class"
-    # vectors of sentences: the `mean` over the tokens of a text, or the pooled `first` one
-    pooling: str = "mean"
-    temperature: float = 0.05  # vectors of sentences: divides the cosines of the loss
-    # classes, several labels: numbers in the order of the labels, or `balanced` by the training
-    # data. The loss of an example is multiplied by the weight of its class; of several labels, that
-    # of a label that applies
-    class_weights: str | tuple[float, ...] = ()
-    start_n_top: int = 5  # published head: number of starts
-    end_n_top: int = 5  # published head: number of ends of each start
-    n_best_size: int = 20  # answers kept
-    max_answer_length: int = 30  # most tokens of one
+    null_answer: str = setting(
+        "questions that may have no answer: `answer_class` is the published head; `null_score` "
+        "compares the answer with [CLS] as BERT does",
+        "answer_class",
+        choices=NULL_ANSWERS,
+    )
+    pooling: str = setting(
+        "vectors of sentences: the `mean` of all tokens, or the pooled `first`",
+        "mean",
+        choices=POOLINGS,
+    )
+    temperature: float = setting(
+        "vectors of sentences: divides the cosines of the loss", 0.05, above=0
+    )
+    class_weights: str | tuple[float, ...] = setting(
+        "classes, several labels: numbers in the order of the labels, or `balanced` by the "
+        "training data. The loss of an example is multiplied by the weight of its class; of "
+        "several labels, that of a label that applies",
+        (),
+    )
+    start_n_top: int = setting("published head: number of starts", 5, host=True)
+    end_n_top: int = setting("published head: number of ends of each start", 5, host=True)
+    n_best_size: int = setting("answers kept", 20, host=True)
+    max_answer_length: int = setting("most tokens of one", 30, host=True)
     train_batch_size: int = 32
     eval_batch_size: int = 32
-    num_train_steps: int = 0  # updates; 0 takes `num_train_epochs` passes over the training records
-    num_train_epochs: float = 3.0  # read if `num_train_steps` is 0
-    num_warmup_steps: int = 0  # updates; 0 takes `warmup_proportion` of all of them
-    warmup_proportion: float = 0.1  # read if `num_warmup_steps` is 0
+    num_train_steps: int = setting(
+        "updates; 0 takes `num_train_epochs` passes over the training records", 0, lowest=0
+    )
+    num_train_epochs: float = setting("read if `num_train_steps` is 0", 3.0)
+    num_warmup_steps: int = setting(
+        "updates; 0 takes `warmup_proportion` of all of them", 0, lowest=0
+    )
+    warmup_proportion: float = setting("read if `num_warmup_steps` is 0; below 1", 0.1)
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
-    # multiplies the learning rate from one depth to the next: 1 for the head, once this for the
-    # encoder (the last of layers with weights of their own), and so on down to the embeddings
-    layerwise_lr_decay: float = 1.0
+    layerwise_lr_decay: float = setting(
+        "multiplies the learning rate from one depth to the next: 1 for the head, once this for "
+        "the encoder (the last of layers with weights of their own), and so on down to the "
+        "embeddings",
+        1.0,
+        above=0,
+        highest=1,
+    )
     shuffle_buffer_size: int = 100_000
-    # a batch is of texts of like length, so that little of it is padding
-    group_by_length: bool = True
+    group_by_length: bool = setting(
+        "a batch is of texts of like length, so that little of it is padding", True
+    )
     steps_per_loop: int = 50
     save_checkpoints_steps: int = 500
     eval_steps: int = 500
     keep_checkpoint_max: int = 1
-    # evaluations in a row without a better score after which training stops; 0 never
-    patience: int = 0
+    patience: int = setting(
+        "evaluations without a better score after which it stops; 0 never", 0, lowest=0, host=True
+    )
 
     def __post_init__(self) -> None:
-        require_choice("null_answer", self.null_answer, NULL_ANSWERS)
-        require_choice("pooling", self.pooling, POOLINGS)
-        require_choice("label_pieces", self.label_pieces, LABEL_PIECES)
         super().__post_init__()
-        require(self.temperature > 0, "temperature must be more than 0.")
-        require(0 < self.layerwise_lr_decay <= 1, "layerwise_lr_decay: more than 0, at most 1.")
         self._check_class_weights()
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
@@ -309,15 +344,20 @@ class FinetuneConfig(TrainConfig, Lengths):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceVectors:
-    """How a model makes one vector of a text; what is None is the default. Flags of a program, too.
+    """How a model makes one vector of a text; None is the default. Its fields are flags, too."""
 
-    Attributes:
-        pooling: of sentence_transformers: mean of the tokens, or the pooled first; default: mean
-        normalize: of sentence_transformers: vectors of length 1
-        max_seq_length: of sentence_transformers: tokens that are read of a text; default: as many
-            as a fine-tuned run had, or all positions
-    """
+    pooling: str | None = setting(
+        "of sentence_transformers: mean of the tokens, or the pooled first; default: mean",
+        None,
+        choices=POOLINGS,
+    )
+    normalize: bool | None = setting("of sentence_transformers: vectors of length 1", None)
+    max_seq_length: int | None = setting(
+        "of sentence_transformers: tokens that are read of a text; default: as many as a "
+        "fine-tuned run had, or all positions",
+        None,
+        lowest=3,
+    )
 
-    pooling: str | None = dataclasses.field(default=None, metadata={"choices": POOLINGS})
-    normalize: bool | None = None
-    max_seq_length: int | None = dataclasses.field(default=None, metadata={"lower_bound": 3})
+    def __post_init__(self) -> None:
+        settings.check(self)

@@ -15,10 +15,11 @@ from typing import Any
 import sentencepiece
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError, find_remedy, require
+from albert_tf.settings import setting
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
 
@@ -48,29 +49,30 @@ _REMEDIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """Settings of a vocabulary. Defaults are the published ones.
+    """Settings of a vocabulary. Defaults are the published ones."""
 
-    Attributes:
-        vocab_size: number of pieces, V, with the special ones
-        character_coverage: share of the text's characters that get a piece
-        max_sentences: train on at most this many lines, a sample with the same share of each file
-        seed: of the sample
-        text_field: where .jsonl and .parquet files have the text of a document, in each row
-        tokenizer: normalization of text, in training and later
-    """
-
-    vocab_size: int = 30_000
-    character_coverage: float = 0.99995
-    max_sentences: int = 10_000_000
-    seed: int = 12345
-    text_field: str = "text"
-    tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
+    vocab_size: int = setting(
+        "number of pieces, V, with the special ones", 30_000, lowest=len(FIRST_PIECES) + 1
+    )
+    character_coverage: float = setting(
+        "share of the text's characters that get a piece", 0.99995, lowest=0.98, highest=1
+    )
+    max_sentences: int = setting(
+        "train on at most this many lines, a sample with the same share of each file",
+        10_000_000,
+        lowest=101,
+    )
+    seed: int = setting("of the sample", 12345, lowest=0)
+    text_field: str = setting(
+        "where .jsonl and .parquet files have the text of a document, in each row", "text"
+    )
+    tokenizer: TokenizerConfig = dataclasses.field(
+        default_factory=TokenizerConfig,
+        metadata={"help": "normalization of text, in training and later"},
+    )
 
     def __post_init__(self) -> None:
-        lowest = len(FIRST_PIECES)
-        require(self.vocab_size > lowest, f"vocab_size must be more than {lowest}.")
-        require(0.98 <= self.character_coverage <= 1, "character_coverage must be in [0.98, 1].")
-        require(self.max_sentences > 100, "max_sentences must be more than 100.")
+        settings.check(self)
 
 
 def train(

@@ -2,19 +2,16 @@
 
     python docs/write_config_reference.py
 
-The description of a field is the comment before it or behind it, or what "Attributes:" of the
-docstring says.
+`settings.setting` describes a field.
 """
 
-import ast
 import dataclasses
 import inspect
-import textwrap
 import types
 import typing
 from pathlib import Path
 
-from albert_tf import config, program, train_config
+from albert_tf import config, settings, train_config
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.pretraining_data import data_config
 from albert_tf.tokenizers import tokenization
@@ -43,29 +40,9 @@ SECTIONS: tuple[tuple[str, type], ...] = (
 
 
 def describe_fields(cls: type) -> dict[str, str]:
-    """Returns {field: its description} of a dataclass and of the dataclasses above it."""
-    result: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        described = _read_comments(base) | program.describe_fields(base)
-        result |= {name: text for name, text in described.items() if text}
-    return result
-
-
-def _read_comments(cls: type) -> dict[str, str]:
-    source = textwrap.dedent(inspect.getsource(cls))
-    lines = source.splitlines()
-    [definition] = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    result = {}
-    for node in definition.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            comments = [lines[node.end_lineno - 1][node.end_col_offset :]]  # type: ignore
-            number = node.lineno - 2
-            while lines[number].lstrip().startswith("#"):
-                comments.insert(0, lines[number])
-                number -= 1
-            result[node.target.id] = " ".join(line.strip(" #") for line in comments).strip()
-    return result
+    """Returns {field: its description} of a dataclass."""
+    described = settings.describe(cls)
+    return {name: about["help"] for name, about in described.items() if "help" in about}
 
 
 def _format_default(field: dataclasses.Field) -> str:

@@ -17,7 +17,7 @@ from albert_tf.errors import UserError, require, require_path
 from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
 
-# Of a version of bin/export_int8: the graph of token ids, the SavedModel around it, its signatures.
+# Of a version in int8: the graph of token ids, the SavedModel around it, its signatures.
 INT8_GRAPH, INT8_WEIGHTS, REQUESTS, SIGNATURES = (
     "model.xml",
     "model.bin",

@@ -52,15 +52,19 @@ def branches(monkeypatch):
 
 @pytest.fixture
 def run_program(monkeypatch):
-    """Runs a program here, as starting TensorFlow takes seconds; returns what it exits with."""
+    """Runs a program here, as starting TensorFlow takes seconds; returns what it exits with.
+
+    A command of a program is named with it: "bin/score ensemble", "bin/export --format=step".
+    """
     app.define_help_flags()  # once a process: these stay
     before = set(flags.FLAGS)
 
     def run(path, *arguments):
-        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        path, *words = str(path).split()
+        monkeypatch.setattr(sys, "argv", [path, *words, *arguments])
         try:
             with pytest.raises(SystemExit) as stop:
-                runpy.run_path(str(path), run_name="__main__")
+                runpy.run_path(path, run_name="__main__")
         finally:
             for name in set(flags.FLAGS) - before:
                 delattr(flags.FLAGS, name)

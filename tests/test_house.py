@@ -11,7 +11,7 @@ import program_flags
 import pytest
 from packaging.requirements import Requirement
 
-from albert_tf import config_io
+from albert_tf import command, config_io
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parent.parent
@@ -63,12 +63,18 @@ def test_other_requirements_are_pinned(file):
     assert len(pins(file)) > 3
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-def test_help_shows_a_command_and_every_flag(path, run_program, capsys):
-    assert run_program(path, "--help") == 0
+COMMANDS = [(path, words) for path in PROGRAMS for words in program_flags.read_commands(path)]
+for_each_command = pytest.mark.parametrize(
+    ("path", "words"), COMMANDS, ids=lambda x: x.name if isinstance(x, Path) else " ".join(x)
+)
+
+
+@for_each_command
+def test_help_shows_a_command_and_every_flag(path, words, run_program, capsys):
+    assert run_program(path, *words, "--help") == 0
     shown = capsys.readouterr().out
-    assert f"bin/{path.name} --" in shown
-    for name in program_flags.read(path):
+    assert re.search(rf"^ +{' '.join([f'bin/{path.name}', *words])} --", shown, re.MULTILINE)
+    for name in program_flags.read(path, words):
         assert re.search(rf"^  --(\[no\])?{name}:", shown, re.MULTILINE), name
 
 
@@ -76,24 +82,36 @@ def test_help_and_mistakes_in_flags_do_not_wait_for_tensorflow():
     """Nor print what it logs while it is imported: one process reads all programs without it."""
     code = """
 import runpy, sys
-from absl import flags
 sys.modules.update(dict.fromkeys(("tensorflow", "keras", "jax", "torch", "transformers")))
-before = set(flags.FLAGS)
 for path in sys.argv[1:]:
     runpy.run_path(path, run_name="program_to_inspect")
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
 """
     done = subprocess.run([sys.executable, "-c", code, *PROGRAMS], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-def test_stray_arguments_are_refused_in_one_line(path, run_program):
-    required = [name for name, needed in program_flags.read(path).items() if needed]
-    message = run_program(path, *(f"--{name}=1" for name in required), "stray")
-    assert message.startswith(f"{path.name}: not flags: stray")
-    assert "\n" not in message
+@for_each_command
+def test_mistakes_in_flags_are_one_line(path, words, run_program):
+    """Stray arguments, an unknown flag, and one without a value."""
+    needed = [name for name, is_needed in program_flags.read(path, words).items() if is_needed]
+    given = [f"--{name}=1" for name in needed]
+    name = " ".join([path.name, *(x for x in words if "=" not in x)])
+    for more, message in (
+        ("stray", "not flags: stray"),
+        ("--nonsense=1", "Unknown command line flag 'nonsense'"),
+        *((f"--{x}=", f"--{x} is empty: give it a value") for x in needed[:1]),
+    ):
+        others = [x for x in given if not x.startswith(more)]
+        shown = run_program(path, *words, *others, more)
+        assert shown.startswith(f"{name}: {message}")
+        assert "\n" not in shown
+
+
+def test_twenty_programs_have_a_stage_each():
+    staged = [name for names in command.STAGES.values() for name in names]
+    assert sorted(staged) == [path.name for path in PROGRAMS]
+    programs = [x for x in (ROOT / "bin").iterdir() if x.read_bytes().startswith(b"#!")]
+    assert len(programs) == 20
 
 
 def test_no_checkpoint_is_tracked():
@@ -132,19 +150,19 @@ def test_commands_in_the_docs_are_understood(document):
 
     tests/programs/test_build.py runs those of the pages that end within seconds.
     """
-    for command in DOCUMENTED[document]:
-        for word in command:
+    for line in DOCUMENTED[document]:
+        for word in line:
             path = word.rpartition("=")[2]
             if re.match(r"(bench|configs|docs|environments|examples|experiments|tests)/", path):
-                assert (ROOT / path).exists() or path.endswith(".svg"), command
-        start = next((i for i, x in enumerate(command) if x in PROGRAM_NAMES), None)
+                assert (ROOT / path).exists() or path.endswith(".svg"), line
+        start = next((i for i, x in enumerate(line) if x in PROGRAM_NAMES), None)
         if start is not None:
-            is_part = "..." in command and document in PROGRAM_NAMES
-            (_check_names if is_part else _check_flags)(*command[start:])
-        elif command[0] == "python" and command[1].endswith(".py"):
-            names = {word[2:].partition("=")[0] for word in command if word.startswith("--")}
-            source = (ROOT / command[1]).read_text()
-            assert all(f'"{x}"' in source or f'"--{x}"' in source for x in names), command
+            is_part = "..." in line and document in PROGRAM_NAMES
+            (_check_names if is_part else _check_flags)(*line[start:])
+        elif line[0] == "python" and line[1].endswith(".py"):
+            names = {word[2:].partition("=")[0] for word in line if word.startswith("--")}
+            source = (ROOT / line[1]).read_text()
+            assert all(f'"{x}"' in source or f'"--{x}"' in source for x in names), line
 
 
 def _check_flags(program, *arguments):
@@ -158,6 +176,7 @@ def _check_flags(program, *arguments):
 def _check_names(program, *arguments):
     """Of a command that leaves out what another one has."""
     known = {name for flag in program_flags.read(ROOT / program) for name in (flag, f"no{flag}")}
+    known |= {"format"} if program == "bin/export" else set()
     assert {x[2:].partition("=")[0] for x in arguments if x.startswith("--")} - {
         "",
         "help",
@@ -167,9 +186,9 @@ def _check_names(program, *arguments):
 @pytest.mark.parametrize("document", ["README.md", "BUILD.md", *PAGES])
 def test_commands_within_sentences_have_flags_that_programs_have(document):
     for text in re.findall(r"(?<!`)`(bin/[^`]*)`(?!`)", (ROOT / document).read_text()):
-        [command] = pages.split(text.replace("\n", " "))
-        if command[0] in PROGRAM_NAMES:
-            _check_names(*command)
+        [line] = pages.split(text.replace("\n", " "))
+        if line[0] in PROGRAM_NAMES:
+            _check_names(*line)
 
 
 def test_documents_have_commands():

@@ -11,7 +11,9 @@ from absl import flags
 
 from albert_tf import program
 from albert_tf.errors import LostWorkerError, UserError
+from albert_tf.settings import setting
 
+Nothing = dataclasses.make_dataclass("Nothing", [])
 IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces unavailable>\n"
 
 
@@ -19,10 +21,10 @@ IN_A_GRAPH = "Graph execution error:\n\nDetected at node while/X\n<stack traces 
 def run(monkeypatch):
     """Runs a program's `main` with arguments; returns what it exits with."""
 
-    def start(main, *arguments):
-        monkeypatch.setattr(sys, "argv", ["/somewhere/bin/thing", *arguments])
+    def start(main, *words, arguments=Nothing):
+        monkeypatch.setattr(sys, "argv", ["/somewhere/bin/thing", *words])
         with pytest.raises(SystemExit) as stop:
-            program.run(main)
+            program.run(main, arguments)
         return stop.value.code
 
     yield start
@@ -30,7 +32,7 @@ def run(monkeypatch):
 
 
 def fail_with(error):
-    def main(argv):
+    def main(_):
         raise error
 
     return main
@@ -39,7 +41,7 @@ def fail_with(error):
 def test_success_is_silent(run, capsys):
     calls = []
     assert not run(calls.append)
-    assert calls == [["/somewhere/bin/thing"]]
+    assert calls == [Nothing()]
     assert capsys.readouterr() == ("", "")
 
 
@@ -118,7 +120,7 @@ def test_a_mistake_in_a_flag_is_one_line(monkeypatch, arguments, message):
     flags.DEFINE_list("thing_files", None, "files", module_name="thing", flag_values=values)
     try:
         with pytest.raises(SystemExit) as stop:
-            program.run(fail_with(AssertionError()))
+            program.run(fail_with(AssertionError()), Nothing)
     finally:
         for name in ("thing_folder", "thing_files"):
             delattr(flags.FLAGS, name)
@@ -204,20 +206,21 @@ def test_a_folder_after_a_link_is_refused(run, tmp_path, monkeypatch):
 def test_our_own_mistakes_keep_their_traceback(monkeypatch, error):
     monkeypatch.setattr(sys, "argv", ["thing"])
     with pytest.raises(type(error)) as raised:
-        program.run(fail_with(error))
+        program.run(fail_with(error), Nothing)
     assert raised.value is error
     flags.FLAGS.unparse_flags()
 
 
 def test_what_a_shell_sees():
     source = """
+        import dataclasses
         from albert_tf import program
         from albert_tf.errors import UserError
 
         def main(argv):
             raise UserError("seed: must be 3.")
 
-        program.run(main)
+        program.run(main, dataclasses.make_dataclass("Nothing", []))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True
@@ -230,6 +233,7 @@ def test_what_a_shell_sees():
 )
 def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tmp_path):
     source = """
+        import dataclasses
         import sys
         from absl import logging
         from albert_tf import program
@@ -240,7 +244,7 @@ def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tm
                 print(file.fileno() if file.fileno() < 3 else 4, "an answer")
 
         sys.argv = [PATH]
-        program.run(main)
+        program.run(main, dataclasses.make_dataclass("Nothing", []))
     """.replace("PATH", repr(f"{tmp_path}/"))
     command = [sys.executable, "-c", textwrap.dedent(source)]
     done = subprocess.run(
@@ -252,6 +256,7 @@ def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tm
 
 def test_a_terminal_that_is_not_of_utf8_shows_escapes(tmp_path):
     source = """
+        import dataclasses
         import sys
         from absl import logging
         from albert_tf import program
@@ -261,7 +266,7 @@ def test_a_terminal_that_is_not_of_utf8_shows_escapes(tmp_path):
             logging.info(chr(0x2028))
 
         sys.argv = ["thing"]
-        program.run(main)
+        program.run(main, dataclasses.make_dataclass("Nothing", []))
     """
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
     command = [sys.executable, "-c", textwrap.dedent(source)]
@@ -271,11 +276,15 @@ def test_a_terminal_that_is_not_of_utf8_shows_escapes(tmp_path):
 
 
 ECHO = """
-import os
-from absl import flags
+import dataclasses, os
 from albert_tf import program
-TEXT = flags.DEFINE_string("text", None, "text")
-program.run(lambda _: print(TEXT.value == "caf\\xe9", os.path.exists(TEXT.value), TEXT.value))
+from albert_tf.settings import setting
+
+@dataclasses.dataclass
+class Text:
+    text: str = setting("text")
+
+program.run(lambda x: print(x.text == "caf\\xe9", os.path.exists(x.text), x.text), Text)
 """
 
 
@@ -297,6 +306,7 @@ def test_texts_and_names_of_files_are_utf8_where_the_locale_is_ascii(tmp_path):
 )
 def test_output_that_nobody_reads_is_no_traceback(redirection, status):
     source = """
+        import dataclasses
         from absl import logging
         from albert_tf import program
 
@@ -305,7 +315,7 @@ def test_output_that_nobody_reads_is_no_traceback(redirection, status):
             for _ in range(20_000):
                 print("an answer")
 
-        program.run(main)
+        program.run(main, dataclasses.make_dataclass("Nothing", []))
     """
     command = f"{sys.executable} -c '{textwrap.dedent(source)}' {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
@@ -316,71 +326,101 @@ def test_output_that_nobody_reads_is_no_traceback(redirection, status):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
-    """A size.
-
-    Attributes:
-        width, height: in metres,
-            or in feet.
-        unit: of both.
-    """
-
-    width: int = dataclasses.field(default=3, metadata={"lower_bound": 1})
-    height: float | None = None
-    unit: str = dataclasses.field(default="m", metadata={"choices": ["m", "feet"]})
+    width: int = setting("in metres, or in feet", 3)
+    height: float | None = setting("in metres, or in feet", None, above=0)
+    unit: str = setting("of both", "m", choices=["m", "feet"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Arguments.
-
-    Attributes:
-        files: patterns.
-        options: some.
-        names: others.
-        is_big: whether it is.
-        size: see `Size`.
-    """
-
-    files: tuple[str, ...]
-    options: tuple[str, ...] = dataclasses.field(
-        default=(), metadata={"flag": "set", "repeatable": True}
-    )
-    names: tuple[str, ...] = ("a", "b")
-    is_big: bool = True
+    files: tuple[str, ...] = setting("patterns", alias="input")
+    options: tuple[str, ...] = setting("some", (), flag="set", repeatable=True)
+    names: tuple[str, ...] = setting("others", ("a", "b"))
+    is_big: bool = setting("whether it is", True)
     size: Size = Size()
-    cache: int = dataclasses.field(default=5, metadata={"flag": None})
+    cache: int = setting("no flag", 5, flag=None)
 
 
 @pytest.fixture
-def defined():
+def take_back():
+    """Flags are of the process: those of a test go with it."""
     before = set(flags.FLAGS)
-    program.define_flags(Arguments)
-    yield set(flags.FLAGS) - before
+    yield
     for name in set(flags.FLAGS) - before:
         delattr(flags.FLAGS, name)
 
 
-def test_flags_are_the_fields_of_a_dataclass(defined, run):
-    assert defined == {"files", "set", "names", "is_big", "width", "height", "unit"}
+@pytest.mark.usefixtures("take_back")
+def test_flags_are_the_fields_of_a_dataclass(run):
+    given = ["--input=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
     arguments = []
-    given = ["--files=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
-    assert not run(lambda _: arguments.append(program.read_flags(Arguments)), *given)
+    assert not run(arguments.append, *given, arguments=Arguments)
     size = Size(height=2.0, unit="feet")
     assert arguments == [
         Arguments(files=("a", "b"), options=("x=1,2", "y=3"), is_big=False, size=size)
     ]
-    assert flags.FLAGS["width"].help == flags.FLAGS["height"].help == "in metres, or in feet."
+    assert flags.FLAGS["width"].help == "in metres, or in feet"
+    assert "cache" not in flags.FLAGS
+    assert program.is_given("unit")
+    assert not program.is_given("width")
 
 
+@pytest.mark.usefixtures("take_back")
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("words", "message"),
     [
-        ("--width=0", "not a positive integer"),
-        ("--unit=inch", "feet"),
-        ("--height=tall", "tall"),
-        ("--noset", "set"),
-        ("--is_big", "--files must have a value"),
+        (["--files=a", "--width=0"], "thing: width must be at least 1."),
+        (["--files=a", "--height=0"], "thing: height must be more than 0."),
+        (["--unit=inch"], "feet"),
+        (["--height=tall"], "tall"),
+        (["--noset"], "set"),
+        (["--is_big"], "--files must have a value"),
     ],
 )
-def test_values_that_are_not_of_the_field_are_refused(defined, run, argument, message):
-    assert message in run(fail_with(AssertionError("ran")), argument)
+def test_values_that_are_not_of_the_field_are_refused(run, words, message):
+    assert message in run(fail_with(AssertionError("ran")), *words, arguments=Arguments)
+
+
+COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print, Arguments)}
+
+
+@pytest.mark.usefixtures("take_back")
+@pytest.mark.parametrize(
+    ("flag", "words", "message"),
+    [
+        (None, [], "thing:  is none of small|big. --help describes them."),
+        (None, ["--width=3"], "thing: --width=3 is none of small|big. --help describes them."),
+        (None, ["small", "--is_big=1"], "thing small: Unknown command line flag 'is_big'"),
+        (None, ["big"], "thing big: flag --files=None: Flag --files must have a value"),
+        ("form", [], "thing: --form= is none of --form=small|big. --help describes them."),
+        ("form", ["--form=new"], "thing: --form=new is none of --form=small|big. --help"),
+        ("form", ["--form=small", "--files=a"], "thing: Unknown command line flag 'files'"),
+    ],
+)
+def test_a_command_that_is_none_or_takes_no_such_flag(monkeypatch, flag, words, message):
+    monkeypatch.setattr(sys, "argv", ["bin/thing", *words])
+    with pytest.raises(SystemExit) as stop:
+        program.run_one(COMMANDS, flag)
+    flags.FLAGS.unparse_flags()
+    assert stop.value.code.startswith(message)
+    assert "\n" not in stop.value.code
+
+
+@pytest.mark.usefixtures("take_back")
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [(None, ["small", "--width=7"]), ("form", ["--width=7", "--form=small"])],
+)
+def test_a_command_gets_its_arguments(monkeypatch, capsys, flag, words):
+    monkeypatch.setattr(sys, "argv", ["bin/thing", *words])
+    with pytest.raises(SystemExit):
+        program.run_one(COMMANDS, flag)
+    flags.FLAGS.unparse_flags()
+    assert capsys.readouterr().out == f"{Size(width=7)}\n"
+
+
+def test_the_help_of_all_commands_is_read_no_further_than_wanted():
+    command = f"set -o pipefail; {sys.executable} -m albert_tf.command --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags.\n"
+    assert (done.returncode in (0, 141), done.stderr) == (True, "")

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf import config_io, files, run_files, train_config
+from albert_tf import config_io, files, run_files, settings
 from albert_tf.experiments.data import Data, Records, digest
 from albert_tf.experiments.suite import Suite, override
 from albert_tf.kinds import task_table
@@ -21,7 +21,8 @@ from albert_tf.train_config import PretrainConfig
 RATE, PRETRAINING, EVALUATION = "rate", "pretraining", "evaluation"
 # To be increased when the programs give other numbers for the same settings.
 _FORMAT = 1
-_NOT_COUNTED = train_config.HOST_FIELDS - {"eval_steps", "max_eval_examples", "stop_at_step"}
+_NOT_COUNTED = settings.list_host_fields(PretrainConfig)
+_NOT_COUNTED -= {"eval_steps", "max_eval_examples", "stop_at_step"}
 
 
 class Run(NamedTuple):

@@ -4,11 +4,13 @@ import dataclasses
 import os
 from dataclasses import field
 
+from albert_tf import settings
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_table import Task
-from albert_tf.run_files import BEST, WHICH
+from albert_tf.run_files import BEST
+from albert_tf.settings import setting, which_setting
 from albert_tf.tasks.recipes import ConfigOverrides
 
 # The modes, and the split that each reads.
@@ -19,50 +21,39 @@ GLUE = "glue"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of the program, which makes flags of them.
-
-    Attributes:
-        train_file: file of train, in place of --data_dir's
-        dev_file: file of dev, in place of --data_dir's
-        test_file: file of test, in place of --data_dir's
-        init_checkpoint: weights to start from, in any format of bin/convert_checkpoint
-        init_head: start from its head too, that of another task
-        mnli_checkpoint: of --task=glue: a model of MNLI, from which MRPC, RTE and STS-B start;
-            default: the one that is trained, if --data_dir has MNLI
-        allow_partial: regular expression of whole names that --init_checkpoint may lack
-        checkpoint: to evaluate; default: that of --workdir
-        which: checkpoint of a run: its best (the newest, if none was evaluated), or its newest; of
-            --init_checkpoint, or, without training, of the run that is evaluated
-        vocabulary: folder; default: that of the checkpoint
-        workdir: folder of the run
-        cache_dir: of records; default: beside --workdir
-        num_seeds: runs, in --workdir/seed-K
-        tpu: run on a TPU
-        tpu_name: the TPU's name or address
-    """
+    """The arguments of the program, which makes flags of them."""
 
     data: DataArguments
-    mode: tuple[str, ...] = field(
-        default=("train", "eval"), metadata={"help": f"several of {', '.join(MODES)}"}
+    mode: tuple[str, ...] = setting(f"several of {', '.join(MODES)}", ("train", "eval"))
+    train_file: str | None = setting("file of train, in place of --data_dir's", None)
+    dev_file: str | None = setting("file of dev, in place of --data_dir's", None)
+    test_file: str | None = setting("file of test, in place of --data_dir's", None)
+    init_checkpoint: str | None = setting(
+        "weights to start from, in any format of bin/convert_checkpoint", None
     )
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
-    init_checkpoint: str | None = None
-    init_head: bool = False
-    mnli_checkpoint: str | None = None
-    allow_partial: str | None = None
-    checkpoint: str | None = None
-    which: str = field(default=BEST, metadata={"choices": WHICH})
-    vocabulary: str | None = None
-    workdir: str
-    cache_dir: str | None = None
+    init_head: bool = setting("start from its head too, that of another task", False)
+    mnli_checkpoint: str | None = setting(
+        "of --task=glue: a model of MNLI, from which MRPC, RTE and STS-B start; default: the "
+        "one that is trained, if --data_dir has MNLI",
+        None,
+    )
+    allow_partial: str | None = setting(
+        "regular expression of whole names that --init_checkpoint may lack", None
+    )
+    checkpoint: str | None = setting("to evaluate; default: that of --workdir", None)
+    which: str = which_setting(
+        more="; of --init_checkpoint, or, without training, of the run that is evaluated"
+    )
+    vocabulary: str | None = setting("folder; default: that of the checkpoint", None)
+    workdir: str = setting("folder of the run")
+    cache_dir: str | None = setting("of records; default: beside --workdir", None)
     config: ConfigOverrides = field(default_factory=ConfigOverrides)
-    num_seeds: int = field(default=1, metadata={"lower_bound": 1})
-    tpu: bool = False
-    tpu_name: str = "local"
+    num_seeds: int = setting("runs, in --workdir/seed-K", 1)
+    tpu: bool = setting("run on a TPU", False)
+    tpu_name: str = setting("the TPU's name or address", "local")
 
     def __post_init__(self) -> None:
+        settings.check(self)
         for mode in sorted(self.mode):
             require(mode in MODES, f"--mode: {mode!r} is not one of {', '.join(MODES)}.")
         if self.checkpoint and ("train" in self.mode or self.num_seeds > 1):

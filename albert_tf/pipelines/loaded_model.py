@@ -85,6 +85,11 @@ class LoadedModel:
         """The config of the network."""
         return self.checkpoint.config
 
+    @property
+    def is_masked_lm(self) -> bool:
+        """Whether the model guesses the words behind [MASK]."""
+        return isinstance(self.model, AlbertForPretraining)
+
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer of the vocabulary; None if there is none beside the checkpoint."""
@@ -135,7 +140,7 @@ class LoadedModel:
         long for the model.
         """
         require_count("top_k", top_k)
-        if not isinstance(self.model, AlbertForPretraining):
+        if not self.is_masked_lm:
             raise UserError(
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
                 "Take a pre-trained checkpoint."

@@ -4,37 +4,33 @@ import dataclasses
 
 from albert_tf.errors import UserError
 from albert_tf.plan.formula import chips
+from albert_tf.settings import overrides_setting, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of bin/plan_training, which makes flags of them.
+    """The arguments of bin/plan_training, which makes flags of them."""
 
-    Attributes:
-        topology: a TPU slice, such as v3:16x16 or v5e:4x4 (chips)
-        num_devices: how many of --device; default: 1
-        global_batch: sequences of an update; default: the config's
-        task: plan its fine-tuning instead of pre-training; needs --compile
-        compile: lower, check and compile the step for --topology
-        search: find the largest batch that fits, by compiling
-        utilization: share of the peak rate that is reached
-        peak_tflops: rate of a device; default: public figures
-        json: file to write all numbers to
-    """
-
-    topology: str | None = None
-    device: str | None = dataclasses.field(
-        default=None,
-        metadata={"help": f"without --topology: {chips.HERE} (default), {', '.join(chips.GPUS)}"},
+    config_file: str | None = setting(
+        "JSON file of the config; default: the paper's", None, flag="config"
     )
-    num_devices: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
-    global_batch: int | None = dataclasses.field(default=None, metadata={"lower_bound": 1})
-    task: str | None = None
-    compile: bool = False
-    search: bool = False
-    utilization: float = 0.4
-    peak_tflops: float | None = dataclasses.field(default=None, metadata={"lower_bound": 1e-3})
-    json: str | None = None
+    overrides: tuple[str, ...] = overrides_setting()
+    topology: str | None = setting("a TPU slice, such as v3:16x16 or v5e:4x4 (chips)", None)
+    device: str | None = setting(
+        f"without --topology: {chips.HERE} (default), {', '.join(chips.GPUS)}", None
+    )
+    num_devices: int | None = setting("how many of --device; default: 1", None)
+    global_batch: int | None = setting("sequences of an update; default: the config's", None)
+    task: str | None = setting(
+        "plan its fine-tuning instead of pre-training; needs --compile", None
+    )
+    compile: bool = setting("lower, check and compile the step for --topology", False)
+    search: bool = setting("find the largest batch that fits, by compiling", False)
+    utilization: float = setting("share of the peak rate that is reached", 0.4)
+    peak_tflops: float | None = setting(
+        "rate of a device; default: public figures", None, lowest=1e-3
+    )
+    json: str | None = setting("file to write all numbers to", None)
 
     def machine(self, dtype: str) -> chips.Topology:
         """Returns the devices, with the rate that they have at this type of the config."""

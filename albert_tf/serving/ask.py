@@ -66,13 +66,31 @@ def run_model(folder, texts):
     taken = [function.structured_input_signature[1].keys() for function in signatures]
     if texts.keys() not in taken:
         raise ValueError(f"the model takes other flags: see {folder}/MODEL.md.")
-    function = list(signatures)[taken.index(texts.keys())]
+    return run_function(list(signatures)[taken.index(texts.keys())], texts)
+
+
+def run_function(function, texts):
+    """Returns the outputs of a signature, {name: [B, ...] array}."""
     outputs = function(**{name: tf.constant(value) for name, value in texts.items()})
     return {name: decode(value.numpy()) for name, value in outputs.items()}
 
 
 def decode(array):
     return np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array
+
+
+def find_mistake(error):
+    """Returns the sentence of a failed check, which TensorFlow puts into brackets."""
+    match = re.search(r"assertion failed: \[(.*?)\]", str(error))
+    return match[1] if match else str(error)
+
+
+def print_answers(rows, outputs):
+    """Prints each row of inputs, and the answer to it."""
+    np.set_printoptions(precision=3, suppress=True, threshold=20, linewidth=100)
+    for row, inputs in enumerate(rows):
+        print(" | ".join(inputs))
+        print_answer(outputs, row)
 
 
 def print_answer(outputs, row):
@@ -96,16 +114,11 @@ def main():
     try:
         outputs = run_model(folder, texts)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
-        # TensorFlow puts the sentence of a failed check into brackets.
-        match = re.search(r"assertion failed: \[(.*?)\]", str(error))
-        return f"{program}: {match[1] if match else error}"
+        return f"{program}: {find_mistake(error)}"
     except (OSError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         return f"{program}: --model: {folder} is damaged: {reason}"
-    np.set_printoptions(precision=3, suppress=True, threshold=20, linewidth=100)
-    for row, inputs in enumerate(rows):
-        print(" | ".join(inputs))
-        print_answer(outputs, row)
+    print_answers(rows, outputs)
     return None
 
 

@@ -6,7 +6,7 @@ Source: the paper, appendix A.4, and the scripts published with the code.
 import copy
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
+from albert_tf.settings import overrides_setting, setting
 from albert_tf.train_config import FinetuneConfig
 
 
@@ -175,17 +176,11 @@ _RECIPE_HELP = f"one of {', '.join(RECIPES)}; default: v2, none for a task of on
 
 @dataclass(frozen=True)
 class ConfigOverrides:
-    """What the user overrides of a config.
+    """What the user overrides of a config."""
 
-    Attributes:
-        recipe: of `RECIPES`; None takes that of the task.
-        config_file: JSON file of a FinetuneConfig
-        overrides: key=value that overrides the config; repeatable
-    """
-
-    recipe: str | None = field(default=None, metadata={"help": _RECIPE_HELP})
-    config_file: str | None = field(default=None, metadata={"flag": "config"})
-    overrides: tuple[str, ...] = field(default=(), metadata={"flag": "set", "repeatable": True})
+    recipe: str | None = setting(_RECIPE_HELP, None)
+    config_file: str | None = setting("JSON file of a FinetuneConfig", None, flag="config")
+    overrides: tuple[str, ...] = overrides_setting()
 
     def read_file(self) -> dict[str, Any]:
         """The fields of the file; none of a file without fields, which `config_io.load` refuses."""

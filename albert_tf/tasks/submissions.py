@@ -122,7 +122,7 @@ def _match_glue_files(contents: _Contents) -> dict[str, str]:
         if names[key] in paths:
             raise UserError(
                 f"{paths[names[key]]} and {path} are both of {key[0]}, split {key[1]}: "
-                "take one, or average them with bin/ensemble_predictions."
+                "take one, or average them with bin/score ensemble."
             )
         paths[names[key]] = path
     return paths
@@ -181,7 +181,7 @@ def _get_only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
     if len(contents) > 1:
         raise UserError(
             f"{' and '.join(contents)} are of one task: "
-            "take one, or average them with bin/ensemble_predictions."
+            "take one, or average them with bin/score ensemble."
         )
     [(path, content)] = contents.items()
     return path, content

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from albert_tf.errors import require_choice
+from albert_tf import settings
+from albert_tf.settings import setting
 
 Span = tuple[int, int]
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -27,26 +28,28 @@ _WORDS = re.compile(r"\S+")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Normalization of text. Defaults are those of the published models.
+    """Normalization of text. Defaults are those of the published models."""
 
-    Attributes:
-        lower_case: lower all letters
-        keep_accents: keep combining characters: accents, and the vowel signs of many scripts
-        unicode_form: NFKD, NFKC, NFD, NFC or none. Kept accents are always composed with their
-            letters; NFKC and NFC compose also without accents, which keeps Korean syllables whole
-        compat: tokens of a piece such as "40,". google: no comma, and a ▁ before the digits, as the
-            published code. hf: no ▁, as the Python tokenizer of transformers 4. hf_fast: the piece
-            as it is, as transformers 5
-    """
-
-    lower_case: bool = True
-    keep_accents: bool = False
-    unicode_form: str = "NFKD"
-    compat: str = "google"
+    lower_case: bool = setting("lower all letters", True)
+    keep_accents: bool = setting(
+        "keep combining characters: accents, and the vowel signs of many scripts", False
+    )
+    unicode_form: str = setting(
+        "NFKD, NFKC, NFD, NFC or none. Kept accents are always composed with their letters; "
+        "NFKC and NFC compose also without accents, which keeps Korean syllables whole",
+        "NFKD",
+        choices=tuple(UNICODE_FORMS),
+    )
+    compat: str = setting(
+        'tokens of a piece such as "40,". google: no comma, and a ▁ before the digits, as the '
+        "published code. hf: no ▁, as the Python tokenizer of transformers 4. hf_fast: the "
+        "piece as it is, as transformers 5",
+        "google",
+        choices=COMPATS,
+    )
 
     def __post_init__(self) -> None:
-        require_choice("unicode_form", self.unicode_form, tuple(UNICODE_FORMS))
-        require_choice("compat", self.compat, COMPATS)
+        settings.check(self)
 
 
 class Origin(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from albert_tf import config_io, files
+from albert_tf import config_io, files, settings
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
@@ -19,7 +19,7 @@ from albert_tf.run_files import BEGINNING, BEST, RECORDS, RUN_CONFIG, TASK, TRAI
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
-from albert_tf.train_config import HOST_FIELDS, TrainConfig
+from albert_tf.train_config import TrainConfig
 
 # What messages call the contents of the files.
 _NAMES = {RECORDS: "--train_files", TASK: "--task", TRAINING_DATA: "training data"}
@@ -117,8 +117,9 @@ def _check_folder(identity: RunIdentity) -> None:
     if not all(tf.io.gfile.exists(os.path.join(workdir, name)) for name in identity.files):
         raise UserError(f"{workdir} belongs to a run of another program. Take another --workdir.")
     before = flatten(config_io.to_dict(read_config(workdir, type(identity.config))))
+    host_fields = settings.list_host_fields(type(identity.config))
     for field, value in flatten(config_io.to_dict(identity.config)).items():
-        if field not in HOST_FIELDS and before[field] != value:
+        if field not in host_fields and before[field] != value:
             raise UserError(
                 f"{workdir} belongs to a run with {field}={before[field]!r}, not {value!r}. "
                 "Take another --workdir, or the config of that run."

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import documents, parts, sources
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.corpus.sources import Source
-from albert_tf.errors import UserError, require_choice, require_range
+from albert_tf.errors import UserError
+from albert_tf.settings import setting
 
 EXACT, NEAR = KINDS = ("exact", "near")
 _LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
@@ -40,21 +41,22 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DuplicatesConfig:
-    """Settings of a search for duplicates.
+    """Settings of a search for duplicates."""
 
-    Attributes:
-        kind: exact finds the same words, near also most of the same sequences of five words
-        text_field: where .jsonl and .parquet files have the text of a document, in each row
-        shard_megabytes: as of the records that leave the duplicates out
-    """
-
-    kind: str = EXACT
-    text_field: str = "text"
-    shard_megabytes: float = 16.0
+    kind: str = setting(
+        "exact finds the same words, near also most of the same sequences of five words",
+        EXACT,
+        choices=KINDS,
+    )
+    text_field: str = setting(
+        "where .jsonl and .parquet files have the text of a document, in each row", "text"
+    )
+    shard_megabytes: float = setting(
+        "as of the records that leave the duplicates out", 16.0, lowest=0.001, highest=1e6
+    )
 
     def __post_init__(self) -> None:
-        require_choice("kind", self.kind, KINDS)
-        require_range("shard_megabytes", self.shard_megabytes, 0.001, 1_000_000.0)
+        settings.check(self)
 
 
 def find(
@@ -268,7 +270,7 @@ def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[
     """
     path = os.path.join(folder, _SUMMARY)
     if not tf.io.gfile.exists(path):
-        raise UserError(f"{folder} has no {_SUMMARY}: finish bin/find_duplicates first.")
+        raise UserError(f"{folder} has no {_SUMMARY}: finish bin/data find_duplicates first.")
     files.check_hashes(folder)
     summary = files.read_json(path, _SUMMARY)
     for name in ("text_field", "shard_megabytes"):

@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
+from albert_tf.settings import setting
 
 PLAN = "plan.json"
 JOINED_LOCK = f"{files.LOCK}-joined"
@@ -24,21 +25,19 @@ Work = Callable[[int], Iterable[Mapping[str, int]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Driver:
-    """What runs the parts.
+    """What runs the parts."""
 
-    Attributes:
-        num_processes: processes on this machine, at most
-        num_tasks: tasks that share the work; each is started with its own --task_index
-        task_index: number of this task, from 0
-        runner: engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...
-    """
-
-    num_processes: int = dataclasses.field(default=os.cpu_count() or 1, metadata={"lower_bound": 1})
-    num_tasks: int = dataclasses.field(default=1, metadata={"lower_bound": 1})
-    task_index: int = dataclasses.field(default=0, metadata={"lower_bound": 0})
-    runner: str | None = None
+    num_processes: int = setting("processes on this machine, at most", os.cpu_count() or 1)
+    num_tasks: int = setting(
+        "tasks that share the work; each is started with its own --task_index", 1
+    )
+    task_index: int = setting("number of this task, from 0", 0, lowest=0)
+    runner: str | None = setting(
+        "engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...", None
+    )
 
     def __post_init__(self) -> None:
+        settings.check(self)
         require(
             self.task_index < self.num_tasks,
             f"task_index={self.task_index}: num_tasks={self.num_tasks} has the tasks 0 to "

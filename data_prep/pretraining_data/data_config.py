@@ -3,84 +3,77 @@
 import dataclasses
 import locale
 
-from albert_tf import train_config
-from albert_tf.errors import require, require_choice, require_range
+from albert_tf import settings, train_config
+from albert_tf.errors import require, require_range
 from albert_tf.kinds import token_lengths
+from albert_tf.settings import setting
 
 # The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
 _LANGUAGES = {name[:2] for name in locale.locale_alias if name[2:3] in ("", "_", ".", "@")}
-_RANGES = {
-    "max_seq_length": (8, 1_000_000),
-    "max_predictions_per_seq": (1, 1_000_000),
-    "ngram": (1, 1000),
-    "dupe_factor": (1, 1_000_000),
-    "seed": (0, 2**63 - 1),
-    "shard_megabytes": (0.001, 1_000_000.0),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Settings of pre-training records. Defaults are the published ones.
+    """Settings of pre-training records. Defaults are the published ones."""
 
-    Attributes:
-        masking: static stores masks; online leaves them to training, which draws them in each pass
-        word_segmenter: jieba masks whole words of Chinese, none its pieces; needs rjieba
-        max_seq_length: tokens of an example, S
-        max_predictions_per_seq: masked tokens of an example, P; 20 caps masked_lm_prob at S = 512
-        masked_lm_prob: share of the tokens to mask
-        ngram: longest n-gram of words to mask
-        short_seq_prob: share of documents cut into shorter examples
-        dupe_factor: passes over the text, each with other pairs and masks; default 40, online 1
-        sentence_task: sop, nsp or none
-        one_segment: chunks of one sentence: split, skip or random (see `segments.make_pairs`)
-        split_sentences: lines are paragraphs: split them into sentences
-        text_field: where .jsonl and .parquet files have the text of a document, in each row
-        report_languages: count the documents of each language; needs py3langid
-        language: language whose rules --split_sentences uses
-        eval_fraction: share of the documents to hold out; 1 makes no training records
-        seed: seed of every random choice; which documents are held out does not depend on it
-        gzip: compress the records
-        shard_megabytes: megabytes of text in a shard
-    """
-
-    masking: str = train_config.STATIC
-    word_segmenter: str = "none"
-    max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
-    masked_lm_prob: float = 0.15
-    ngram: int = 3
-    short_seq_prob: float = 0.1
-    dupe_factor: int | None = None
-    sentence_task: str = "sop"
-    one_segment: str = "split"
-    split_sentences: bool = False
-    text_field: str = "text"
-    report_languages: bool = False
-    language: str = "en"
-    eval_fraction: float = 0.0
-    seed: int = 12345
-    gzip: bool = False
-    shard_megabytes: float = 16.0
+    masking: str = setting(
+        "static stores masks; online leaves them to training, which draws them in each pass",
+        train_config.STATIC,
+        choices=train_config.MASKINGS,
+    )
+    word_segmenter: str = setting(
+        "jieba masks whole words of Chinese, none its pieces; needs rjieba",
+        "none",
+        choices=("none", "jieba"),
+    )
+    max_seq_length: int = setting("tokens of an example, S", 512, lowest=8, highest=1_000_000)
+    max_predictions_per_seq: int = setting(
+        "masked tokens of an example, P; 20 caps masked_lm_prob at S = 512", 20, highest=1_000_000
+    )
+    masked_lm_prob: float = setting("share of the tokens to mask", 0.15, below=1)
+    ngram: int = setting("longest n-gram of words to mask", 3, highest=1000)
+    short_seq_prob: float = setting("share of documents cut into shorter examples", 0.1, below=1)
+    dupe_factor: int | None = setting(
+        "passes over the text, each with other pairs and masks; default 40, online 1",
+        None,
+        highest=1_000_000,
+    )
+    sentence_task: str = setting("sop, nsp or none", "sop", choices=train_config.SENTENCE_TASKS)
+    one_segment: str = setting(
+        "chunks of one sentence: split, skip or random (see `segments.make_pairs`)",
+        "split",
+        choices=("split", "skip", "random"),
+    )
+    split_sentences: bool = setting("lines are paragraphs: split them into sentences", False)
+    text_field: str = setting(
+        "where .jsonl and .parquet files have the text of a document, in each row", "text"
+    )
+    report_languages: bool = setting("count the documents of each language; needs py3langid", False)
+    language: str = setting("language whose rules --split_sentences uses", "en")
+    eval_fraction: float = setting(
+        "share of the documents to hold out; 1 makes no training records", 0.0, highest=1
+    )
+    seed: int = setting(
+        "seed of every random choice; which documents are held out does not depend on it",
+        12345,
+        lowest=0,
+        highest=2**63 - 1,
+    )
+    gzip: bool = setting("compress the records", False)
+    shard_megabytes: float = setting(
+        "megabytes of text in a shard", 16.0, lowest=0.001, highest=1e6
+    )
 
     def __post_init__(self) -> None:
         if self.dupe_factor is None:
             object.__setattr__(self, "dupe_factor", 1 if self.is_online else 40)
-        require_choice("masking", self.masking, train_config.MASKINGS)
-        require_choice("word_segmenter", self.word_segmenter, ("none", "jieba"))
-        require_choice("sentence_task", self.sentence_task, train_config.SENTENCE_TASKS)
-        require_choice("one_segment", self.one_segment, ("split", "skip", "random"))
+        settings.check(self)
         require(
             self.language in _LANGUAGES,
             f"language: {self.language!r} is no two-letter code of a language (ISO 639-1).",
         )
-        for name, bounds in _RANGES.items():
-            require_range(name, getattr(self, name), *bounds)
         if self.is_online:
             require_range("ngram", self.ngram, 1, train_config.LONGEST_ONLINE_NGRAM)
-        for name in ("masked_lm_prob", "short_seq_prob"):
-            require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).")
-        require(0 <= self.eval_fraction <= 1, "eval_fraction must be in [0, 1].")
         require(
             self.max_predictions_per_seq <= self.max_seq_length,
             f"max_predictions_per_seq {self.max_predictions_per_seq} is more than max_seq_length "

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_table import Task
+from albert_tf.settings import setting
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 # Of several labels, those that apply.
@@ -19,26 +20,26 @@ _MAX_LABELS_IN_FILE = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns of the user's own tables.
+    """The names of the columns of the user's own tables."""
 
-    Attributes:
-        text: own: the text, or the passage
-        second_text: own: of a pair, or the question
-        label: own: the label
-        id: own: name of an example; default: number of its row
-        choices: own: one for each choice
-        negatives: sentence_embedding: texts that do not belong to the first, beside those of the
-            other rows of a batch
-        simcse: sentence_embedding: train each text with itself, under two dropouts
-    """
-
-    text: str = field(default="text", metadata={"flag": "text_column"})
-    second_text: str | None = field(default=None, metadata={"flag": "second_text_column"})
-    label: str = field(default="label", metadata={"flag": "label_column"})
-    id: str | None = field(default=None, metadata={"flag": "id_column"})
-    choices: tuple[str, ...] = field(default=(), metadata={"flag": "choice_columns"})
-    negatives: tuple[str, ...] = field(default=(), metadata={"flag": "negative_columns"})
-    simcse: bool = False
+    text: str = setting("own: the text, or the passage", "text", flag="text_column")
+    second_text: str | None = setting(
+        "own: of a pair, or the question", None, flag="second_text_column"
+    )
+    label: str = setting("own: the label", "label", flag="label_column")
+    id: str | None = setting(
+        "own: name of an example; default: number of its row", None, flag="id_column"
+    )
+    choices: tuple[str, ...] = setting("own: one for each choice", (), flag="choice_columns")
+    negatives: tuple[str, ...] = setting(
+        "sentence_embedding: texts that do not belong to the first, beside those of the other "
+        "rows of a batch",
+        (),
+        flag="negative_columns",
+    )
+    simcse: bool = setting(
+        "sentence_embedding: train each text with itself, under two dropouts", False
+    )
 
     def __post_init__(self) -> None:
         names = [self.text, self.second_text, self.label, *self.choices, *self.negatives]
@@ -52,38 +53,31 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Where the files of all splits of a task are, and which part of them to read.
+    """Where the files of all splits of a task are, and which part of them to read."""
 
-    Attributes:
-        data_dir: folder into which the task was unpacked
-        race_level: of race: middle, high or all
-        label_separator: own, multi_label: what stands between the labels of a text
-        repair_tags: own, token_classification: repair tags that are no BIO or IOBES
-        columns: of the user's own tables
-    """
-
-    data_dir: str | None = None
-    race_level: str = "all"
-    label_separator: str = ","
-    repair_tags: bool = False
+    data_dir: str | None = setting("folder into which the task was unpacked", None)
+    race_level: str = setting("of race: middle, high or all", "all")
+    label_separator: str = setting(
+        "own, multi_label: what stands between the labels of a text", ","
+    )
+    repair_tags: bool = setting(
+        "own, token_classification: repair tags that are no BIO or IOBES", False
+    )
     columns: Columns = field(default_factory=Columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataArguments:
-    """The arguments of programs that name a task and its data; see `task_cache.make_task`.
+    """The arguments of programs that name a task and its data; see `task_cache.make_task`."""
 
-    Attributes:
-        source: of the files.
-        kind: own: or regression, multiple_choice, sentence_embedding, multi_label,
-            token_classification
-        labels: own: in the order of their ids; default: as in train
-    """
-
-    task: str = field(metadata={"help": f"{', '.join(task_table.TASKS)} or own"})
+    task: str = setting(f"{', '.join(task_table.TASKS)} or own")
     source: DataSource = field(default_factory=DataSource)
-    kind: str = "classification"
-    labels: tuple[str, ...] = ()
+    kind: str = setting(
+        "own: or regression, multiple_choice, sentence_embedding, multi_label, "
+        "token_classification",
+        "classification",
+    )
+    labels: tuple[str, ...] = setting("own: in the order of their ids; default: as in train", ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -224,9 +224,9 @@ def test_an_error_about_the_size_names_one_that_fits(tmp_path, size, pattern):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"vocab_size": 13}, "vocab_size must be more than 13"),
-        ({"character_coverage": 1.5}, r"character_coverage must be in \[0.98, 1\]"),
-        ({"max_sentences": 100}, "max_sentences must be more than 100"),
+        ({"vocab_size": 13}, "vocab_size must be at least 14"),
+        ({"character_coverage": 1.5}, r"character_coverage must be at most 1"),
+        ({"max_sentences": 100}, "max_sentences must be at least 101"),
     ],
 )
 def test_bad_values(values, message):

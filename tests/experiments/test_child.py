@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_child_ends_with_its_parent(tmp_path):
     """A worker that is killed leaves no program that goes on training."""
-    code = "from albert_tf.experiments import child; child.run('classify', ['--help'], 'log')"
+    code = "from albert_tf.experiments import child; child.run('predict', ['--help'], 'log')"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=make_environment())
-    assert "classify" in (tmp_path / "log").read_text()
+    assert "predict" in (tmp_path / "log").read_text()
     sleeper = tmp_path / "sleeper"
     sleeper.write_text("import time; open('ready', 'w').close(); time.sleep(600)")
-    code = code.replace("classify", str(sleeper))
+    code = code.replace("predict", str(sleeper))
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=make_environment())
     wait_for((tmp_path / "ready").exists)
     [process] = find_children(parent.pid)
@@ -47,5 +47,5 @@ def wait_for(condition):
 
 
 def test_the_mistake_of_a_program_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"^classify failed: classify: .*nothing.* \(log: "):
-        child.run("classify", ["--nothing=1"], str(tmp_path / "log"))
+    with pytest.raises(UserError, match=r"^predict failed: predict: .*nothing.* \(log: "):
+        child.run("predict", ["--nothing=1"], str(tmp_path / "log"))

@@ -14,8 +14,9 @@ from repository import ROOT
 from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.errors import UserError
-from albert_tf.export import int8_model, model_versions, serving_api, signatures
-from albert_tf.export.int8_runtime import Result
+from albert_tf.export import model_versions, serving_api, signatures
+from albert_tf.export.int8 import int8_model
+from albert_tf.export.int8.int8_runtime import Result
 from albert_tf.export.requests.token_ids import NAMES
 
 WORDS = ["naïve", "ﷺ \x00", "", "the cafe sold offices " * 9, "\u2028 你好"]
@@ -28,7 +29,7 @@ TEXTS = {
     "passage": WORDS,
     "options": [[f"{word}{index}" for index in range(5)] for word in WORDS],
 }
-SCORES = int8_model.Scores(["export_int8", "--max_loss=1"], "accuracy", 0.75, 0.5, 3, 14)
+SCORES = int8_model.Scores(["export", "--max_loss=1"], "accuracy", 0.75, 0.5, 3, 14)
 
 
 def write(model, folder):
@@ -99,7 +100,7 @@ def test_the_card_tells_scores_times_sizes_and_requests(written):
     megabytes = 4e-6 * sum(np.prod(x.shape) for x in model.network.weights)
     assert f"| float32 | 0.75 | 300.0 | {megabytes:.2f} |" in card
     assert "| int8 | 0.5 | 100.0 | 0.00 |" in card
-    assert "    export_int8 --max_loss=1\n" in card
+    assert "    export --max_loss=1\n" in card
     assert f"bin/serve --model={shlex.quote(str(Path(target).parent))}\n" in card
     assert "| in | `text` | string [?] | a text |" in card
     assert "http://127.0.0.1:8000/v2/models/gr__e/infer" in card
@@ -108,7 +109,7 @@ def test_the_card_tells_scores_times_sizes_and_requests(written):
 def test_the_server_runs_the_network_as_when_it_was_scored():
     """Neither program can import the other."""
     programs = (
-        ROOT / "export/int8_quantizer.py",
+        ROOT / "export/int8/int8_quantizer.py",
         ROOT / "albert_tf/serving/triton/triton_backend.py",
     )
     settings = [

@@ -12,7 +12,7 @@ from albert_tf import files
 from albert_tf.export import export_source, litert, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "export_litert"
+PROGRAM = Path(__file__).parents[2] / "bin" / "export --format=litert"
 # The whole file is at least this much smaller.
 LEAST_SAVED = {"dynamic": 0.5, "float16": 0.4}
 pytestmark = [

@@ -83,7 +83,7 @@ PROGRAMS = {
         "records",
     ),
     "duplicates": Program(
-        "find_duplicates",
+        "data find_duplicates",
         ("--input_files={input}/text.txt,{input}/more.txt", "--output_dir={output}/d"),
         "d",
     ),
@@ -182,9 +182,10 @@ def run(program: Program, folder: Path) -> Ended:
     """Runs a program in this process; its folders are `in` and `out` in `folder`."""
     places = {"input": folder / "in", "output": folder / "out"}
     arguments = [argument.format(**places) for argument in program.arguments]
-    path, output, status, trace = BIN / program.name, io.StringIO(), None, ""
+    name, *words = program.name.split()
+    path, output, status, trace = BIN / name, io.StringIO(), None, ""
     before = set(flags.FLAGS)
-    given, sys.argv = sys.argv, [str(path), *arguments]
+    given, sys.argv = sys.argv, [str(path), *words, *arguments]
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             runpy.run_path(str(path), run_name="__main__")

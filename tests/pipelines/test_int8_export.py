@@ -1,4 +1,4 @@
-"""bin/export_int8 writes a model whose score stays, and nothing else."""
+"""bin/export --format=int8 writes a model whose score stays, and nothing else."""
 
 import contextlib
 import json
@@ -20,15 +20,14 @@ from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.environments import virtual_environments
-from albert_tf.export import int8_runtime
-from albert_tf.export.int8_runtime import Result
+from albert_tf.export.int8 import int8_export, int8_runtime
+from albert_tf.export.int8.int8_arguments import Int8Arguments
+from albert_tf.export.int8.int8_runtime import Result
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.pipelines import int8_export
-from albert_tf.pipelines.int8_arguments import Int8Arguments
 from albert_tf.tasks import inference, predictions
 
-PROGRAM = ROOT / "bin/export_int8"
+PROGRAM = ROOT / "bin/export --format=int8"
 TEXTS = ["naïve ﷺ", "the cafe", "sold", "2011 offices", "你好", "went on", "a, b", "(x)", "to them"]
 
 
@@ -131,7 +130,7 @@ def test_a_score_that_stays_is_written_with_its_card(run_program, right, quantiz
 def test_a_score_that_falls_is_refused(run_program, right, quantizing, change):
     quantizing(change)
     message = run_program(PROGRAM, *to_arguments(right, max_loss=10))
-    assert message.startswith("export_int8: int8 lowers pearson on dev from 100.00 to ")
+    assert message.startswith("export: int8 lowers pearson on dev from 100.00 to ")
     assert "by more than --max_loss=10: nothing is written" in message
     assert "\n" not in message
     assert is_empty(right)
@@ -199,14 +198,14 @@ def test_mistakes_are_one_line(run_program, flags, tmp_path, changes, sentence):
 def test_a_version_that_exists_is_refused_at_once(run_program, flags):
     os.makedirs(f"{flags['to']}/3")
     message = run_program(PROGRAM, *to_arguments(flags, version=3, checkpoint="nothing"))
-    assert message.startswith(f"export_int8: {flags['to']}/3 exists. Take another --version")
+    assert message.startswith(f"export: {flags['to']}/3 exists. Take another --version")
 
 
 def test_without_an_environment_it_is_one_line(run_program, right, monkeypatch, tmp_path):
     monkeypatch.setattr(virtual_environments, "ROOT", tmp_path)
     monkeypatch.setattr(virtual_environments, "_runs", lambda *_: False)
     message = run_program(PROGRAM, *to_arguments(right))
-    assert message.startswith("export_int8: no Python 3.10 to 3.13 with venv. Install one")
+    assert message.startswith("export: no Python 3.10 to 3.13 with venv. Install one")
     assert is_empty(right)
 
 
@@ -216,7 +215,7 @@ def test_a_quantiser_that_fails_is_one_line(run_program, right, monkeypatch, tmp
     left_over = tmp_path / f"albert-int8.{'0' * 32}.tmp"
     left_over.mkdir()
     message = run_program(PROGRAM, *to_arguments(right))
-    assert message.startswith("export_int8: the model cannot be quantised (exit status 1")
+    assert message.startswith("export: the model cannot be quantised (exit status 1")
     assert not list(tmp_path.glob("albert-int8*"))
     assert "so that it is made anew" in message
     assert is_empty(right)
@@ -256,7 +255,7 @@ def test_a_killed_export_leaves_nothing_under_the_final_name(right, tmp_path):
     """Nor a process."""
     int8_environment.require()
     variables = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, str(PROGRAM), *to_arguments(right, max_loss=100)]
+    command = [sys.executable, *str(PROGRAM).split(), *to_arguments(right, max_loss=100)]
     process = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 300
     while not (jobs := [*tmp_path.glob("albert-int8.*/job.json")]):

@@ -26,8 +26,7 @@ from albert_tf import config, config_io
 from albert_tf.checkpoints import formats
 from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
-from albert_tf.export import int8_runtime
-from albert_tf.pipelines import int8_export
+from albert_tf.export.int8 import int8_export, int8_runtime
 from albert_tf.plan.aot import environment
 from albert_tf.tasks import submissions
 
@@ -40,10 +39,10 @@ BRINGS = "\n".join(line.split("|")[1] for line in BRINGS.splitlines())
 NOT_RUN = {
     r"python3 -m venv|source |pip |\S+/pip |\S+/mkdocs ": "make environments",
     r"\.venv-beam/": "needs an environment of its own: tests/data_prep",
-    r"\.venv-plan/|bin/export_step ": "the same: test_a_step_for_jax",
+    r"\.venv-plan/|bin/export --format=step ": "the same: test_a_step_for_jax",
     r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
-    r"bin/export_int8 --checkpoint=runs/sst-2 ": "a measurement",
+    r"bin/export --format=int8 --checkpoint=runs/sst-2 ": "a measurement",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
@@ -197,7 +196,7 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
                 continue
             if program == "python":
                 program, *arguments = arguments
-            if program == "bin/describe_records":
+            if "describe_records" in arguments:
                 make_google_records(run_program, workspace)
             error = run_program(ROOT / program, *arguments, *shrink(program, arguments))
             shown = capsys.readouterr()
@@ -252,7 +251,7 @@ def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     for name in ("configs", ".venv-plan"):
         (tmp_path / name).symlink_to(ROOT / name)
     export, train = commands("plan")[-2:]
-    assert export[0] == "bin/export_step"
+    assert export[:2] == ["bin/export", "--format=step"]
     albert = config_io.to_dict(tiny_run.albert(max_position_embeddings=128))
     assert not run_program(ROOT / export[0], *export[1:], f"--set=albert={json.dumps(albert)}")
     capfd.readouterr()

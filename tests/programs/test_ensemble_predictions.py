@@ -17,7 +17,7 @@ from tiny_tasks import (
 from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "ensemble_predictions"
+PROGRAM = Path(__file__).parents[2] / "bin" / "score ensemble"
 # All three right.
 BETTER = {
     "0": choice("good", [0.25, 0.75]),
@@ -114,7 +114,7 @@ def test_mistakes_are_one_line_and_nothing_is_written(arguments, message, runs, 
     before = sorted(os.listdir(runs))
     arguments = [argument.format(runs) for argument in arguments]
     stopped = run_program(PROGRAM, *arguments, f"--output_file={runs}/ensemble.json")
-    assert stopped.startswith("ensemble_predictions: ")
+    assert stopped.startswith("score ensemble: ")
     assert message.format(runs) in stopped
     assert "\n" not in stopped
     assert sorted(os.listdir(runs)) == before

@@ -1,9 +1,9 @@
-"""bin/extract_passages: the paper's intrinsic dev set."""
+"""bin/data extract_passages: the paper's intrinsic dev set."""
 
 import json
 from pathlib import Path
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "extract_passages"
+PROGRAM = Path(__file__).parents[2] / "bin" / "data extract_passages"
 
 
 def test_passages_are_documents_once(run_program, tmp_path):

@@ -1,11 +1,11 @@
-"""bin/glue_average: the scores of several runs, averaged as the leaderboard does."""
+"""bin/score glue_average: the scores of several runs, averaged as the leaderboard does."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "glue_average"
+PROGRAM = Path(__file__).parents[2] / "bin" / "score glue_average"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tiny_tasks import answer, choice, write_predictions
 
 from albert_tf.kinds import task_table
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "score"
+PROGRAM = Path(__file__).parents[2] / "bin" / "score predictions"
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_squad2_with_odds_and_without(score, tmp_path):
     assert score("squad2", texts, data, flag, "--null_threshold=0.5")[0]["exact"] == 100
     message = score("squad2", {"q0": "lamp"}, data)
     assert message == (
-        "score: 1 questions have no prediction, q1 for one: evaluate-v2.0.py stops there, too. "
-        "Predict the whole file."
+        "score predictions: 1 questions have no prediction, q1 for one: evaluate-v2.0.py stops "
+        "there, too. Predict the whole file."
     )
     odds.write_text('{"q0": 0.2}')
     assert "1 predictions, q1 for one, have no odds" in score("squad2", texts, data, flag)
@@ -134,5 +134,5 @@ def test_race_is_scored_by_level(score, tmp_path):
 @pytest.mark.parametrize("content", [[], {}, [1], "x", {"q0": 3}])
 def test_other_files_are_refused_in_one_line(content, score, tmp_path):
     message = score("squad1", content, squad(tmp_path, "lamp"))
-    assert message.startswith("score: ")
+    assert message.startswith("score predictions: ")
     assert "\n" not in message

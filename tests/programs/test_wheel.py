@@ -75,13 +75,13 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     (tmp_path / "google").mkdir()
     google_tf1.write(checkpoint, str(tmp_path / "google"))
     run_command(site, "convert_checkpoint", f"--from={tmp_path}/google", f"--to={tmp_path}/ours")
-    guesses = run_command(site, "fill_mask", f"--checkpoint={tmp_path}/ours", "--text=a [MASK]")
+    guesses = run_command(site, "predict", f"--model={tmp_path}/ours", "--text=a [MASK]")
     assert guesses.startswith("a [MASK]\n   ")
 
 
 def test_an_unknown_program_is_one_line():
     done = subprocess.run(
-        [sys.executable, "-m", "albert_tf.command", "fill_msk"], capture_output=True, text=True
+        [sys.executable, "-m", "albert_tf.command", "predct"], capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert done.stderr == "albert-tf: there is no program 'fill_msk'. Did you mean 'fill_mask'?\n"
+    assert done.stderr == "albert-tf: there is no program 'predct'. Did you mean 'predict'?\n"

@@ -8,11 +8,11 @@ import tensorflow as tf
 import tiny_exports
 from tiny_exports import vocabulary  # noqa: F401
 
-from albert_tf.export import int8_model, int8_runtime
+from albert_tf.export.int8 import int8_model, int8_runtime
 
 pytestmark = pytest.mark.slow
 KIND = "span_or_none"
-SCORES = int8_model.Scores(["export_int8"], "f1", 0.0, 0.0, 1, tiny_exports.LENGTH)
+SCORES = int8_model.Scores(["export"], "f1", 0.0, 0.0, 1, tiny_exports.LENGTH)
 WORDS = ["the cafe", "naïve ﷺ", "sold offices", "2011", "你好"]
 
 

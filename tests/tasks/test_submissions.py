@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.tasks import submissions
 
-PROGRAM = Path(__file__).parents[2] / "bin" / "make_submission"
+PROGRAM = Path(__file__).parents[2] / "bin" / "score submission"
 RTE, STS_B, WNLI, RACE = (task_table.get(name) for name in ("rte", "sts-b", "wnli", "race"))
 
 
@@ -235,5 +235,5 @@ def test_the_program(tmp_path, run_program, capsys):
 def test_the_program_tells_a_mistake_in_one_line(tmp_path, run_program):
     path = write_predictions(tmp_path / "own.json", OWN, OWN_PREDICTIONS)
     stopped = run_program(PROGRAM, f"--predictions={path}", f"--output_dir={tmp_path}/made")
-    assert stopped.startswith(f"make_submission: {path}: no leaderboard takes 'own'")
+    assert stopped.startswith(f"score submission: {path}: no leaderboard takes 'own'")
     assert "\n" not in stopped

@@ -1,4 +1,4 @@
-"""Trains with a step that bin/export_step wrote. Needs jax and flatbuffers, and no TensorFlow.
+"""Trains with a step of bin/export --format=step. Needs jax and flatbuffers, and no TensorFlow.
 
     python run_step.py FOLDER [--steps=20] [--every=1] [--arrays=FILE.npz] [--save=FILE.npz]
 

@@ -178,7 +178,7 @@ def _read_warmup(folder: str) -> Iterator[Arrays]:
 
 
 def load_int8(folder: str) -> Signatures:
-    """Loads a model of bin/export_int8: OpenVINO's, between two functions of a SavedModel."""
+    """Loads an int8 model: OpenVINO's network, between two functions of a SavedModel."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import openvino
     import tensorflow as tf

@@ -130,7 +130,7 @@ def _read_signatures(path: str) -> list[tuple[Specs, Specs]]:
 
 
 def _read_int8_signatures(path: str) -> list[tuple[Specs, Specs]]:
-    """Returns the same of a model of bin/export_int8."""
+    """Returns the same of a model of bin/export --format=int8."""
     content = files.read_json(os.path.join(path, model_versions.SIGNATURES), "--model")
     try:
         return [_read_described(described) for described in content.values()]

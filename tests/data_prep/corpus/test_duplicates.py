@@ -175,7 +175,7 @@ def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
         create(shard_megabytes=1.0, duplicates=str(folder))
     with pytest.raises(UserError, match="was made of other --input_files"):
         create(duplicates=str(folder))
-    with pytest.raises(UserError, match=r"has no duplicates.json: finish bin/find_duplicates"):
+    with pytest.raises(UserError, match=r"has no duplicates.json: finish bin/data find_duplicates"):
         create(duplicates=str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(UserError, match=r"near needs datasketch: pip install datasketch"):

@@ -235,7 +235,7 @@ def test_warns_of_the_cap(create, capsys):
         ),
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq must be at least 1"),
         ({"masked_lm_prob": 1.0}, r"masked_lm_prob must be in \[0, 1\)"),
-        ({"eval_fraction": -0.1}, r"eval_fraction must be in \[0, 1\]"),
+        ({"eval_fraction": -0.1}, "eval_fraction must be at least 0"),
         ({"sentence_task": "mlm"}, "sentence_task: 'mlm' is not one of sop, nsp, none"),
         ({"one_segment": "keep"}, "one_segment: 'keep' is not one of split, skip, random"),
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),

@@ -12,7 +12,7 @@ from albert_tf.records import manifest
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 
-PROGRAM = Path(__file__).parents[3] / "bin" / "describe_records"
+PROGRAM = Path(__file__).parents[3] / "bin" / "data describe_records"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""bin/classify: predictions of a fine-tuned model."""
+"""bin/predict: predictions of a fine-tuned model."""
 
 import dataclasses
 from pathlib import Path
@@ -14,7 +14,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.kinds import task_table
 
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
-PROGRAM = Path(__file__).parents[2] / "bin" / "classify"
+PROGRAM = Path(__file__).parents[2] / "bin" / "predict"
 
 
 @pytest.mark.slow
@@ -26,13 +26,11 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     for row, expected in zip(rows, predicted.values(), strict=True):
         assert row["prediction"] == expected["prediction"]
         assert row["probabilities"] == pytest.approx(expected["probabilities"], rel=1e-6)
-    one = (f"--workdir={tmp_path}/run", "--text=good day")
+    one = (f"--model={tmp_path}/run", "--text=good day")
     message = run_program(PROGRAM, *one, "--second_text=bad day")
-    assert message == "classify: an input must have 1 text, not 2: 'good day'."
+    assert message == "predict: an input must have 1 text, not 2: 'good day'."
     capsys.readouterr()
-    assert not run_program(
-        PROGRAM, f"--workdir={tmp_path}/run", "--text=good day", "--text=bad day"
-    )
+    assert not run_program(PROGRAM, f"--model={tmp_path}/run", "--text=good day", "--text=bad day")
     expected = [
         f"   {prediction['prediction']} ({max(prediction['probabilities']):.3f})"
         for prediction in predicted.values()
@@ -53,20 +51,20 @@ def test_pairs_and_values(run, run_program, tmp_path, capsys):
     kind = ("--task=own", "--kind=regression", f"--train_file={tmp_path}/train.tsv")
     run(*kind, *columns, "--mode=train", "--set=eval_steps=0")
     capsys.readouterr()
-    about = (f"--workdir={tmp_path}/run", "--text=good")
+    about = (f"--model={tmp_path}/run", "--text=good")
     assert not run_program(PROGRAM, *about, "--second_text=day")
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "good | day"
     assert -9 < float(said[1]) < 9
     for name in ("hugging_face", "albert_tf"):
         formats.convert(f"{tmp_path}/run", f"{tmp_path}/{name}", to_format=name)
-        converted = (f"--checkpoint={tmp_path}/{name}", "--text=good", "--second_text=day")
+        converted = (f"--model={tmp_path}/{name}", "--text=good", "--second_text=day")
         assert not run_program(PROGRAM, *converted)
         assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(float(said[1]))
     message = run_program(PROGRAM, *about, "--second_text=day", "--second_text=night")
-    assert message == "classify: --second_text: give one for each --text."
+    assert message == "predict: --second_text: give one for each --text."
     message = run_program(PROGRAM, *about)
-    assert message == "classify: an input must have 2 texts, not 1: 'good'."
+    assert message == "predict: an input must have 2 texts, not 1: 'good'."
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -97,13 +95,13 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
             ]
         expected += [text, *(f"   {line or 'none'}" for line in lines or [""])]
     text_flags = [f"--text={text}" for text in texts]
-    assert not run_program(PROGRAM, f"--checkpoint={tmp_path}/run", *text_flags)
+    assert not run_program(PROGRAM, f"--model={tmp_path}/run", *text_flags)
     assert capsys.readouterr().out.splitlines() == expected
     assert is_empty == all(line == "   none" for line in expected[1::2])
     if kind == "token_classification":
         formats.convert(f"{tmp_path}/run", f"{tmp_path}/theirs", to_format="hugging_face")
         named = (
-            f"--checkpoint={tmp_path}/theirs",
+            f"--model={tmp_path}/theirs",
             f"--kind={kind}",
             f"--labels={','.join(labels)}",
         )
@@ -112,5 +110,5 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
 
 
 def test_there_must_be_a_run(run_program, tmp_path):
-    message = run_program(PROGRAM, f"--workdir={tmp_path}/none", "--text=good")
-    assert message.startswith(f"classify: there is nothing at '{tmp_path}/none'")
+    message = run_program(PROGRAM, f"--model={tmp_path}/none", "--text=good")
+    assert message.startswith(f"predict: there is nothing at '{tmp_path}/none'")

@@ -14,14 +14,15 @@ from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
-from albert_tf.export import export_source, int8_model, int8_runtime, model_versions
+from albert_tf.export import export_source, model_versions
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.export.int8_runtime import Batch
+from albert_tf.export.int8 import int8_model, int8_runtime
+from albert_tf.export.int8.int8_arguments import Int8Arguments
+from albert_tf.export.int8.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
 from albert_tf.kinds import label_scores, task_dataset, task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.pipelines.int8_arguments import Int8Arguments
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tasks.recipes import ConfigOverrides

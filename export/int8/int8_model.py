@@ -23,7 +23,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, model_kinds, model_versions, saved_model, serving_api
-from albert_tf.export.int8_runtime import Result
+from albert_tf.export.int8.int8_runtime import Result
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES, Tensors, make_specs
 from albert_tf.export.serving_api import DEFAULT, TOKEN_IDS, Signature

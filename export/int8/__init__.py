@@ -1,0 +1,1 @@
+"""Exports models in int8 for CPUs."""

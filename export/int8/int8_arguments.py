@@ -1,0 +1,42 @@
+"""The arguments of an export in int8, in a module without TensorFlow: --help does not wait."""
+
+import dataclasses
+import os
+
+from albert_tf.data_prep.task_data.task_source import DataArguments
+from albert_tf.settings import overrides_setting, setting, which_setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Int8Arguments:
+    """What is exported in int8, and when not; its fields are flags, hence the wording."""
+
+    data: DataArguments
+    checkpoint: str = setting("run, folder, prefix or archive")
+    which: str = which_setting()
+    train_file: str | None = setting(
+        "examples to measure the ranges of numbers on, in place of --data_dir's", None
+    )
+    dev_file: str | None = setting("examples to score, in place of --data_dir's", None)
+    cache_dir: str | None = setting("of records; default: beside the run", None)
+    max_loss: float = setting(
+        "points of 100 that the score on dev may fall; more, and nothing is written", 1.0, lowest=0
+    )
+    num_calibration: int = setting(
+        "examples of train, chosen at random, that ranges are measured on", 300
+    )
+    smooth: bool = setting(
+        "move outliers of activations into the weights, which layers then share no more: the "
+        "file is as large as one without sharing",
+        False,
+    )
+    text: bool = setting("answer raw text, too; false: token ids alone", True)
+    overrides: tuple[str, ...] = overrides_setting(
+        "the run's config, max_seq_length or doc_stride, say"
+    )
+
+    @property
+    def cache_folder(self) -> str:
+        return self.cache_dir or os.path.join(
+            os.path.dirname(os.path.normpath(self.checkpoint)), "cache"
+        )
