@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import io
 import itertools
-import os
 import random
 import re
 import textwrap
@@ -22,6 +21,7 @@ from albert_tf.errors import UserError, find_remedy, require
 from albert_tf.settings import setting
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
+from albert_tf.workfolder import IDENTITY, WorkFolder
 
 REPORT = "report.json"
 CONTROL_SYMBOLS = (tokenization.CLS, tokenization.SEP, tokenization.MASK)
@@ -85,16 +85,20 @@ def train(
     """Makes a vocabulary folder with a report, unless it holds this vocabulary already.
 
     `input_files` are patterns; `output_dir` gets `spiece.model`, `spiece.vocab`, `cleaning.json`,
-    `report.json`. With `may_keep_accents` accents are kept also where the text's script needs
-    them. Raises `UserError` for bad input, too little of it, or another vocabulary there.
+    `report.json`, `identity.json`. With `may_keep_accents` accents are kept also where the text's
+    script needs them. Raises `UserError` for bad input, too little of it, or another vocabulary
+    there.
     """
     paths = documents.expand_inputs(input_files)
     settings = dataclasses.asdict(config)
     if not may_keep_accents and not config.tokenizer.keep_accents:
         settings["may_keep_accents"] = False
-    origin = {"settings": settings, "inputs": documents.identify_inputs(paths)}
-    if tokenization.find_vocabulary(output_dir):
-        _check_same_origin(output_dir, origin)
+    identity = {"settings": settings, "inputs": documents.identify_inputs(paths)}
+    folder = WorkFolder(output_dir, identity, tokenization.MODEL)
+    files.check_hashes(output_dir)
+    if tokenization.find_vocabulary(output_dir) and not folder.done(IDENTITY):
+        raise UserError(f"{output_dir} holds another vocabulary. Take another --output_dir.")
+    if folder.finished():
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)
         return
     if may_keep_accents:
@@ -104,9 +108,8 @@ def train(
     model = train_model(_normalize_lines(lines, config), config)
     tokenizer = tokenization.make_tokenizer(model, config.tokenizer)
     report = measure_fit(tokenizer, sample)
-    with files.locking_folder(output_dir):
-        files.remove_temporary(output_dir)
-        _save(output_dir, model, tokenizer, {**origin, "report": report})
+    with folder.locked():
+        _save(folder, model, tokenizer, report)
     print(_format_report(report))
     print(f"{output_dir}: {tokenizer.size:,} pieces")
 
@@ -255,31 +258,16 @@ def _explain_failure(error: RuntimeError, config: VocabularyConfig) -> UserError
     return UserError(f"SentencePiece cannot train on this text: {error}")
 
 
-def _check_same_origin(output_dir: str, origin: dict[str, Any]) -> None:
-    files.check_hashes(output_dir)
-    path = os.path.join(output_dir, REPORT)
-    earlier = files.read_json(path, REPORT) if tf.io.gfile.exists(path) else {}
-    require(isinstance(earlier, dict), f"{path} does not hold a JSON object. Remove {output_dir}.")
-    for key, value in origin.items():
-        if earlier.get(key) != value:
-            raise UserError(
-                f"{output_dir} holds a vocabulary made from other {key}. "
-                "Take another --output_dir, or remove that one."
-            )
-
-
-def _save(output_dir: str, model: bytes, tokenizer: Tokenizer, report: dict[str, Any]) -> None:
-    """Writes the files of a vocabulary; the model last: where it is, the folder is complete."""
+def _save(folder: WorkFolder, model: bytes, tokenizer: Tokenizer, report: dict[str, Any]) -> None:
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = [
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(tokenizer.size)
     ]
-    files.write_bytes(os.path.join(output_dir, tokenization.VOCAB), "".join(rows).encode())
-    config_path = os.path.join(output_dir, tokenization.NORMALIZATION)
-    files.write_json(config_path, dataclasses.asdict(tokenizer.config))
-    files.write_json(os.path.join(output_dir, REPORT), report)
-    tokenization.write_hashes(output_dir, **{tokenization.MODEL: model})
-    files.write_bytes(os.path.join(output_dir, tokenization.MODEL), model)
+    folder.put(tokenization.VOCAB, "".join(rows).encode())
+    folder.put(tokenization.NORMALIZATION, files.to_json(dataclasses.asdict(tokenizer.config)))
+    folder.put(REPORT, files.to_json({**folder.identity, "report": report}))
+    tokenization.write_hashes(folder.path, **{tokenization.MODEL: model})
+    folder.put(tokenization.MODEL, model)
 
 
 def _format_report(report: dict[str, Any]) -> str:

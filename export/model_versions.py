@@ -83,7 +83,7 @@ def choose_folder(folder: str, version: int | None = None) -> str:
     require_path("to", folder)
     is_file = tf.io.gfile.exists(folder) and not tf.io.gfile.isdir(folder)
     require(not is_file, f"to: {folder!r} is a file. Name a folder.")
-    version = version or choose_version(folder)
+    version = version or 1 + max(list_versions(folder), default=0)  # after the highest
     if version > _HIGHEST:
         raise UserError(
             f"version {version} is over {_HIGHEST}, the highest that a server takes. "
@@ -95,14 +95,10 @@ def choose_folder(folder: str, version: int | None = None) -> str:
     return target
 
 
-def choose_version(folder: str) -> int:
-    """Returns the number after the highest version in a folder, which need not exist."""
-    return 1 + max(list_versions(folder), default=0)
-
-
 def list_versions(folder: str) -> list[int]:
     """Returns the versions in a folder, the lowest first; a half-written one counts."""
-    return sorted(int(name) for name in _list_names(folder) if name.isdigit())
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return sorted(int(number) for name in names if (number := name.rstrip("/")).isdigit())
 
 
 def find_newest(folder: str) -> int:
@@ -129,8 +125,3 @@ def find_format(version: str) -> str:
     """Returns the key in `FORMATS` of a version; that of a SavedModel if it has none."""
     names = (x for x in FORMATS if tf.io.gfile.exists(os.path.join(version, x)))
     return next(names, saved_model.GRAPH)
-
-
-def _list_names(folder: str) -> list[str]:
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return [name.rstrip("/") for name in names]

@@ -55,13 +55,11 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
         built = tokenizers.Tokenizer.from_str(backend.backend.to_str())
         built.decoder = decoders.WordPiece(cleanup=False)
     pad, unk, cls, sep, mask = map(tokenizer.id_to_piece, special_ids(tokenizer))
-    built.add_special_tokens(
-        # The mask replaces the word together with its ▁.
-        [
-            *(AddedToken(p, normalized=False) for p in (pad, unk, cls, sep)),
-            _make_mask(backend, mask),
-        ]
-    )
+    special = [AddedToken(piece, normalized=False) for piece in (pad, unk, cls, sep)]
+    # The mask replaces the word together with its ▁.
+    strips = isinstance(backend, SentencePieceTokenizer)
+    special.append(AddedToken(mask, normalized=False, lstrip=strips))
+    built.add_special_tokens(special)
     built.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
@@ -118,10 +116,6 @@ def count_differences(tokenizer: Tokenizer, encode: Callable[[str], Sequence[int
         f"{len(different):,} of {len(lines):,} lines of its pieces and of many scripts get other "
         f"ids, such as {example[:200]!r}"
     )
-
-
-def _make_mask(backend: object, mask: str) -> AddedToken:
-    return AddedToken(mask, normalized=False, lstrip=isinstance(backend, SentencePieceTokenizer))
 
 
 def _build_sentencepiece(backend: SentencePieceTokenizer, content: bytes) -> tokenizers.Tokenizer:

@@ -8,7 +8,6 @@ installed. Source: sentence-transformers, `models`.
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -245,7 +244,16 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     if vectors.normalize:
         kinds.append("Normalize")
         _write_module(folder, f"{len(kinds) - 1}_Normalize", {})
-    files.write_json(os.path.join(folder, MODULES), _list_modules(kinds))
+    modules = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": f"{number}_{kind}" if number else "",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for number, kind in enumerate(kinds)
+    ]
+    files.write_json(os.path.join(folder, MODULES), modules)
     lengths = {"max_seq_length": length, "do_lower_case": False}
     files.write_json(os.path.join(folder, _LENGTHS[0]), lengths)
     settings = {"model_type": "SentenceTransformer", "prompts": {}, "similarity_fn_name": "cosine"}
@@ -255,15 +263,3 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 def _write_module(folder: str, name: str, values: dict[str, Any]) -> None:
     tf.io.gfile.makedirs(os.path.join(folder, name))
     files.write_json(os.path.join(folder, name, "config.json"), values)
-
-
-def _list_modules(kinds: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind}" if number else "",
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for number, kind in enumerate(kinds)
-    ]

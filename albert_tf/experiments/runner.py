@@ -200,11 +200,10 @@ class Runner:
         return stages.make_rate(run, self.suite.rate_steps)
 
     def _make_pretraining(self, run: Run) -> Stage:
-        source = None
-        if before := self._find_source(run.variant, run.seed):
-            grows = self.suite.variants[run.variant].grow_from is not None
-            source = stages.Source(before, self._make_pretraining(before), grows)
-        return stages.make_pretraining(run, source)
+        if not (before := self._find_source(run.variant, run.seed)):
+            return stages.make_pretraining(run)
+        grows = self.suite.variants[run.variant].grow_from is not None
+        return stages.make_pretraining(run, (before, self._make_pretraining(before)), grows=grows)
 
     def _find_source(self, variant: str, seed: int) -> Run | None:
         name = self.suite.variants[variant].source

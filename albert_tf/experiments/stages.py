@@ -142,28 +142,22 @@ def make_rate(run: Run, rate_steps: tuple[int, int]) -> Stage:
     )
 
 
-class Source(NamedTuple):
-    """The run that another one starts from.
+def make_pretraining(
+    run: Run, source: tuple[Run, Stage] | None = None, *, grows: bool = False
+) -> Stage:
+    """Returns the stage that trains a run.
 
-    Attributes:
-        run: it.
-        pretraining: its stage.
-        grows: whether the other one is larger; else it goes on with the same model.
+    Args:
+        run: the run.
+        source: the run whose weights it starts from, if there is one, and its stage.
+        grows: the run is larger than `source`; else it goes on with the same model.
     """
-
-    run: Run
-    pretraining: Stage
-    grows: bool
-
-
-def make_pretraining(run: Run, source: Source | None) -> Stage:
-    """Returns the stage that trains a run, from the weights of `source` if there is one."""
     workdir = _find_workdir(run)
     updates, start = run.config.last_step, []
     if source:
-        flag = "grow_from" if source.grows else "continue_from"
-        start = [f"--{flag}={_find_workdir(source.run)}"]
-        updates -= 0 if source.grows else source.run.config.last_step
+        flag = "grow_from" if grows else "continue_from"
+        start = [f"--{flag}={_find_workdir(source[0])}"]
+        updates -= 0 if grows else source[0].config.last_step
 
     def read(cpu_seconds: Sequence[float]) -> dict[str, Any]:
         records = reports.read(workdir)
@@ -178,8 +172,8 @@ def make_pretraining(run: Run, source: Source | None) -> Stage:
             ],
         }
 
-    begins = source and [source.grows, source.pretraining.settings]
-    data = digest(run.records.data, source and source.pretraining.data)
+    begins = source and [grows, source[1].settings]
+    data = digest(run.records.data, source and source[1].data)
     return Stage(
         name=PRETRAINING,
         settings=digest(_FORMAT, _list_counted(run.config), run.records.settings, begins),

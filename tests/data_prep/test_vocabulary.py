@@ -178,10 +178,10 @@ def test_same_command_again_changes_nothing(tmp_path, capsys):
 
 def test_another_vocabulary_is_not_overwritten(tmp_path):
     train(tmp_path)
-    with pytest.raises(UserError, match="holds a vocabulary made from other settings"):
+    with pytest.raises(UserError, match=r"holds work with settings.vocab_size=211, not 212"):
         train(tmp_path, vocab_size=212)
-    (tmp_path / "report.json").unlink()
-    with pytest.raises(UserError, match="holds a vocabulary made from other settings"):
+    (tmp_path / "identity.json").unlink()
+    with pytest.raises(UserError, match="holds another vocabulary"):
         train(tmp_path)
 
 

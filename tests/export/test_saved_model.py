@@ -237,7 +237,7 @@ def test_versions_follow_each_other_and_are_never_overwritten(tmp_path):
         assert model_versions.write(model, str(folder)) == f"{folder}/{version}"
     (folder / "7").mkdir()
     (folder / "notes").mkdir()
-    assert model_versions.choose_version(str(folder)) == 8
+    assert model_versions.choose_folder(str(folder)) == f"{folder}/8"
     with pytest.raises(UserError, match=r"2 exists\. Take another --version"):
         model_versions.write(model, str(folder), 2)
     assert model_versions.choose_folder(str(folder), 2**63 - 1).endswith("/9223372036854775807")

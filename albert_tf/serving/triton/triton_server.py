@@ -98,7 +98,7 @@ def _keep_serving(
                 if end is None:
                     logging.info("ready; Ctrl-C stops the server")
                     print("\n".join(make_commands(models[0], config)), flush=True)
-                    end = ready + _count_seconds(config)
+                    end = ready + (math.inf if config.timeout_s is None else config.timeout_s)
                 _follow(served, seen, server, end)
         except _CrashError as error:
             if end is None:
@@ -128,10 +128,6 @@ def make_commands(model: ServedModel, config: ServerConfig) -> list[str]:
     inputs = {k: x if x.ndim == 1 else x[..., :_TOKENS_SHOWN] for k, x in request.items()}
     body = json.dumps(serving_api.make_kserve_request(inputs), ensure_ascii=False)
     return [f"curl -d {shlex.quote(body)} {url}/infer", *commands]
-
-
-def _count_seconds(config: ServerConfig) -> float:
-    return math.inf if config.timeout_s is None else config.timeout_s
 
 
 def _follow(
