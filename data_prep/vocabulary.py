@@ -17,7 +17,7 @@ from absl import logging
 from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files, documents
-from albert_tf.errors import UserError, find_remedy, require
+from albert_tf.errors import UserError, find_remedy
 from albert_tf.settings import setting
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig
