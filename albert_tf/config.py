@@ -22,7 +22,7 @@ DEAD_KEYS: dict[str, Any] = {
     "layers_to_keep": [],
 }
 # The key of a file that says that a head of one output gives a number; it is no field either.
-PROBLEM_TYPE = "problem_type"
+PROBLEM_TYPE, REGRESSION = "problem_type", "regression"
 
 # Far above the sizes of every model there is: a damaged number would fill the memory.
 _MOST = 65_536

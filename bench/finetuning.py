@@ -22,7 +22,6 @@ from absl import app, flags
 from albert_tf import config_io
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.model import task_losses, task_model
 from albert_tf.records import features
 from albert_tf.tasks import inference
 from albert_tf.train import train_state, train_step, training_run
@@ -45,14 +44,14 @@ def main(_):
     length = dataset.manifest["settings"]["max_seq_length"]
     values = {"albert": "albert_base_v2", "max_seq_length": length, "num_train_steps": 1000}
     config = config_io.load(FinetuneConfig, None, SET.value, values)
-    spec = task_dataset.task_features(dataset.task, length)
+    spec = dataset.task.make_features(length)
     lengths = read_lengths(dataset, spec)
     np.save("lengths.npy", lengths)
     state = train_state.make_train_state(
         config,
         tf.distribute.get_strategy(),
-        lambda: task_model.make_task_model(config, dataset.task),
-        task_losses.choose_objective(task_model.choose_head(config, dataset.task), config),
+        lambda: dataset.task.make_model(config),
+        dataset.task.kind.make_objective(config),
         spec,
     )
     if PREDICT.value:

@@ -13,12 +13,7 @@ DTYPES = ("float32", "bfloat16")
 # The keys of `litert.OPTIMIZATIONS`.
 QUANTIZATIONS = ("none", "dynamic", "float16")
 # The keys of `model_kinds.KINDS`.
-KIND_NAMES = (
-    *("encoder", "sentence_embedding", "fill_mask"),
-    *(task_table.CLASSIFICATION, task_table.REGRESSION, task_table.MULTIPLE_CHOICE),
-    *(task_table.SPAN, task_table.SPAN_OR_NONE),
-    *(task_table.TOKEN_CLASSIFICATION, task_table.MULTI_LABEL),
-)
+KIND_NAMES = ("encoder", "fill_mask", *task_table.KINDS)
 
 # Of a text in a request. More than all windows of a context hold; a thousand times as much would
 # take minutes, and gigabytes that a server never gives back.

@@ -11,8 +11,8 @@ from albert_tf.export import model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.base import Task
 from albert_tf.kinds.spans import tag_schemes
-from albert_tf.kinds.task_table import Task
 from albert_tf.model import layers, weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
@@ -55,9 +55,11 @@ def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, Fin
     run = finetuned_model.read_finetuning_run(checkpoint.source)
     values, task = run or (make_default_values(checkpoint), None)
     task = task or finetuned_model.infer_task(checkpoint)
-    kind = source.kind or (task.kind if task else "")
+    kind = source.kind or (task.kind.name if task else "")
     changes = ConfigOverrides(overrides=tuple(source.overrides))
-    config = finetuned_model.change_config(values, changes, kind, is_run=run is not None)
+    config = finetuned_model.change_config(
+        values, changes, task_table.KINDS.get(kind), is_run=run is not None
+    )
     return checkpoint, task, config
 
 
@@ -67,8 +69,8 @@ def choose(
     """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
     task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
-    may_be_none = kind == task_table.SPAN_OR_NONE or (
-        kind == task_table.SPAN and task is not None and task.kind == task_table.SPAN_OR_NONE
+    may_be_none = kind == "span_or_none" or (
+        kind == "span" and task is not None and task.kind.may_be_none
     )
     _check_choices(config, kind, may_be_none=may_be_none)
     thresholds = finetuned_model.read_thresholds(checkpoint.source)
@@ -76,7 +78,7 @@ def choose(
     if may_be_none and threshold is None:
         threshold = thresholds.get(run_files.NULL_ODDS)
     if config.text:
-        token_lengths.check(run_config, kind)
+        token_lengths.check(run_config, task_table.KINDS.get(kind))
     options = Options(
         kind=kind,
         run_config=run_config,
@@ -88,7 +90,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
-        thresholds=thresholds if kind == task_table.MULTI_LABEL else {},
+        thresholds=thresholds if kind == "multi_label" else {},
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )
@@ -175,8 +177,8 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
         raise UserError(
             f"{config.checkpoint} does not say what it is for: name --kind, {', '.join(KINDS)}."
         )
-    is_null = task.kind == task_table.SPAN_OR_NONE and run_config.null_answer == "null_score"
-    return task_table.SPAN if is_null else task.kind
+    is_null = task.kind.may_be_none and run_config.null_answer == "null_score"
+    return "span" if is_null else task.kind.name
 
 
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
@@ -214,11 +216,11 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
             raise UserError(
                 f"--labels: {label!r} {mistakes[0]}: give each label a name of its own."
             )
-    if options.kind == task_table.REGRESSION:
+    if options.kind == "regression":
         return ()
-    if options.kind == task_table.MULTIPLE_CHOICE and not labels:
+    if options.kind == "multiple_choice" and not labels:
         raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
-    if options.kind == task_table.TOKEN_CLASSIFICATION:
+    if options.kind == "token_classification":
         message = f"{checkpoint.source} does not name its tags: give --labels=O,B-PER,I-PER."
         require(bool(labels), message)
         tag_schemes.find_scheme(labels)

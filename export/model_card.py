@@ -17,7 +17,6 @@ from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
 from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
-from albert_tf.kinds import task_table
 from albert_tf.records import features
 
 NAME = "MODEL.md"
@@ -92,7 +91,7 @@ may be answered together, and token ids may be padded to any length.
 # What becomes of a longer text.
 _CUT = "; of a longer text the end is not read, and no reply says so"
 _WINDOWS = "; a longer text is read in windows that overlap"
-_WINDOWED = (task_table.SPAN, task_table.SPAN_OR_NONE, task_table.TOKEN_CLASSIFICATION)
+_WINDOWED = ("span", "span_or_none", "token_classification")
 _CUTS = dict.fromkeys(_WINDOWED, _WINDOWS) | {"fill_mask": f"{_CUT}: a [MASK] in it has no guesses"}
 _CARD = """\
 # {title}
@@ -186,7 +185,7 @@ def write(
         thresholds = ", ".join(f"{name} {x:.4g}" for name, x in options.thresholds.items())
         notes += f"\nThe thresholds of probabilities, above which a label applies: {thresholds}.\n"
     padding = ""
-    if options.kind != task_table.SPAN:
+    if options.kind != "span":
         padding = _NO_PADDING
     limits = ""
     if options.text:

@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import show_fields
 from albert_tf.export.export_config import MAX_TEXT_BYTES
 from albert_tf.export.requests.token_ids import NAMES, Tensors
-from albert_tf.kinds import label_scores
+from albert_tf.kinds import multi_label, task_table
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
 from albert_tf.model.weight_names import (
     CLASSIFIER,
@@ -44,7 +44,7 @@ class Options:
         may_be_none: whether a question may have no answer in the text.
         null_threshold: null odds above it mean that there is no answer.
         thresholds: of several labels: a probability above it means that the label applies; of
-            labels that are not there the default of `label_scores`.
+            labels that are not there the default of `multi_label`.
         text: whether there are signatures of raw text.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
@@ -141,7 +141,9 @@ def make_network(config: AlbertConfig, options: Options) -> keras.Model:
         return albert_model.AlbertForPretraining(config, dtype=options.dtype)
     run = options.run_config
     sizes = task_heads.HeadSizes(len(options.labels), run.start_n_top, run.end_n_top)
-    return task_model.AlbertForTask(config, options.kind, sizes, dtype=options.dtype)
+    return task_model.AlbertForTask(
+        config, task_table.KINDS[options.kind].choose_head(run), sizes, dtype=options.dtype
+    )
 
 
 def _compute_vectors(network, ids, options) -> Tensors:
@@ -177,7 +179,7 @@ def _classify(network, ids, options) -> Tensors:
 def _select_labels(network, ids, options) -> Tensors:
     logits = _apply_head(network, ids, options)["logits"]  # [B, C]
     probabilities = tf.sigmoid(logits)
-    default = label_scores.DEFAULT_THRESHOLD
+    default = multi_label.DEFAULT_THRESHOLD
     limits = [options.thresholds.get(label, default) for label in options.labels]
     chosen = probabilities > tf.constant(limits, tf.float32)
     # Of a row of padding alone, with which a server fills up a batch, there are labels, too.

@@ -17,7 +17,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
-from albert_tf.kinds.spans.span_decoding import AnswerOptions
+from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig

@@ -14,9 +14,11 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf": set(),
     "albert_tf/tokenizers": {"albert_tf"},
     "albert_tf/records": {"albert_tf", "albert_tf/tokenizers"},
+    "albert_tf/model": {"albert_tf", "albert_tf/records"},
     "albert_tf/kinds/spans": {"albert_tf"},
-    "albert_tf/kinds": {"albert_tf", "albert_tf/kinds/spans", "albert_tf/records"},
-    "albert_tf/model": {"albert_tf", "albert_tf/kinds", "albert_tf/records"},
+    "albert_tf/kinds": {
+        *("albert_tf", "albert_tf/kinds/spans", "albert_tf/model", "albert_tf/records"),
+    },
     "albert_tf/optim": {"albert_tf"},
     "albert_tf/checkpoints": {
         *("albert_tf", "albert_tf/kinds", "albert_tf/model", "albert_tf/records"),
@@ -28,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "albert_tf/tasks": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/records", "albert_tf/tokenizers"),
-        *("albert_tf/kinds", "albert_tf/kinds/spans", "albert_tf/train"),
+        *("albert_tf/kinds", "albert_tf/train"),
     },
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),

@@ -85,9 +85,9 @@ _TOKEN_HEAD = {
 _MULTI_LABEL = "multi_label_classification"
 # Their kinds of heads of several outputs, and ours.
 _PROBLEMS = {
-    None: task_table.CLASSIFICATION,
-    "single_label_classification": task_table.CLASSIFICATION,
-    _MULTI_LABEL: task_table.MULTI_LABEL,
+    None: "classification",
+    "single_label_classification": "classification",
+    _MULTI_LABEL: "multi_label",
 }
 _CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 # Classes by the parts of their models; a head that is trained last comes first.
@@ -206,10 +206,10 @@ def _read_task(
     if outputs is None or (len(outputs) == 1 and not is_regression and not is_multi):
         return {}
     if is_regression:
-        return {"task": task_table.OWN, "kind": task_table.REGRESSION, "labels": []}
+        return {"task": task_table.OWN, "kind": "regression", "labels": []}
     problem = values.get(PROBLEM_TYPE)
     if tags is not None:
-        kind = task_table.TOKEN_CLASSIFICATION
+        kind = "token_classification"
     elif problem in _PROBLEMS:
         kind = _PROBLEMS[problem]
     else:
@@ -378,7 +378,7 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         names = list_labels(checkpoint)
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}
-        if checkpoint.run.get("task", {}).get("kind") == task_table.MULTI_LABEL:
+        if checkpoint.run.get("task", {}).get("kind") == "multi_label":
             values[PROBLEM_TYPE] = _MULTI_LABEL
     return values
 

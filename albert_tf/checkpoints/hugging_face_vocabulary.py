@@ -160,7 +160,7 @@ def _write_fast(tokenizer: Tokenizer, content: bytes, folder: str) -> None:
         logging.WARNING if count else logging.INFO,
         f"{FAST} gives other ids than this project "
         f"{hugging_face_tokenizer.describe_differences(tokenizer)}"
-        + (f": {count}. Texts have few such places: compare some of yours." * bool(count)),
+        + (f": {count}. The model was not trained on those; compare your own texts." * bool(count)),
     )
 
 

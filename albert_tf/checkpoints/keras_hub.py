@@ -52,8 +52,6 @@ _NAMES: Names = {
 # Keras Hub applies the vocabulary alone.
 _PLAIN = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="none", compat="hf_fast")
 _BACKBONE = "AlbertBackbone"
-_FIXED_IDS: dict[str, Any] = {"add_bos": (False,), "add_eos": (False,), "proto": (None,)}
-_OF_TOKENIZER = ("name", "trainable", "dtype", "config_file", "sequence_length")
 # Their fields of the config: ours.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
@@ -152,11 +150,8 @@ def _read_length(folder: str, config: AlbertConfig) -> int | None:
         values = content.get("config", {}) if isinstance(content, dict) else None
         if not isinstance(values, dict):
             raise UserError(f"{path} does not describe an object of Keras. Download it again.")
-        # A preprocessor is of a task; Keras Hub makes no tokenizer of a key that it does not know.
-        known = _OF_TOKENIZER if name == _TOKENIZER else None
-        class_name = content.get("class_name") if known else None
-        fixed = {"class_name": ("AlbertTokenizer", None), **_FIXED_IDS}
-        model_checkpoint.check_keys({"class_name": class_name, **values}, path, fixed, known)
+        fixed = {"add_bos": (False,), "add_eos": (False,), "proto": (None,)}
+        model_checkpoint.check_keys(values, path, fixed)
         length = values.get("sequence_length")
         lengths += [length] if isinstance(length, int) and length > 0 else []
     return min([*lengths, config.max_position_embeddings]) if lengths else None

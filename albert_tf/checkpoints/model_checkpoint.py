@@ -12,9 +12,9 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.config import PRESETS, PROBLEM_TYPE, AlbertConfig
+from albert_tf.config import PRESETS, PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError, show_fields
-from albert_tf.kinds.task_table import REGRESSION, Task
+from albert_tf.kinds.base import Task
 from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, SentenceVectors

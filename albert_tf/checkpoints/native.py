@@ -12,9 +12,8 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import matching, model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
-from albert_tf.config import AlbertConfig
+from albert_tf.config import REGRESSION, AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.kinds.task_table import REGRESSION
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
 from albert_tf.run_files import (

@@ -3,11 +3,10 @@
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-from scipy import stats
+from typing import Any
 
 from albert_tf.experiments.runner import Runner, count_flops
+from albert_tf.experiments.statistics import Estimate, compare, estimate
 from albert_tf.experiments.suite import Suite
 
 # {variant: {seed: {measure: number, or a list of them}}}
@@ -16,41 +15,6 @@ Table = list[list[str]]
 
 _PARAMETERS, _UPDATE = "parameters", "update_cpu_seconds"
 _SPEED, _FORMULA = "speed", "speed_by_formula"
-
-
-class Estimate(NamedTuple):
-    """A mean with its 95 % interval.
-
-    Attributes:
-        mean: of the values.
-        margin: half of the interval (Student's t); None of a single value.
-        size: number of values.
-    """
-
-    mean: float
-    margin: float | None
-    size: int
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval is all on one side of 0."""
-        return self.margin is not None and abs(self.mean) > self.margin
-
-
-def estimate(values: Sequence[float]) -> Estimate:
-    """Returns the mean of values that seeds gave, and its interval."""
-    count = len(values)
-    mean = statistics.fmean(values)
-    if count < 2:
-        return Estimate(mean, None, count)
-    width = float(stats.t.ppf(0.975, count - 1))
-    return Estimate(mean, width * statistics.stdev(values) / count**0.5, count)
-
-
-def compare(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | None:
-    """Returns by how much `one` is above `other`, paired by seed; None without a common seed."""
-    seeds = sorted(one.keys() & other.keys())
-    return estimate([one[seed] - other[seed] for seed in seeds]) if seeds else None
 
 
 def collect(runner: Runner) -> Numbers:

@@ -1,12 +1,12 @@
 """Metrics of tasks with labels or numbers: pure, (targets, predictions) -> float, higher is better.
 
 The metrics of GLUE (Wang et al. 2019, table 1), RACE and several labels, from scikit-learn and
-scipy. `squad_metrics` scores answers in a text, `label_scores` spans and each label.
+scipy. `squad_metrics` scores answers in a text.
 """
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # its parts, and scikit-learn in the functions, are imported when they are used
@@ -14,11 +14,20 @@ import scipy  # its parts, and scikit-learn in the functions, are imported when 
 from albert_tf.errors import UserError
 
 Metric = Callable[..., float]
+
 _LEVELS = ("middle", "high")
 # From 2,000 resamples the ends of a 95 % interval are known to about a twentieth of its width.
 _NUM_RESAMPLES = 2000
 # BCa needs one more evaluation for each example; beyond this its correction is too small to see.
 _MAX_EXAMPLES_OF_BCA = 500
+
+
+class Counts(NamedTuple):
+    """How often a label is predicted rightly, predicted, and there; [N] or numbers."""
+
+    correct: Any
+    predicted: Any
+    actual: Any
 
 
 def accuracy(targets: Any, predictions: Any, labels: Sequence[Any] = ()) -> float:
@@ -91,6 +100,14 @@ def auc(targets: Any, probabilities: Any, labels: Sequence[Any] = ()) -> float:
 
 _FUNCTIONS: list[Metric] = [accuracy, f1, matthews, pearson, spearman, micro_f1, macro_f1, auc]
 METRICS = {metric.__name__: metric for metric in _FUNCTIONS}
+
+
+def precision_recall_f1(counts: Counts) -> tuple[float, float, float]:
+    """Returns the three, 0 where they are not defined, as seqeval and scikit-learn do."""
+    correct, predicted, actual = (float(np.sum(column)) for column in counts)
+    precision = correct / predicted if predicted else 0.0
+    recall = correct / actual if actual else 0.0
+    return precision, recall, 2 * correct / (predicted + actual) if predicted + actual else 0.0
 
 
 def get(name: str) -> Metric:

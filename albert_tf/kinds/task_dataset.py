@@ -9,14 +9,12 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, show_fields, tell_apart
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_table import Task
-from albert_tf.records import features, input_pipeline, manifest
+from albert_tf.kinds.base import Task
+from albert_tf.records import input_pipeline, manifest
 from albert_tf.train_config import FinetuneConfig
 
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
-WINDOWS = "windows.npz"
-WORDS = "words.npz"
 # A statistic of the manifest: questions whose answer no window holds whole.
 ANSWERS_IN_NO_WINDOW = "answers_in_no_window"
 # Tasks without data to train on, and the task whose model predicts them.
@@ -42,6 +40,11 @@ class TaskDataset(NamedTuple):
     def description(self) -> dict[str, Any]:
         """Identifies the dataset, as JSON values."""
         return {"folder": os.path.basename(self.path), "num_records": self.num_records}
+
+    @property
+    def best_by(self) -> str:
+        """The metric that selects a checkpoint."""
+        return self.task.kind.choose_best_by(self.task, self.examples)
 
     @property
     def num_records(self) -> int:
@@ -82,20 +85,6 @@ def read_examples(path: str) -> list[dict[str, Any]]:
         raise UserError(
             f"{file} is damaged ({error}): remove the folder {path} and prepare the split again."
         ) from None
-
-
-def task_features(task: Task, max_seq_length: int) -> features.Features:
-    """The features of the records of a task."""
-    num_classes = len(task.labels) or task.num_texts
-    return features.finetuning(task.kind, max_seq_length, num_classes)
-
-
-def choose_best_by(dataset: TaskDataset) -> str:
-    """The metric of the dataset that selects a checkpoint: embeddings have two sorts of them."""
-    is_scored = dataset.examples[0].get("label") is not None
-    if dataset.task.kind == task_table.SENTENCE_EMBEDDING and is_scored:
-        return task_table.SIMILARITY_METRICS[0]
-    return dataset.task.best_by
 
 
 def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:

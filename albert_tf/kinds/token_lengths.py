@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Kind
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 # [CLS], and a [SEP] after each of two texts.
@@ -17,24 +17,14 @@ NUM_TEXT_TOKENS = 2
 # The special tokens and one token of each text.
 MIN_SEQ_LENGTH = NUM_SPECIAL_TOKENS + 2
 
-_SPAN = (("doc_stride", "max_query_length"), "context")
-# {kind of task: (the fields of `Lengths` that it uses beside `max_seq_length`, the text that needs
-# the room in a sequence that the last of them leaves, if one does)}
-_FIELDS = {
-    task_table.MULTIPLE_CHOICE: (("max_qa_length",), "passage"),
-    task_table.SPAN: _SPAN,
-    task_table.SPAN_OR_NONE: _SPAN,
-    task_table.TOKEN_CLASSIFICATION: (("label_pieces", "doc_stride"), ""),
-}
 
-
-def select(lengths: Lengths, kind: str) -> dict[str, int | str]:
-    """Returns {field: value} of those that a kind of task, or of exported model, uses."""
-    fields: tuple[str, ...] = _FIELDS.get(kind, ((), ""))[0]
+def select(lengths: Lengths, kind: Kind | None) -> dict[str, int | str]:
+    """Returns {field: value} of those that a kind of task, or a model without task, uses."""
+    fields = kind.lengths if kind else ()
     return {name: getattr(lengths, name) for name in ("max_seq_length", *fields)}
 
 
-def follow(config: FinetuneConfig, kind: str, named: Container[str]) -> FinetuneConfig:
+def follow(config: FinetuneConfig, kind: Kind | None, named: Container[str]) -> FinetuneConfig:
     """Returns the config with lengths that suit `max_seq_length`, but for those that are `named`.
 
     A question, or one with an option, has at most a third of it, and the next window begins in the
@@ -45,41 +35,35 @@ def follow(config: FinetuneConfig, kind: str, named: Container[str]) -> Finetune
         if name not in select(config, kind) or name in named:
             continue
         is_stride, total = name == "doc_stride", config.max_seq_length
-        most = max(1, _find_room(config, kind) // 2 if is_stride else total // 3)
+        most = max(1, kind.find_room(config) // 2 if kind and is_stride else total // 3)
         if (length := getattr(config, name)) > most:
             logging.info(f"{name} is {most}, for max_seq_length={total}, instead of {length}.")
             change: dict[str, Any] = {name: most}
             config = dataclasses.replace(config, **change)
-    most = max(1, _find_room(config, kind) - 1)
-    require(
-        "doc_stride" not in select(config, kind) or config.doc_stride <= most,
-        f"doc_stride={config.doc_stride}: windows of max_seq_length={config.max_seq_length} would "
-        f"not overlap. Take at most {most}, or better half of it.",
-    )
+    if kind and "doc_stride" in kind.lengths:
+        most = max(1, kind.find_room(config) - 1)
+        require(
+            config.doc_stride <= most,
+            f"doc_stride={config.doc_stride}: windows of max_seq_length={config.max_seq_length} "
+            f"would not overlap. Take at most {most}, or better half of it.",
+        )
     return config
 
 
-def _find_room(lengths: Lengths, kind: str) -> int:
-    """Returns the tokens of a text that a window has room for, with the longest question."""
-    if kind == task_table.TOKEN_CLASSIFICATION:
-        return lengths.max_seq_length - NUM_TEXT_TOKENS
-    return lengths.max_seq_length - lengths.max_query_length - NUM_SPECIAL_TOKENS
-
-
-def check(lengths: Lengths, kind: str) -> None:
+def check(lengths: Lengths, kind: Kind | None) -> None:
     """Raises `UserError` if one of `select` is too small, or leaves no room for a text."""
     for name, length in select(lengths, kind).items():
         if isinstance(length, str):
             continue
         least = MIN_SEQ_LENGTH if name == "max_seq_length" else 1
         require(length >= least, f"{name} must be at least {least}, not {length}.")
-    if (fields := _FIELDS.get(kind)) and fields[1]:
-        (*_, name), text = fields
+    if kind and kind.crowded_text:
+        name = kind.lengths[-1]
         length, total = getattr(lengths, name), lengths.max_seq_length
         require(
             length + NUM_SPECIAL_TOKENS < total,
-            f"{name}={length} leaves no room for the {text} in max_seq_length={total}: "
-            "take a smaller one.",
+            f"{name}={length} leaves no room for the {kind.crowded_text} in "
+            f"max_seq_length={total}: take a smaller one.",
         )
 
 
@@ -120,5 +104,5 @@ def choose_stride(lengths: Lengths) -> int:
     That is `doc_stride`, but at most half a window, so that every word has words around it in one
     of them.
     """
-    room = _find_room(lengths, task_table.TOKEN_CLASSIFICATION)
+    room = lengths.max_seq_length - NUM_TEXT_TOKENS
     return max(1, min(lengths.doc_stride, room // 2))

@@ -61,6 +61,17 @@ def pretraining_objective(sentence_task: str) -> Objective:
     return Objective((MASKED_LM, sentence) if sentence else (MASKED_LM,), counts, sums)
 
 
+def objective_of_examples(
+    names: Sequence[str], sums: Callable[[Tensors, Tensors], dict[str, tf.Tensor]]
+) -> Objective:
+    """Returns an objective whose counts are all those of the examples."""
+
+    def counts(batch: Tensors) -> dict[str, tf.Tensor]:
+        return dict.fromkeys(names, tf.reduce_sum(example_weights(batch)))
+
+    return Objective(tuple(names), counts, sums)
+
+
 def example_weights(batch: Tensors) -> tf.Tensor:
     """[B], 1.0, or 0.0 for the copies that fill up a last batch."""
     return batch.get(features.IS_REAL_EXAMPLE, tf.ones(tf.shape(batch[features.INPUT_IDS])[:1]))

@@ -1,14 +1,12 @@
 """The heads of tasks. Shapes: see `layers`.
 
-A head takes the encoder's output that it `reads` and the batch, and returns float32 logits by name;
-`reads_padding` tells whether vectors at padding matter to it.
-Its dropout is `classifier_dropout_prob`, whatever the encoder's.
+A head takes the encoder's output and the batch, and returns float32 logits by name. Its dropout is
+`classifier_dropout_prob`, whatever the encoder's.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
@@ -26,11 +24,27 @@ class HeadSizes(NamedTuple):
     end_n_top: int = 5  # M, ends for each of them
 
 
-class Classifier(pretraining_heads.ClassWeights):
-    """Dropout, then a score for each class."""
+class Head:
+    """What a model asks of its head.
+
+    Attributes:
+        reads: the encoder's output that it takes.
+        reads_padding: whether vectors at padding matter to it.
+        required_inputs: of the batch, beside `input_ids`.
+        takes_choices: whether a row of the batch is a sequence for each of `HeadSizes.classes`.
+        takes_texts: whether it is so in training.
+    """
 
     reads = "pooled_output"
     reads_padding = False
+    required_inputs: tuple[str, ...] = ()
+    takes_choices = False
+    takes_texts = False
+
+
+class Classifier(Head, pretraining_heads.ClassWeights):
+    """Dropout, then a score for each class."""
+
     has_scoped_names = False
     has_one_output = False
 
@@ -52,6 +66,7 @@ class Regression(Classifier):
 class MultipleChoice(Classifier):
     """One score for each choice, by the same weights."""
 
+    takes_choices = True
     has_one_output = True
 
     def call(self, pooled, batch, training=False, seed=None):  # [B * C, D] -> [B, C]
@@ -63,11 +78,10 @@ class MultiLabel(Classifier):
     """A classifier whose scores are judged one by one: high if the label applies."""
 
 
-class TokenClassifier(pretraining_heads.ClassWeights):
+class TokenClassifier(Head, pretraining_heads.ClassWeights):
     """Dropout, then a score of each token for each tag."""
 
     reads = "sequence_output"
-    reads_padding = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         with layers.scope("cls"):
@@ -79,7 +93,7 @@ class TokenClassifier(pretraining_heads.ClassWeights):
         return {"logits": tf.reshape(self.scores(rows), [-1, _num_tokens(x), self.classes])}
 
 
-class Span(pretraining_heads.ClassWeights):
+class Span(Head, pretraining_heads.ClassWeights):
     """SQuAD 1.1: a score for every token to be the answer's start, and one to be its end.
 
     As published it has no dropout, and the question's tokens and padding take part.
@@ -98,7 +112,7 @@ class Span(pretraining_heads.ClassWeights):
         return {"start_logits": start, "end_logits": end}
 
 
-class SpanOrNone(layers.AlbertLayer):
+class SpanOrNone(Head, layers.AlbertLayer):
     """SQuAD 2.0, as published (and as in XLNet): the end depends on the start.
 
     In training the start is that of the label:
@@ -114,7 +128,7 @@ class SpanOrNone(layers.AlbertLayer):
     """
 
     reads = "sequence_output"
-    reads_padding = False  # it is in `p_mask`
+    required_inputs = (features.P_MASK,)  # padding is in it
     has_scoped_names = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
@@ -182,11 +196,11 @@ class SpanOrNone(layers.AlbertLayer):
         }
 
 
-class MeanEmbedding(layers.AlbertLayer):
+class MeanEmbedding(Head, layers.AlbertLayer):
     """The vector of a text: the mean over its tokens. It has no weights."""
 
     reads = "sequence_output"
-    reads_padding = False
+    takes_texts = True
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
         super().__init__(config, rng, **kwargs)
@@ -202,21 +216,6 @@ class FirstEmbedding(MeanEmbedding):
 
     def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, D]
         return {"embedding": tf.cast(pooled, tf.float32)}
-
-
-HEADS: Mapping[str, type[keras.layers.Layer]] = {
-    "classification": Classifier,
-    "regression": Regression,
-    "multiple_choice": MultipleChoice,
-    "span": Span,
-    "span_or_none": SpanOrNone,
-    "sentence_embedding": MeanEmbedding,
-    "first_embedding": FirstEmbedding,
-    "token_classification": TokenClassifier,
-    "multi_label": MultiLabel,
-}
-# The heads that in training take `HeadSizes.classes` texts for each example, and else one.
-EMBEDDINGS = ("sentence_embedding", "first_embedding")
 
 
 def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B, S] -> [B, D]

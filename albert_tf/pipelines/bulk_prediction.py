@@ -15,7 +15,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, parts
 from albert_tf.data_prep.corpus.parts import Driver
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.errors import UserError, reason, require
+from albert_tf.errors import UserError, reason, require, tell_apart
 from albert_tf.export import model_versions, saved_model
 
 _BLOCK_ROWS = 1024
@@ -126,7 +126,7 @@ def _list_blocks(folder: str) -> list[str]:
 def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str) -> None:
     """Writes the rows of the input with the predictions beside them.
 
-    A list is JSON. `predicted_` stands before a name, until the input has no such column.
+    A list is JSON. A prediction whose name the input has gets `predicted_` before it.
     """
     answers = (
         json.loads(line)
@@ -143,7 +143,7 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
         for path in paths:
             for _, row in _read_rows(path, (), lambda _: None):
                 answer = {
-                    _choose_name(name, row): value
+                    name if name not in row else f"predicted_{name}": value
                     for name, value in next(answers).items()
                     if name not in ("id", "row")
                 }
@@ -154,12 +154,6 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
                 writer.writerow([x if isinstance(x, str) else json.dumps(x) for x in cells])
         if is_first:
             writer.writerow(table_files.read_table(paths[0]).columns)
-
-
-def _choose_name(name: str, columns: Container[str]) -> str:
-    while name in columns:
-        name = f"predicted_{name}"
-    return name
 
 
 def _join_blocks(folder: str, output: str, _: Sequence[str], temporary: str) -> None:
@@ -359,10 +353,10 @@ def _rename(
         elif field != "id":
             taken = ", which the model takes" if name != "id" else ""
             kind = "list of texts" if field == "options" else "text" if taken else "id"
-            known = f" {table_files.show_columns(missing, [*row])}" if row else ""
+            known = f" It has {', '.join(row)}." if row else ""
             raise UserError(
                 f"{where}: it has no {kind} {missing!r}{taken}. Name the field of "
-                f"it with --{_FLAGS[name]}.{known}"
+                f"it with --{_FLAGS[name]}.{known}{tell_apart(missing, row)}"
             )
     return renamed
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.config import REGRESSION
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset
+from albert_tf.kinds.base import Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.task_table import REGRESSION, Task
-from albert_tf.model import task_losses, task_model
 from albert_tf.optim import optimizers
 from albert_tf.records import input_pipeline
 from albert_tf.run_files import TASK, TRAINING_DATA
@@ -88,7 +88,7 @@ def run(
                 [train.records],
                 _initial_weights(inputs, state),
                 evaluate=_make_evaluate(config, state, dev) if dev else None,
-                best_by=task_dataset.choose_best_by(dev or train),
+                best_by=(dev or train).best_by,
                 patience=config.patience,
                 group_by_length=config.group_by_length,
             )
@@ -103,9 +103,9 @@ def make_train_state(
     return train_state.make_train_state(
         config,
         strategy,
-        lambda: task_model.make_task_model(config, task),
-        task_losses.choose_objective(task_model.choose_head(config, task), config),
-        task_dataset.task_features(task, config.max_seq_length),
+        lambda: task.make_model(config),
+        task.kind.make_objective(config),
+        task.make_features(config.max_seq_length),
         functools.partial(optimizers.choose_rate_factors, config.albert, config.layerwise_lr_decay),
     )
 
@@ -114,7 +114,7 @@ def _initial_weights(inputs: Inputs, state: TrainState) -> training_run.InitialW
     initial, with_head = inputs.initial, inputs.init_head
     if initial is None:
         return None
-    if with_head and initial.is_regression and (kind := inputs.train.task.kind) != REGRESSION:
+    if with_head and initial.is_regression and (kind := inputs.train.task.kind.name) != REGRESSION:
         raise UserError(
             f"{initial.source} has a head of regression, not of {kind}. Use a checkpoint of that "
             "task; to start from this one, leave out --init_head."

@@ -8,7 +8,7 @@ from albert_tf import settings
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 from albert_tf.run_files import BEST
 from albert_tf.settings import setting, which_setting
 from albert_tf.tasks.recipes import ConfigOverrides

@@ -15,8 +15,8 @@ from albert_tf.data_prep.task_data import own_tables, task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds.base import Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.task_table import Task
 from albert_tf.pipelines import finetuning, task_evaluation
 from albert_tf.pipelines.finetuning import Inputs
 from albert_tf.pipelines.finetuning_arguments import Arguments
@@ -206,7 +206,7 @@ def _evaluate(
                 model, strategy, dataset, workdir, scored=scored
             )
             if split == "dev":
-                dev_scores, best_by = scores, task_dataset.choose_best_by(dataset)
+                dev_scores, best_by = scores, dataset.best_by
             if devices.is_chief(strategy):
                 numbers = [reports.number(name, value) for name, value in scores.items()]
                 parts = [f"{dataset.task.name} {split}", *numbers, model.checkpoint.source, path]

@@ -30,17 +30,18 @@ from albert_tf.errors import (
 )
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.kinds import label_scores, task_table, token_lengths
+from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.base import Kind, Prediction, Task
+from albert_tf.kinds.sentence_embedding import SentenceEmbedding
+from albert_tf.kinds.span import Span
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.token_classification import TokenClassification
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
-from albert_tf.model.task_model import make_task_model
 from albert_tf.pipelines import text_tagging
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model, inference
-from albert_tf.tasks.predictions import Prediction
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -129,7 +130,9 @@ class LoadedModel:
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
         outputs = self._run(
-            rows, task_table.CLASSIFICATION, lambda batch: compute(self.encoder, batch, options)
+            rows,
+            task_table.KINDS["classification"],
+            lambda batch: compute(self.encoder, batch, options),
         )
         return outputs["embedding"]
 
@@ -171,22 +174,23 @@ class LoadedModel:
                 f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
                 "bin/run_finetuning or with_head, or use embed or fill_mask."
             )
-        if self.task.kind == task_table.SENTENCE_EMBEDDING:
+        if isinstance(self.task.kind, SentenceEmbedding):
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
-        rows = _as_tuples(inputs, _count_texts(self.task))
+        rows = _as_tuples(inputs, self.task.kind.count_texts(self.task))
         if not rows:
             return []
-        windowed = self._require_tokenizer(), self.run_config, self.task, self._compute
-        if self.task.kind in (task_table.SPAN, task_table.SPAN_OR_NONE):
-            return text_tagging.find_answers(rows, *windowed)
-        if self.task.kind == task_table.TOKEN_CLASSIFICATION:
-            return text_tagging.predict([text for (text,) in rows], *windowed)
+        tokenizer, config = self._require_tokenizer(), self.run_config
+        if isinstance(self.task.kind, Span):
+            return text_tagging.find_answers(rows, tokenizer, config, self.task.kind, self._compute)
+        if isinstance(self.task.kind, TokenClassification):
+            texts = [text for (text,) in rows]
+            return text_tagging.predict(texts, tokenizer, config, self.task, self._compute)
         outputs = self._run(rows, self.task.kind, self.model)
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
         predictions = inference.decode_outputs(self.run_config, dataset, outputs)
-        if self.task.kind == task_table.MULTI_LABEL:
+        if self.task.kind.has_label_thresholds:
             thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
-            predictions = label_scores.apply_thresholds(self.task, predictions, thresholds)
+            predictions = self.task.kind.apply_thresholds(self.task, predictions, thresholds)
         return [*predictions.values()]
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
@@ -196,14 +200,12 @@ class LoadedModel:
         `input_mask` and `segment_ids` are [N, S] int32, of multiple choice [N, C * S]; S is
         `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
-        kind = self.task.kind if self.task else task_table.CLASSIFICATION
-        others = {task_table.TOKEN_CLASSIFICATION: "tagged words"}
-        others |= dict.fromkeys((task_table.SPAN, task_table.SPAN_OR_NONE), "questions")
-        if kind in others:
+        kind = self.task.kind if self.task else task_table.KINDS["classification"]
+        if kind.windowed_texts:
             raise UserError(
-                f"encode is not for {others[kind]}: train them with bin/run_finetuning."
+                f"encode is not for {kind.windowed_texts}: train them with bin/run_finetuning."
             )
-        number = _count_texts(self.task) if self.task else None
+        number = kind.count_texts(self.task) if self.task else None
         rows = _as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
         batch, counts = self._encode(rows or [stand_in], kind)
@@ -218,7 +220,7 @@ class LoadedModel:
         [N, C] 0 and 1 of several labels}.
         """
         task = task_table.make_own(kind, labels)
-        model, _ = make_task_model(self.run_config, task)
+        model, _ = task.make_model(self.run_config)
         matching.assign_task_weights(
             self.checkpoint, model, with_head=False, log_level=logging.DEBUG
         )
@@ -271,7 +273,7 @@ class LoadedModel:
     def _run(
         self,
         rows: Sequence[tuple[str, ...]],
-        kind: str,
+        kind: Kind,
         compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
     ) -> dict[str, np.ndarray]:
         """Returns the outputs [N, ...] of inputs; warns of those that lose their ends."""
@@ -288,7 +290,7 @@ class LoadedModel:
         return {name: x[np.argsort(order)] for name, x in _concatenate(parts).items()}
 
     def _encode(
-        self, rows: Sequence[tuple[str, ...]], kind: str
+        self, rows: Sequence[tuple[str, ...]], kind: Kind
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         examples = [Example("", row, None) for row in rows]
         tokenizer = self._require_tokenizer()
@@ -333,7 +335,7 @@ def load(
     run = finetuned_model.read_finetuning_run(checkpoint.source)
     values, own_task = run or (export_source.make_default_values(checkpoint), None)
     task = task or own_task or finetuned_model.infer_task(checkpoint)
-    kind = task.kind if task else ""
+    kind = task.kind if task else None
     changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
     config = finetuned_model.change_config(
         {**values, "dtype": "float32"},
@@ -345,12 +347,12 @@ def load(
     model: keras.Model
     if task is None:
         head = weight_names.parts(checkpoint.config)[weight_names.MASKED_LM]
-        kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
-        options = model_kinds.Options(kind=kind, run_config=config, dtype=config.dtype)
+        head_kind = "fill_mask" if head.keys() <= checkpoint.weights.keys() else "encoder"
+        options = model_kinds.Options(kind=head_kind, run_config=config, dtype=config.dtype)
         model = export_source.load(checkpoint, options).network
     else:
         with layers.replacing(checkpoint.weights.keys()):
-            model, _ = make_task_model(config, task)
+            model, _ = task.make_model(config)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
 
@@ -407,14 +409,6 @@ def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
             if _SURROGATE.search(text):
                 raise UserError(f"{text[:40]!r} holds half of a character: it is no Unicode text.")
     return [tuple(row) for row in rows]
-
-
-def _count_texts(task: Task) -> int | None:
-    """Returns how many texts an input of the task has; None if it may be one or two."""
-    numbers = dict.fromkeys((task_table.SENTENCE_EMBEDDING, task_table.TOKEN_CLASSIFICATION), 1)
-    numbers |= dict.fromkeys((task_table.SPAN, task_table.SPAN_OR_NONE), 2)
-    numbers[task_table.MULTIPLE_CHOICE] = 1 + len(task.labels)
-    return numbers.get(task.kind, None if task.has_pairs is None else 1 + task.has_pairs)
 
 
 def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:

@@ -1,7 +1,5 @@
 """The program bin/score: predictions of any origin, scored with a file of a task's data."""
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -12,11 +10,9 @@ from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Predictions, Task, is_number
+from albert_tf.kinds.span import Span
 from albert_tf.tasks import predictions
-from albert_tf.tasks.predictions import Prediction
-
-_SPANS = (task_table.SPAN, task_table.SPAN_OR_NONE)
 
 
 def score(
@@ -40,13 +36,13 @@ def score(
     content = files.read_json(predictions_file, "--predictions")
     is_plain = not (isinstance(content, dict) and isinstance(content.get("predictions"), dict))
     task, predicted = (_read_plain if is_plain else _read_own)(data, predictions_file)
-    is_squad2 = task.kind == task_table.SPAN_OR_NONE
+    is_squad2 = task.kind.may_be_none
     if odds_file:
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
     split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
     gold = [_to_row(example) for example in task_cache.read_examples(split)]
-    if task.kind in _SPANS:
+    if isinstance(task.kind, Span):
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
     if is_plain and is_squad2:
         predicted = _add_odds(predicted, odds_file)
@@ -57,28 +53,20 @@ def score(
     return {x: scores[x] for x in scores if has_odds or not x.startswith("best_")}
 
 
-def _read_own(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Prediction]]:
+def _read_own(data: DataArguments, path: str) -> tuple[Task, Predictions]:
     content = predictions.read(path)
     if content["task"] != data.task:
         raise UserError(f"{path} is of --task={content['task']}, not {data.task}: name that.")
     return task_table.from_header(content), content["predictions"]
 
 
-def _read_plain(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Prediction]]:
+def _read_plain(data: DataArguments, path: str) -> tuple[Task, Predictions]:
     task = task_cache.make_task(data)
     content = files.read_json(path, "--predictions")
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} is neither a predictions file nor a JSON object {{id: answer}}.")
     for id_, value in content.items():
-        if task.kind == task_table.REGRESSION:
-            is_sound = _is_number(value)
-        elif task.kind == task_table.MULTI_LABEL:
-            is_sound = isinstance(value, list) and all(label in task.labels for label in value)
-        elif task.kind == task_table.TOKEN_CLASSIFICATION:
-            is_sound = isinstance(value, list) and all(map(_is_span, value))
-        else:
-            is_sound = isinstance(value, str) and (task.kind in _SPANS or value in task.labels)
-        if not is_sound:
+        if not task.kind.is_plain(value, task.labels):
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit {task.name}, whose kind is "
                 f"{task.kind}: {str(value)[:80]!r}.{tell_apart(str(value), task.labels)}"
@@ -86,26 +74,16 @@ def _read_plain(data: DataArguments, path: str) -> tuple[Task, Mapping[str, Pred
     return task, {id_: {"prediction": value} for id_, value in content.items()}
 
 
-def _is_span(value: Any) -> bool:
-    return isinstance(value, dict) and [type(value.get(x)) for x in ("start", "end", "type")] == [
-        int,
-        int,
-        str,
-    ]
-
-
 def _to_row(example: Any) -> dict[str, Any]:
     return squad.to_row(example) if isinstance(example, Question) else example._asdict()
 
 
-def _apply_official_rule(
-    predicted: Mapping[str, Prediction], ids: set[str], task: Task
-) -> dict[str, Prediction]:
+def _apply_official_rule(predicted: Predictions, ids: set[str], task: Task) -> Predictions:
     """The predictions without those of unknown questions; logs what happens to missing ones."""
     unknown = [id_ for id_ in predicted if id_ not in ids]
     missing = sorted(ids - predicted.keys())
     require(len(unknown) < len(predicted), "no prediction is of a question of --data_file.")
-    if missing and task.kind == task_table.SPAN_OR_NONE:
+    if missing and task.kind.may_be_none:
         raise UserError(
             f"{len(missing)} questions have no prediction, {missing[0]} for one: evaluate-v2.0.py "
             "stops there, too. Predict the whole file."
@@ -120,14 +98,10 @@ def _apply_official_rule(
     return {id_: value for id_, value in predicted.items() if id_ in ids}
 
 
-def _add_odds(predicted: Mapping[str, Prediction], path: str | None) -> dict[str, Prediction]:
+def _add_odds(predicted: Predictions, path: str | None) -> Predictions:
     odds = files.read_json(path, "--na_prob_file") if path else dict.fromkeys(predicted, 0.0)
-    if not isinstance(odds, dict) or not all(map(_is_number, odds.values())):
+    if not isinstance(odds, dict) or not all(map(is_number, odds.values())):
         raise UserError(f"{path} is not a JSON object {{id: number}}: take null_odds.json.")
     if missing := [id_ for id_ in predicted if id_ not in odds]:
         raise UserError(f"{path}: {len(missing)} predictions, {missing[0]} for one, have no odds.")
     return {id_: {**value, "null_odds": odds[id_]} for id_, value in predicted.items()}
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)

@@ -1,7 +1,6 @@
 """Evaluation of a fine-tuned model: task dataset -> predictions and metrics files."""
 
 import os
-from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
@@ -9,10 +8,8 @@ from absl import logging
 from albert_tf import files, run_files
 from albert_tf.checkpoints import matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
-from albert_tf.kinds import label_scores, task_dataset, task_table
-from albert_tf.kinds.label_scores import Prediction
+from albert_tf.kinds import task_dataset
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.model.task_model import make_task_model
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.train import devices, multi_worker
 
@@ -52,20 +49,17 @@ def evaluate(
     num_branches = devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)
     with strategy.scope():
-        network, _ = make_task_model(config, model.task)
+        network, _ = model.task.make_model(config)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
     split = dataset.manifest["settings"]["split"]
     predicted = predict()
-    thresholds: dict[str, float] = {}
-    if dataset.task.kind == task_table.MULTI_LABEL:
-        predicted, thresholds = _apply_thresholds(
-            dataset, predicted, checkpoint.source, tunes=scored and split == "dev"
-        )
-    elif dataset.task.kind == task_table.SPAN_OR_NONE and scored and split == "dev":
-        thresholds = {
-            run_files.NULL_ODDS: predictions.choose_threshold(dataset.examples, predicted)
-        }
+    task, thresholds = dataset.task, {}
+    if scored and split == "dev":
+        thresholds = task.kind.tune_thresholds(task, dataset.examples, predicted)
+    elif task.kind.has_label_thresholds:
+        thresholds = finetuned_model.read_thresholds(checkpoint.source)
+    predicted = task.kind.apply_thresholds(task, predicted, thresholds)
     scores = predictions.score(dataset.task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
     name = f"{split}-{dataset.task.name}" if dataset.task != model.task else split
@@ -79,20 +73,9 @@ def evaluate(
             )
             header = {"task": dataset.task.name, "split": split, "checkpoint": checkpoint.source}
             counts = {"num_examples": len(dataset.examples), "metrics": scores}
-            table = label_scores.score_labels(dataset.task, dataset.examples, predicted)
+            table = task.kind.score_labels(task, dataset.examples, predicted)
             more = {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
             counts |= {key: value for key, value in more.items() if value}
             metrics_file = os.path.join(output_dir, run_files.metrics_file(name))
             files.write_sealed(metrics_file, {**header, **counts})
     return scores, path
-
-
-def _apply_thresholds(
-    dataset: TaskDataset, predicted: Mapping[str, Prediction], source: str, *, tunes: bool
-) -> tuple[dict[str, Prediction], dict[str, float]]:
-    """Returns predictions of several labels by thresholds, tuned on them or those of the run."""
-    if tunes:
-        thresholds = label_scores.tune_thresholds(dataset.task, dataset.examples, predicted)
-    else:
-        thresholds = finetuned_model.read_thresholds(source)
-    return label_scores.apply_thresholds(dataset.task, predicted, thresholds), thresholds

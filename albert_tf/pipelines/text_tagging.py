@@ -9,11 +9,10 @@ from albert_tf.data_prep.task_data import span_features, token_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.token_tables import TaggedText
 from albert_tf.kinds import token_lengths
+from albert_tf.kinds.base import Prediction, Task
+from albert_tf.kinds.span import Span
 from albert_tf.kinds.spans import span_decoding, tag_decoding
-from albert_tf.kinds.task_table import Task
 from albert_tf.records import features
-from albert_tf.tasks import inference
-from albert_tf.tasks.predictions import Prediction
 from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
@@ -50,7 +49,7 @@ def find_answers(
     inputs: Sequence[Sequence[str]],
     tokenizer: Tokenizer,
     config: FinetuneConfig,
-    task: Task,
+    kind: Span,
     compute: _Compute,
 ) -> list[Prediction]:
     """Returns a prediction of `span_decoding` for each question and context."""
@@ -71,7 +70,7 @@ def find_answers(
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     outputs[features.UNIQUE_IDS] = windows.unique_ids
     examples = [question._asdict() for question in questions]
-    options = inference.make_answer_options(config, task)
+    options = kind.make_options(config)
     return [*span_decoding.predict(outputs, windows, examples, options).values()]
 
 

@@ -9,7 +9,7 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lint, lowering
 from albert_tf.plan.formula import estimate, memory

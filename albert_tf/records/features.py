@@ -3,11 +3,17 @@
 The format is that of Google's published records, key for key.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    from albert_tf import lazy_tensorflow as tf
 
 INPUT_IDS = "input_ids"
 INPUT_MASK = "input_mask"
@@ -40,7 +46,10 @@ class TokenFeature(NamedTuple):
     max_seq_length: int
     num_sequences: int = 1
     padding: int = 0
-    dtype: tf.DType = tf.int64
+
+    @property
+    def dtype(self) -> tf.DType:
+        return tf.int64
 
     @property
     def shape(self) -> list[int]:
@@ -48,7 +57,7 @@ class TokenFeature(NamedTuple):
         return [self.num_sequences * self.max_seq_length]
 
 
-Features = dict[str, tf.io.FixedLenFeature | TokenFeature]
+Features = dict[str, Any]  # tf.io.FixedLenFeature or TokenFeature
 
 
 def pretraining(max_seq_length: int, max_predictions_per_seq: int) -> Features:
@@ -81,33 +90,6 @@ def unmasked(max_seq_length: int) -> Features:
         **dict.fromkeys((SEGMENT_IDS, TOKEN_BOUNDARY), tokens),
         NEXT_SENTENCE_LABELS: tf.io.FixedLenFeature([1], tf.int64),
     }
-
-
-def finetuning(kind: str, max_seq_length: int, num_classes: int = 1) -> Features:
-    """Returns {name: feature} of an example of a task.
-
-    `kind` is that of a `Task`. The C sequences of a multiple choice are stored one after the other,
-    [C * S], and so are the texts whose vectors are trained together. `label_ids` of several labels
-    are [C], 1 where a label applies; of tokens [S], 1 + the label, or 0 for a token that is not
-    trained; of embeddings, [C], numbers of texts: equal texts have equal numbers. `p_mask` is 1
-    where no answer may be; start and end are 0 where a window has no answer.
-    """
-    has_several = kind in ("multiple_choice", "sentence_embedding")
-    tokens = TokenFeature(max_seq_length, num_classes if has_several else 1)
-    one = tf.io.FixedLenFeature([1], tf.int64)
-    answer = dict.fromkeys((UNIQUE_IDS, START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE), one)
-    targets = {
-        "classification": {LABEL_IDS: one},
-        "regression": {LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)},
-        "multiple_choice": {LABEL_IDS: one},
-        "sentence_embedding": {LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)},
-        "span": {P_MASK: tokens._replace(padding=1), **answer},
-        "span_or_none": {P_MASK: tokens._replace(padding=1), **answer},
-        "token_classification": {LABEL_IDS: tokens},
-        # Of floats, so that [N, C] is not taken for tokens [N, S] where C is S.
-        "multi_label": {LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)},
-    }
-    return {**dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS), tokens), **targets[kind]}
 
 
 def to_example(values: Mapping[str, Sequence[int] | Sequence[float] | np.ndarray]) -> bytes:

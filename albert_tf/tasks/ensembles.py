@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError, refuse_output, require
-from albert_tf.kinds import label_scores, task_table
+from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Predictions, check_ids
 from albert_tf.tasks import predictions
-from albert_tf.tasks.predictions import Prediction
 
 _SAME = ("task", "kind", "labels", "split")
 
@@ -17,11 +17,8 @@ _SAME = ("task", "kind", "labels", "split")
 def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Averages predictions files of one task and split (paper, section 4.9).
 
-    The mean of probabilities, and the label with the highest, or those over a half of several; the
-    mean of numbers; of answers, the text with the highest sum of probabilities, and the mean of the
-    null odds; of spans those whose mean score is over a half. `contents` are {path:
-    content}, as `predictions.read` returns it. Raises `UserError` if the files are of different
-    tasks, splits or examples.
+    How, the kind of task says. `contents` are {path: content}, as `predictions.read` returns it.
+    Raises `UserError` if the files are of different tasks, splits or examples.
     """
     (first_path, first), *others = contents.items()
     for path, content in others:
@@ -31,10 +28,8 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                     f"{path} has {field}={content[field]!r}, {first_path} has {first[field]!r}: "
                     "average predictions of one task and split."
                 )
-        predictions.check_ids(first["predictions"], content["predictions"], path)
-    if first["kind"] not in _AVERAGES:
-        raise UserError(f"{first_path}: predictions of {first['kind']} have no average.")
-    average_one = _AVERAGES[first["kind"]]
+        check_ids(first["predictions"], content["predictions"], path)
+    kind = task_table.KINDS[first["kind"]]
     members = [content["predictions"] for content in contents.values()]
     return {
         **{field: first[field] for field in _SAME},
@@ -42,14 +37,14 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             name for content in contents.values() for name in predictions.list_checkpoints(content)
         ],
         "predictions": {
-            id_: average_one([member[id_] for member in members], first["labels"])
+            id_: kind.average([member[id_] for member in members], first["labels"])
             for id_ in first["predictions"]
         },
     }
 
 
 def select_greedily(
-    contents: Mapping[str, Mapping[str, Any]], score: Callable[[Mapping[str, Prediction]], float]
+    contents: Mapping[str, Mapping[str, Any]], score: Callable[[Predictions], float]
 ) -> list[str]:
     """Returns the paths of the members that score best together, in the order of their choice.
 
@@ -95,7 +90,7 @@ def combine(
     contents = {path: predictions.read(path) for path in paths}
     ensemble = average(contents)
     task = task_table.from_header(ensemble)
-    if null_threshold is not None and task.kind != task_table.SPAN_OR_NONE:
+    if null_threshold is not None and not task.kind.may_be_none:
         raise UserError(f"--null_threshold is for SQuAD 2.0: {task.name} has no null odds.")
     if examples:
         found = tf.io.gfile.glob(examples) or [examples]
@@ -107,7 +102,7 @@ def combine(
             _print_scores(path, predictions.score(task, gold, alone, null_threshold=threshold))
         if greedy:
 
-            def score(members: Mapping[str, Prediction]) -> float:
+            def score(members: Predictions) -> float:
                 return predictions.score(task, gold, members, null_threshold=threshold)[
                     task.best_by
                 ]
@@ -125,60 +120,3 @@ def combine(
 
 def _print_scores(source: str, scores: Mapping[str, float]) -> None:
     print(f"{source}: " + ", ".join(f"{name} {score:.4g}" for name, score in scores.items()))
-
-
-def _average_choices(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-    probabilities = np.mean([member["probabilities"] for member in members], axis=0)
-    label = labels[int(probabilities.argmax())]
-    return {"prediction": label, "probabilities": probabilities.tolist()}
-
-
-def _average_several(members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
-    probabilities = np.mean([member["probabilities"] for member in members], axis=0).tolist()
-    pairs = zip(labels, probabilities, strict=True)
-    chosen = [label for label, value in pairs if value > label_scores.DEFAULT_THRESHOLD]
-    return {"prediction": chosen, "probabilities": probabilities}
-
-
-def _average_spans(members: Sequence[Prediction]) -> Prediction:
-    """The spans whose mean score, 0 of a member without them, is over a half.
-
-    Of two that overlap, some member has both if more than half have each: so they never do.
-    """
-    spans: dict[tuple[int, int, str], dict[str, Any]] = {}
-    for member in members:
-        for span in member["prediction"]:
-            key = span["start"], span["end"], span["type"]
-            known = spans.setdefault(key, {**span, "score": 0.0})
-            known["score"] += span["score"] / len(members)
-    return {"prediction": [spans[key] for key in sorted(spans) if spans[key]["score"] > 0.5]}
-
-
-def _average_field(members: Sequence[Prediction], name: str) -> dict[str, float]:
-    return {name: float(np.mean([member[name] for member in members]))}
-
-
-def _average_answers(members: Sequence[Prediction]) -> Prediction:
-    answers: dict[str, dict[str, Any]] = {}
-    for member in members:
-        for answer in member["nbest"]:
-            # Its place is that of the first member; scores of two networks do not mix.
-            known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
-            known["probability"] += answer["probability"] / len(members)
-    size = max(len(member["nbest"]) for member in members)
-    nbest = sorted(answers.values(), key=lambda answer: -answer["probability"])[:size]
-    return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest}
-
-
-_AVERAGES: dict[str, Callable[[Sequence[Prediction], Sequence[str]], Prediction]] = {
-    task_table.CLASSIFICATION: _average_choices,
-    task_table.REGRESSION: lambda members, _: _average_field(members, "prediction"),
-    task_table.MULTIPLE_CHOICE: _average_choices,
-    task_table.SPAN: lambda members, _: _average_answers(members),
-    task_table.SPAN_OR_NONE: lambda members, _: {
-        **_average_answers(members),
-        **_average_field(members, "null_odds"),
-    },
-    task_table.TOKEN_CLASSIFICATION: lambda members, _: _average_spans(members),
-    task_table.MULTI_LABEL: _average_several,
-}

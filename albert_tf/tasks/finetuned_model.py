@@ -14,8 +14,8 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.base import Kind, Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.task_table import Task
 from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
@@ -119,7 +119,7 @@ def read_finetuned(
 
 
 def change_config(
-    values: Mapping[str, Any], changes: ConfigOverrides, kind: str, *, is_run: bool
+    values: Mapping[str, Any], changes: ConfigOverrides, kind: Kind | None, *, is_run: bool
 ) -> FinetuneConfig:
     """Returns the config of `values` with the user's changes, which other lengths follow.
 
@@ -137,7 +137,7 @@ def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
     """The task of a checkpoint that is not of a run, as its folder names it."""
     if header := checkpoint.run.get("task"):
         return task_table.from_header(header)
-    return task_table.make_own(task_table.REGRESSION) if checkpoint.is_regression else None
+    return task_table.make_own("regression") if checkpoint.is_regression else None
 
 
 def read_finetuning_run(prefix: str) -> tuple[dict[str, Any], Task] | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,11 +9,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
-from albert_tf.kinds import label_scores, task_table
-from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.task_table import Task
-from albert_tf.tasks import predictions, worst_mistakes
+from albert_tf.tasks import predictions
 from albert_tf.train import command_log, report_page, reports, run_dir
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
@@ -82,8 +80,8 @@ def _describe_split(workdir: str, split: Evaluated) -> list[str]:
         ),
     ]
     parts += _describe_labels(content)
-    if task.kind in (task_table.CLASSIFICATION, task_table.TOKEN_CLASSIFICATION):
-        parts += _describe_confusion(task, gold, predicted)
+    if confusions := task.kind.count_confusions(task, gold, predicted):
+        parts += _describe_confusion(confusions)
     return parts + _describe_mistakes(split, predicted)
 
 
@@ -106,9 +104,9 @@ def _describe_labels(content: Mapping[str, Any]) -> list[str]:
     return ["<h3>Labels</h3>", *note, report_page.make_table([head, *rows])]
 
 
-def _describe_confusion(task: Task, gold: Sequence[Any], predicted: Mapping[str, Any]) -> list[str]:
-    """A matrix, or of many classes a list of those that are confused."""
-    labels, pairs = _count_pairs(task, gold, predicted)
+def _describe_confusion(confusions: Confusions) -> list[str]:
+    """Returns a matrix, or of many classes a list of those that are confused."""
+    names, labels, pairs = confusions
     if len(labels) > _MOST_CLASSES:
         wrong = [(pair, n) for pair, n in pairs.most_common() if pair[0] != pair[1]]
         worst = [[*pair, f"{n:,}"] for pair, n in wrong[:_MOST_MISTAKES]]
@@ -122,33 +120,15 @@ def _describe_confusion(task: Task, gold: Sequence[Any], predicted: Mapping[str,
         shades |= {(number, k + 1): 0.6 * n / total for k, n in enumerate(counts)}
         rows.append([label, *(f"{n:,}" for n in counts)])
     table = report_page.make_table([["", *labels], *rows], shades=shades)
-    names = "labels" if task.kind == task_table.CLASSIFICATION else "types of the words"
     note = f"Rows are the {names}, columns are the predicted ones."
     return [f"<h3>Confusion</h3><p>{note}</p>", table]
 
 
-def _count_pairs(
-    task: Task, gold: Sequence[Any], predicted: Mapping[str, Any]
-) -> tuple[Sequence[str], Counter[tuple[str, str]]]:
-    """Returns labels, and how often each is predicted as each: of examples, or types of words."""
-    if task.kind == task_table.CLASSIFICATION:
-        pairs = Counter((row["label"], predicted[row["id"]]["prediction"]) for row in gold)
-        return task.labels, pairs
-    scheme = tag_schemes.find_scheme(task.labels)
-    pairs = Counter()
-    for row in gold:
-        target, guess = (
-            [tag_schemes.split_tag(tag, scheme)[1] or tag_schemes.OUTSIDE for tag in tags]
-            for tags in label_scores.tag_words(task, row, predicted[row["id"]])
-        )
-        pairs.update(zip(target, guess, strict=True))
-    return [tag_schemes.OUTSIDE, *tag_schemes.list_types(task.labels)], pairs
-
-
-def _describe_mistakes(split: Evaluated, predicted: Mapping[str, Any]) -> list[str]:
+def _describe_mistakes(split: Evaluated, predicted: Predictions) -> list[str]:
     dataset = split.dataset
-    mistakes, number = worst_mistakes.find(
-        dataset.task, dataset.examples, predicted, _MOST_MISTAKES
+    task = dataset.task
+    mistakes, number = task.kind.find_worst_mistakes(
+        task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
         return ["<h3>Mistakes</h3><p>None.</p>"]

@@ -136,7 +136,8 @@ def _make_rows(content: Mapping[str, Any], file: GlueFile, path: str) -> list[st
             f"{path} has {len(rows)} predictions, not one for each of the {file.num_rows} rows of "
             f"the test file of {file.task}: predict that file."
         )
-    to_text = _format_score if content["kind"] == task_table.REGRESSION else str
+    is_number = not content["labels"]  # of STS-B
+    to_text = _format_score if is_number else str
     return [to_text(rows[id_]["prediction"]) for id_ in ids]
 
 
@@ -151,7 +152,7 @@ def _make_squad(contents: _Contents, null_threshold: float) -> _Submission:
     source = _describe_source(path, content)
     texts = {id_: answer["prediction"] for id_, answer in answers.items()}
     submission = {_ANSWERS: texts, _NBEST: {id_: x["nbest"] for id_, x in answers.items()}}
-    if content["kind"] == task_table.SPAN_OR_NONE:
+    if task_table.KINDS[content["kind"]].may_be_none:
         odds = {id_: answer["null_odds"] for id_, answer in answers.items()}
         texts |= {id_: "" for id_, value in odds.items() if value > null_threshold}
         submission[_ODDS] = odds

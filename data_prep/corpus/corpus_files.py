@@ -142,10 +142,6 @@ def read_chunks(
             for chunk in chunks:
                 if not before:
                     refuse_other_format(chunk, path)
-                    if b"\r" in chunk and b"\n" not in chunk:
-                        raise UserError(
-                            f"{path}: its lines end with carriage returns. Save it with line feeds."
-                        )
                 position = file.tell() if end is None else min(file.tell(), end)
                 on_progress(position - before)
                 before = position

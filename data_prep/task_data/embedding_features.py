@@ -15,7 +15,6 @@ import numpy as np
 
 from albert_tf.data_prep.task_data import sequence_features
 from albert_tf.data_prep.task_data.task_source import Example, TaskSplit
-from albert_tf.kinds import task_table
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
@@ -54,7 +53,7 @@ def write(
         label_ids,
         tokenizer,
         folder,
-        kind=task_table.SENTENCE_EMBEDDING,
+        kind=split.task.kind,
         lengths=lengths,
     )
     sequence_features.write_lines(

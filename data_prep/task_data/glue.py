@@ -12,12 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import (
-    Example,
-    TaskSplit,
-    check_new_id,
-    parse_label,
-)
+from albert_tf.data_prep.task_data.task_source import Example, TaskSplit, parse_label
 from albert_tf.errors import UserError
 
 _FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
@@ -104,12 +99,10 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
         rows = itertools.chain([first], rows)
     num_fields = max(columns) + 1
     examples, num_skipped = [], 0
-    places: dict[str, str] = {}
     for number, (line, fields) in enumerate(rows):
         if split.is_test:
             padded = [*fields, *[""] * (num_fields - len(fields))]
             *texts, name = (padded[column] for column in columns)
-            check_new_id(name, f"{path}, line {line}", places)
             examples.append(Example(name, tuple(texts), None))
         elif len(fields) < num_fields:
             num_skipped += 1

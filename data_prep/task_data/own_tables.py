@@ -12,10 +12,10 @@ from albert_tf.data_prep.task_data import race, table_files, task_source, token_
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 
 # The kinds whose labels are in the data; the names of others are known without.
-NAMED_LABELS = (task_table.CLASSIFICATION, task_table.MULTI_LABEL, task_table.TOKEN_CLASSIFICATION)
+NAMED_LABELS = ("classification", "multi_label", "token_classification")
 
 
 def find_file(split: str, data_dir: str) -> str:
@@ -52,10 +52,10 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     columns = arguments.source.columns
     choices = columns.choices
     require(
-        (kind == task_table.MULTIPLE_CHOICE) == bool(choices),
+        (kind == "multiple_choice") == bool(choices),
         "--choice_columns belongs to --kind=multiple_choice, which needs it.",
     )
-    is_tagged = kind == task_table.TOKEN_CLASSIFICATION
+    is_tagged = kind == "token_classification"
     require(
         not is_tagged or columns.second_text is None, "--second_text_column: a tagged text is one."
     )
@@ -68,7 +68,7 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
             labels = token_tables.read_labels(path, columns)
         else:
             labels = _read_labels(path, columns, _separator(kind, arguments.source))
-    if kind == task_table.SENTENCE_EMBEDDING:
+    if kind == "sentence_embedding":
         return task_table.make_own(kind, labels, num_texts=2 + len(columns.negatives))
     for name in ("negatives", "simcse"):
         flag = "negative_columns" if name == "negatives" else name
@@ -89,9 +89,9 @@ def read(split: TaskSplit, path: str) -> list[Example]:
             number of choices than the task has, or one text where the task has pairs.
     """
     task, columns = split.task, split.source.columns
-    if task.kind == task_table.SENTENCE_EMBEDDING:
+    if task.kind.name == "sentence_embedding":
         return list(_read_embedding_rows(split, path, table_files.read_table(path)))
-    num_choices = len(task.labels) if task.kind == task_table.MULTIPLE_CHOICE else 0
+    num_choices = len(task.labels) if task.kind.name == "multiple_choice" else 0
     if len(columns.choices) != num_choices:
         raise UserError(
             f"--choice_columns names {len(columns.choices)} columns, but the task, which is "
@@ -110,11 +110,11 @@ def read(split: TaskSplit, path: str) -> list[Example]:
 
 def _separator(kind: str, source: task_source.DataSource) -> str | None:
     """Returns what stands between the labels of a text, if there may be several."""
-    return source.label_separator if kind == task_table.MULTI_LABEL else None
+    return source.label_separator if kind == "multi_label" else None
 
 
 def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterator[Example]:
-    columns, separator = split.source.columns, _separator(split.task.kind, split.source)
+    columns, separator = split.source.columns, _separator(split.task.kind.name, split.source)
     places: dict[str, str] = {}
     for number, (line, row) in enumerate(table.rows):
         place = f"{path}, line {line}"

@@ -15,7 +15,7 @@ from albert_tf.data_prep.task_data.task_source import (
     text_or_number,
 )
 from albert_tf.errors import UserError
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")

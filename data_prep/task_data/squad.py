@@ -28,12 +28,12 @@ _BATCH = 256  # windows to serialise at once
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def read(path: str, *, kind: str = "span_or_none", is_training: bool = False) -> list[Question]:
+def read(path: str, *, may_be_none: bool = True, is_training: bool = False) -> list[Question]:
     """Reads a JSON file of either version, with answers or without.
 
     Args:
         path: the file.
-        kind: of the task: with `span` every question must have an answer.
+        may_be_none: false: every question must have an answer.
         is_training: every question must be labelled.
 
     Raises:
@@ -45,7 +45,7 @@ def read(path: str, *, kind: str = "span_or_none", is_training: bool = False) ->
     try:
         for context, entry in _iterate_entries(content):
             questions.append(_parse_question(context, entry))
-            _check(questions[-1], kind, path)
+            _check(questions[-1], path, may_be_none=may_be_none)
     except (AttributeError, KeyError, TypeError) as error:
         where = f"what comes after question {questions[-1].id}" if questions else "the beginning"
         raise UserError(
@@ -84,7 +84,7 @@ def write(
     Raises:
         UserError: a question leaves no room for its context.
     """
-    token_lengths.check(lengths, task_table.SPAN)
+    token_lengths.check(lengths, task_table.KINDS["span"])
     tokens = span_features.tokenize(questions, tokenizer, lengths.max_query_length)
     windows = span_features.split_into_windows(tokens, lengths)
     labels = span_features.label(questions, tokens, windows)
@@ -104,7 +104,7 @@ def write(
         ),
     )
     _write_examples(os.path.join(folder, task_dataset.EXAMPLES), questions)
-    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), windows)
+    qa_windows.write(os.path.join(folder, qa_windows.WINDOWS), windows)
     counts = {
         "windows": num_windows,
         "truncated_questions": tokens.num_truncated,
@@ -147,11 +147,11 @@ def _get(entry: Mapping[str, Any], key: str, *kinds: type) -> Any:
     return value
 
 
-def _check(question: Question, kind: str, path: str) -> None:
+def _check(question: Question, path: str, *, may_be_none: bool) -> None:
     where = f"{path}, question {question.id}"
     if question.is_impossible and question.answers:
         raise UserError(f"{where} is_impossible and has answers: remove one of the two.")
-    if question.is_impossible and kind == task_table.SPAN:
+    if question.is_impossible and not may_be_none:
         raise UserError(f"{where} has no answer. Take the task squad2, in which that may be.")
     for text, start in question.answers:
         if not text.strip():

@@ -61,16 +61,11 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
 
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
-    return UserError(f"{place}: there is no column {name!r}. {show_columns(name, columns)}")
-
-
-def show_columns(name: str, columns: Sequence[str]) -> str:
-    """Returns sentences with the columns of a table that has no column `name`, and perhaps why."""
-    known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
     hint = tell_apart(name, columns)
     if any(name in re.split(r"[,;|\t]", column) for column in columns):
         hint = " Save it with commas between the fields as .csv, or with tabs as .tsv."
-    return f"It has {known}.{hint}"
+    known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
+    return UserError(f"{place}: there is no column {name!r}. It has {known}.{hint}")
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:

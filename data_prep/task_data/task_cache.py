@@ -36,7 +36,7 @@ from albert_tf.data_prep.task_data import (
 from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table, token_lengths
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 from albert_tf.records import manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
@@ -106,10 +106,14 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     with already_made, files.replacing_folder(folder) as temporary:
         num_records, statistics = family.write(split, examples, tokenizer, temporary, lengths)
         statistics = {"examples": len(examples), "skipped_rows": num_skipped, **statistics}
-        header: dict[str, Any] = {"task": task.name, "kind": task.kind, "labels": list(task.labels)}
+        header: dict[str, Any] = {
+            "task": task.name,
+            "kind": task.kind.name,
+            "labels": list(task.labels),
+        }
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
-        if task.kind == task_table.SENTENCE_EMBEDDING:
+        if task.kind.name == "sentence_embedding":
             header["num_texts"] = embedding_features.count_texts(split)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
@@ -167,13 +171,13 @@ def _describe_records(
     """Returns all that the records depend on."""
     task, source = split.task, split.source
     choices: dict[str, Any] = {}  # those of a kind are left out for others, whose names stay
-    if task.kind == task_table.MULTI_LABEL:
+    if task.kind.name == "multi_label":
         choices["label_separator"] = source.label_separator
-    if task.kind == task_table.TOKEN_CLASSIFICATION:
+    if task.kind.name == "token_classification":
         choices["repair_tags"] = source.repair_tags
     return {
         "format": _FORMAT,
-        "task": [task.name, task.kind, *task.labels],
+        "task": [task.name, task.kind.name, *task.labels],
         "split": split.name,
         "columns": _describe_columns(split.source.columns),
         "vocabulary": tokenizer.sha256,
@@ -216,7 +220,7 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
 
 def get_family(task: Task) -> Family:
     """Returns how the files of a task are read; of one's own tasks the kind may decide."""
-    return FAMILIES.get((task.name, task.kind)) or FAMILIES[task.name]
+    return FAMILIES.get((task.name, task.kind.name)) or FAMILIES[task.name]
 
 
 def _is_complete(folder: str) -> bool:
@@ -243,7 +247,9 @@ _GLUE = Family(
 _SQUAD = Family(
     find_files=_find_squad_files,
     read=lambda split, paths: (
-        squad.read(paths[0], kind=split.task.kind, is_training=split.name == "train"),
+        squad.read(
+            paths[0], may_be_none=split.task.kind.may_be_none, is_training=split.name == "train"
+        ),
         0,
     ),
     write=lambda split, questions, tokenizer, folder, lengths: squad.write(
@@ -264,7 +270,7 @@ FAMILIES: Mapping[str | tuple[str, str], Family] = {
             split, examples, tokenizer, folder, lengths
         ),
     ),
-    (task_table.OWN, task_table.TOKEN_CLASSIFICATION): Family(
+    (task_table.OWN, "token_classification"): Family(
         find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
         read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
         write=lambda split, examples, tokenizer, folder, lengths: token_features.write(
@@ -275,5 +281,5 @@ FAMILIES: Mapping[str | tuple[str, str], Family] = {
 
 
 def _find_write(split: TaskSplit) -> Callable:
-    is_embedding = split.task.kind == task_table.SENTENCE_EMBEDDING
+    is_embedding = split.task.kind.name == "sentence_embedding"
     return embedding_features.write if is_embedding else _GLUE.write

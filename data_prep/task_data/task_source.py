@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 from albert_tf.settings import setting
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")

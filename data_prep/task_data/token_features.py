@@ -20,9 +20,9 @@ from albert_tf.data_prep.task_data import span_features
 from albert_tf.data_prep.task_data.span_features import Tokens
 from albert_tf.data_prep.task_data.token_tables import TaggedText
 from albert_tf.kinds import task_dataset, token_lengths
+from albert_tf.kinds.base import Task
 from albert_tf.kinds.spans import qa_windows, tag_schemes
 from albert_tf.kinds.spans.qa_windows import Windows, Words
-from albert_tf.kinds.task_table import Task
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
@@ -63,8 +63,8 @@ def write(
     with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
         for example in examples:
             file.write(json.dumps(to_row(example)) + "\n")
-    qa_windows.write(os.path.join(folder, task_dataset.WINDOWS), windows)
-    qa_windows.write(os.path.join(folder, task_dataset.WORDS), words)
+    qa_windows.write(os.path.join(folder, qa_windows.WINDOWS), windows)
+    qa_windows.write(os.path.join(folder, qa_windows.WORDS), words)
     counts = {
         "windows": len(windows.unique_ids),
         "words": len(words.texts),

@@ -21,7 +21,7 @@ from albert_tf.export.int8.int8_arguments import Int8Arguments
 from albert_tf.export.int8.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
-from albert_tf.kinds import label_scores, task_dataset, task_table
+from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
@@ -30,7 +30,6 @@ from albert_tf.train import eval_step
 
 # Tokens of the request that is timed, and of the batch that is scored.
 _LENGTH, _BATCH_TOKENS = 128, 4096
-_SPANS = (task_table.SPAN, task_table.SPAN_OR_NONE)
 
 
 class Source(NamedTuple):
@@ -158,7 +157,7 @@ def _read_records(
     dataset: TaskDataset, model: FinetunedModel, number: int | None = None
 ) -> dict[str, np.ndarray]:
     """Returns the features of all records, or of a number of them that are chosen at random."""
-    spec = task_dataset.task_features(dataset.task, model.config.max_seq_length)
+    spec = dataset.task.make_features(model.config.max_seq_length)
     try:
         raw = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
         if len(raw) != dataset.num_records:
@@ -205,20 +204,20 @@ def score(
         name: eval_step.join_outputs([x[name] for x in outputs])[places] for name in outputs[0]
     }
     predicted = inference.decode_outputs(source.finetuned.config, dev, {**joined, **batches.more})
-    if task.kind == task_table.MULTI_LABEL:
+    if task.kind.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint.source)
-        predicted = label_scores.apply_thresholds(task, predicted, thresholds)
+        predicted = task.kind.apply_thresholds(task, predicted, thresholds)
     threshold = source.exported.options.null_threshold
     return predictions.score(task, dev.examples, predicted, null_threshold=threshold)
 
 
 def choose_metric(dev: TaskDataset) -> str:
     """Returns the metric that must stay: not `best_f1`, which takes the best threshold for each."""
-    return "f1" if dev.task.kind == task_table.SPAN_OR_NONE else task_dataset.choose_best_by(dev)
+    return "f1" if dev.task.kind.may_be_none else dev.best_by
 
 
 def _check_loss(arguments: Int8Arguments, source: Source, scores: int8_model.Scores) -> None:
-    unit = 1 if source.dev.task.kind in _SPANS else 100  # theirs are percent
+    unit = 1 if source.dev.task.kind.is_percent else 100
     before, after = unit * scores.before, unit * scores.after
     logging.info("%s on dev: %.2f in float32, %.2f in int8", scores.metric, before, after)
     if not before - after <= arguments.max_loss:  # NaN, too

@@ -14,7 +14,8 @@ from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import window_ops
 from albert_tf.export.requests.packing import Batch
 from albert_tf.kinds.spans import span_decoding
-from albert_tf.kinds.spans.span_decoding import AnswerOptions, Outputs, Spans
+from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.spans.span_decoding import Outputs, Spans
 from albert_tf.records import features
 from albert_tf.train_config import Lengths
 

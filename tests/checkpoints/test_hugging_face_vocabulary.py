@@ -155,9 +155,8 @@ def test_lines_that_differ_are_counted_on_the_terminal(tmp_path, capsys, pieces,
     assert line.startswith(
         "warning: tokenizer.json gives other ids than this project for <pad>, <unk>, [CLS], [SEP] "
         "or [MASK] in a text, for some letters with marks that the model's own rules change, and "
-        "where two ways to cut a word are equally likely: 2 of 3 lines made at random of its "
-        "pieces and of words of many scripts get other ids, such as '[CLS]'. Texts have few such "
-        "places: compare some of yours."
+        "where two ways to cut a word are equally likely: 2 of 3 lines of its pieces and of many "
+        "scripts get other ids, such as '[CLS]'. "
     )
 
 
@@ -230,10 +229,7 @@ def test_digits_before_a_comma_are_all_that_may_differ(tmp_path, capsys):
     assert different
     assert all(re.search("[0-9],", line) for line in different)
     hugging_face_vocabulary.write(holding({SPIECE: content}), str(tmp_path))
-    line = capsys.readouterr().err
-    assert " in a text, for some digits before a comma, and where" in line
-    all_of_them = r"([\d,]+) of 1,000 lines made at random .* \(\1 have digits before a comma\)"
-    assert re.search(all_of_them, line)
+    assert " in a text, for some digits before a comma, and where" in capsys.readouterr().err
 
 
 def test_without_a_vocabulary_nothing_is_written(tmp_path, capsys):

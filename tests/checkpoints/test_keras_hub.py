@@ -157,22 +157,6 @@ def test_other_presets_are_refused(tmp_path):
         formats.read(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"class_name": "BertTokenizer"}, "class_name is 'BertTokenizer'"),
-        ({"config": {"lowercase": True}}, "the key 'lowercase' is unknown here"),
-        ({"config": {"add_bos": True}}, "add_bos is True; here it is always False"),
-    ],
-)
-def test_other_tokenizers_are_refused(tmp_path, vocabulary, changes, message):
-    written(tmp_path, vocabulary)
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(UserError, match=message):
-        formats.read(str(tmp_path))
-
-
 def test_a_word_piece_vocabulary_is_left_out(tmp_path, capsys):
     made = tiny_checkpoints.make(model="bare")
     object.__setattr__(made, "vocabulary", {"vocab.txt": b"[PAD]\n"})

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from albert_tf.experiments import tables
+from albert_tf.experiments import statistics, tables
+from albert_tf.experiments.statistics import Estimate
 from albert_tf.experiments.suite import Suite, TaskRun, Variant
-from albert_tf.experiments.tables import Estimate
 
 NUMBERS = {
     "base": {1: {"sst-2": 0.70, "squad1": 50.0}, 2: {"sst-2": 0.74}, 3: {"sst-2": 0.72}},
@@ -27,21 +27,21 @@ def make_suite(**changes):
 def test_the_interval_is_students():
     values = [0.7, 0.74, 0.75]
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    mean, margin, size = tables.estimate(values)
+    mean, margin, size = statistics.estimate(values)
     np.testing.assert_allclose([mean - margin, mean + margin], [low, high])
     assert size == 3
-    assert tables.estimate([2.0]) == Estimate(2.0, None, 1)
+    assert statistics.estimate([2.0]) == Estimate(2.0, None, 1)
 
 
 def test_differences_are_paired():
     """Both vary by 0.09 among seeds, and always differ by nearly the same."""
     one, other = {1: 0.70, 2: 0.79, 5: 0.1}, {1: 0.65, 2: 0.741, 4: 0.9}
-    difference = tables.compare(one, other)
+    difference = statistics.compare(one, other)
     assert difference.size == 2
     assert difference.is_clear
-    assert not tables.estimate([0.05, -0.04]).is_clear
-    assert not tables.estimate([0.05]).is_clear
-    assert tables.compare({1: 0.0}, {2: 0.0}) is None
+    assert not statistics.estimate([0.05, -0.04]).is_clear
+    assert not statistics.estimate([0.05]).is_clear
+    assert statistics.compare({1: 0.0}, {2: 0.0}) is None
 
 
 def test_a_table_has_the_papers_row_and_what_is_not_clear():

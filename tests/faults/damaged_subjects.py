@@ -317,13 +317,13 @@ def make_task_dataset(folder: Path) -> None:
     vocabulary = folder.parent / "task_vocabulary"
     make_sentencepieces(vocabulary)
     tiny_finetuning.write_folder(folder, "span_or_none", str(vocabulary), number=3)
-    names = [task_dataset.EXAMPLES, task_dataset.WINDOWS]
+    names = [task_dataset.EXAMPLES, qa_windows.WINDOWS]
     files.write_hashes(str(folder), names)
 
 
 def read_task_dataset(folder: Path) -> Any:
     dataset = task_dataset.read(str(folder))
-    windows = qa_windows.read(os.path.join(dataset.path, task_dataset.WINDOWS))
+    windows = qa_windows.read(os.path.join(dataset.path, qa_windows.WINDOWS))
     try:
         records = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
     except input_pipeline.DAMAGED as error:

@@ -155,7 +155,7 @@ def read_tagged(case: tuple[str, bytes], folder: Path) -> None:
     suffix, content = case
     path = folder / f"train{suffix}"
     path.write_bytes(content)
-    task = task_table.make_own(task_table.TOKEN_CLASSIFICATION, TAGS)
+    task = task_table.make_own("token_classification", TAGS)
     token_tables.read(TaskSplit(task=task, name="train", source=DataSource()), str(path))
 
 
@@ -271,7 +271,7 @@ def read_records(contents: dict[str, bytes], folder: Path) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     dataset = task_dataset.read(str(folder))
-    task_dataset.choose_best_by(dataset)
+    assert dataset.best_by
     predictions.check_ids({x["id"]: x for x in dataset.examples}, {}, "these")
 
 

@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats
-from albert_tf.pipelines import task_evaluation
+from albert_tf.kinds.base import Task
 from albert_tf.train import eval_step, train_state, train_step
 from albert_tf.train_config import TrainConfig
 
@@ -266,7 +266,7 @@ def keep_compiled() -> None:
     train_step.make_run_updates = _keep(train_step.make_run_updates)
     eval_step.make_evaluate = _keep(eval_step.make_evaluate, 1)
     eval_step.make_predict = _keep(eval_step.make_predict, 1)
-    task_evaluation.make_task_model = _keep(task_evaluation.make_task_model)
+    Task.make_model = _keep(Task.make_model, 1)
 
 
 def _keep(make: Callable, position: int = 0) -> Callable:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.kinds import label_scores, task_table
+from albert_tf.kinds import task_table
 from albert_tf.tasks import ensembles, predictions
 
 TAGS = task_table.make_own("token_classification", ("O", "B-A", "I-A", "B-B", "I-B"))
@@ -40,10 +40,9 @@ def test_spans_are_scored_as_seqeval_does():
     assert scores == pytest.approx(
         {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 15 / 18}
     )
-    table = label_scores.score_labels(TAGS, GOLD, PREDICTED)
+    table = TAGS.kind.score_labels(TAGS, GOLD, PREDICTED)
     assert table["A"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2})
     assert table["B"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
-    assert label_scores.format_table(table)[1].split() == ["A", "0.5000", "0.5000", "0.5000", "2"]
 
 
 def test_no_span_at_all_scores_nothing():
@@ -63,7 +62,7 @@ def test_parts_of_speech_are_scored_by_word():
 def several(*rows):
     gold = [{"id": str(k), "label": labels} for k, (labels, _) in enumerate(rows)]
     raw = {str(k): {"probabilities": values} for k, (_, values) in enumerate(rows)}
-    return gold, label_scores.apply_thresholds(LABELS, raw, {})
+    return gold, LABELS.kind.apply_thresholds(LABELS, raw, {})
 
 
 def test_several_labels_and_their_thresholds():
@@ -74,7 +73,7 @@ def test_several_labels_and_their_thresholds():
         (["y"], [0.1, 0.35, 0.2]),
     )
     assert [row["prediction"] for row in predicted.values()] == [["x"], ["x"], ["x", "z"], []]
-    thresholds = label_scores.tune_thresholds(LABELS, gold, predicted)
+    thresholds = LABELS.kind.tune_thresholds(LABELS, gold, predicted)
     assert thresholds == pytest.approx({"x": 0.575, "y": 0.325, "z": 0.5})
     scores = predictions.score(LABELS, gold, predicted)
     assert scores["micro_f1"] == pytest.approx(2 * 2 / (4 + 4))
@@ -82,21 +81,21 @@ def test_several_labels_and_their_thresholds():
     assert scores["best_micro_f1"] == pytest.approx(2 * 4 / (5 + 4))
     assert scores["best_macro_f1"] == pytest.approx(2 / 3)
     assert scores["auc"] == 1.0  # z never applies
-    better = label_scores.apply_thresholds(LABELS, predicted, thresholds)
+    better = LABELS.kind.apply_thresholds(LABELS, predicted, thresholds)
     assert better["3"]["prediction"] == ["y"]
-    table = label_scores.score_labels(LABELS, gold, better)
+    table = LABELS.kind.score_labels(LABELS, gold, better)
     assert (table["y"]["f1"], table["z"]["support"]) == (1.0, 0)
 
 
 def test_equal_probabilities_are_on_one_side_of_a_threshold():
     gold, predicted = several(*[(["x"], [0.5, 0, 0])], *[([], [0.5, 0, 0])] * 3)
-    assert label_scores.tune_thresholds(LABELS, gold, predicted)["x"] == 0.25
+    assert LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"] == 0.25
 
 
 @pytest.mark.parametrize("values", [(1.0, 1 - 2**-24), (2**-149, 0.0), (0.75, 0.75 - 2**-40)])
 def test_the_threshold_divides_probabilities_that_are_nearly_equal(values):
     gold, predicted = several((["x"], [values[0], 0, 0]), ([], [values[1], 0, 0]))
-    threshold = label_scores.tune_thresholds(LABELS, gold, predicted)["x"]
+    threshold = LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"]
     high, low = np.float32(values)
     assert high > np.float32(threshold)
     assert (low > np.float32(threshold)) == (low == high)
@@ -104,7 +103,7 @@ def test_the_threshold_divides_probabilities_that_are_nearly_equal(values):
 
 def test_no_probability_is_over_zero():
     gold, predicted = several((["x"], [0.0, 0, 0]), ([], [0.0, 0, 0]))
-    assert label_scores.tune_thresholds(LABELS, gold, predicted)["x"] == 0.0
+    assert LABELS.kind.tune_thresholds(LABELS, gold, predicted)["x"] == 0.0
 
 
 def test_plain_predictions_have_no_auc():
@@ -114,7 +113,7 @@ def test_plain_predictions_have_no_auc():
     }
 
 
-@pytest.mark.parametrize("task", [TAGS, LABELS], ids=lambda task: task.kind)
+@pytest.mark.parametrize("task", [TAGS, LABELS], ids=lambda task: task.kind.name)
 def test_a_file_of_predictions_is_written_and_checked(task, tmp_path):
     _, labels = several((["x"], [0.9, 0.4, 0.2]))
     predicted = PREDICTED if task is TAGS else labels
@@ -139,7 +138,7 @@ def test_ensembles():
     np.testing.assert_allclose(averaged["probabilities"], [0.45, 0.6, 0.2])
     members = [PREDICTED["0"], make_spans((0, 3, "A"), (6, 7, "B")), make_spans((0, 3, "A"))]
     contents = [
-        {**header, "kind": TAGS.kind, "labels": list(TAGS.labels), "predictions": {"0": row}}
+        {**header, "kind": TAGS.kind.name, "labels": list(TAGS.labels), "predictions": {"0": row}}
         for row in members
     ]
     spans = ensembles.average(dict(enumerate(contents)))["predictions"]["0"]["prediction"]

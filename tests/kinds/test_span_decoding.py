@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.kinds.spans import qa_windows, span_decoding
-from albert_tf.kinds.spans.qa_windows import Windows
-from albert_tf.kinds.spans.span_decoding import AnswerOptions
+from albert_tf.kinds.spans.qa_windows import AnswerOptions, Windows
 
 CONTEXT = "ab cd ef gh ij"
 S = 9

@@ -32,9 +32,7 @@ def test_labels_are_in_the_published_order():
 
 def test_only_classification_and_choice_have_labels():
     for task in task_table.TASKS.values():
-        assert bool(task.labels) == (
-            task.kind in (task_table.CLASSIFICATION, task_table.MULTIPLE_CHOICE)
-        )
+        assert bool(task.labels) == (task.kind.name in ("classification", "multiple_choice"))
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
@@ -44,7 +42,7 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
 
 def test_a_task_of_the_users_own():
     task = task_table.make_own("classification", ["bad", "good"])
-    assert (task.name, task.kind, task.labels) == ("own", "classification", ("bad", "good"))
+    assert (task.name, task.kind.name, task.labels) == ("own", "classification", ("bad", "good"))
     assert task_table.make_own("regression").best_by == "pearson"
     assert task_table.make_own("multiple_choice", ["A", "B", "C"]).labels == ("A", "B", "C")
 

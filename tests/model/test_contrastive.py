@@ -8,12 +8,16 @@ import replicas
 import tensorflow as tf
 import tiny_tasks
 
-from albert_tf.model import losses, task_heads, task_losses
+from albert_tf.model import losses, task_heads
 from albert_tf.model.task_heads import HeadSizes
 from albert_tf.train import train_step
 
 B, C, D = 5, 3, 4
 SEED = tf.constant([3, 4])
+
+
+def make_objective(temperature):
+    return tiny_tasks.make_objective("sentence_embedding", temperature=temperature)
 
 
 def vectors(rows=B, texts=C, seed=0):
@@ -40,7 +44,7 @@ def expected_losses(x, numbers, temperature):
 def compute(x, numbers, temperature=0.2, **batch):
     batch |= {"label_ids": tf.constant(numbers), "input_ids": tf.zeros([len(x), 1], tf.int32)}
     outputs = {"embedding": tf.constant(x.reshape(-1, x.shape[-1]), tf.float32)}
-    objective = task_losses.contrastive_objective(temperature)
+    objective = make_objective(temperature)
     return {**objective.counts(batch), **objective.sums(outputs, batch)}
 
 
@@ -74,12 +78,12 @@ def test_vectors_of_zeros_have_a_loss_and_a_gradient():
     x = tf.Variable(np.zeros((B * 2, D)), dtype=tf.float32)
     batch = {"label_ids": tf.reshape(tf.range(B * 2), [B, 2]), "input_ids": tf.zeros([B, 1])}
     with tf.GradientTape() as tape:
-        sums = task_losses.contrastive_objective(0.1).sums({"embedding": x}, batch)
+        sums = make_objective(0.1).sums({"embedding": x}, batch)
     assert sums["contrastive_loss"].numpy() == pytest.approx(B * np.log(B))
     assert np.isfinite(tape.gradient(sums["contrastive_loss"], x)).all()
 
 
-@pytest.mark.parametrize("head", task_heads.EMBEDDINGS)
+@pytest.mark.parametrize("head", tiny_tasks.EMBEDDINGS)
 def test_each_text_is_embedded_as_if_alone(head):
     batch = tiny_tasks.texts_batch(3)
     dropless = tiny_tasks.make(
@@ -110,7 +114,7 @@ def test_a_text_beside_itself_has_another_dropout():
 
 
 def compute_gradients(model, batch, counts):
-    objective = task_losses.contrastive_objective(0.1)
+    objective = make_objective(0.1)
     weights = [weight.value for weight in model.trained_weights()]
     gradients_of = functools.partial(train_step._gradients, model, objective, weights)
     return gradients_of(batch, counts, SEED)
@@ -127,7 +131,7 @@ def test_negatives_are_those_of_the_micro_batch():
     parts = [tiny_tasks.texts_batch(2, seed) for seed in (0, 5)]
     batch = {name: tf.concat([p[name] for p in parts], 0)[:4] for name in parts[0]}
     batch["label_ids"] = tf.reshape(tf.range(8), [4, 2])
-    counts = task_losses.contrastive_objective(0.1).counts(batch)
+    counts = make_objective(0.1).counts(batch)
     gradients_of = functools.partial(compute_gradients, model)
     actual, sums = train_step._add_micro_batches(
         lambda rows, counts, _: gradients_of(rows, counts), 2, batch, counts, SEED
@@ -152,7 +156,7 @@ def test_negatives_are_those_of_the_replica():
 
     @tf.function
     def run(batch):
-        objective = task_losses.contrastive_objective(0.2)
+        objective = make_objective(0.2)
         sums = strategy.run(lambda rows: objective.sums(rows, rows), args=(batch,))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, sums["contrastive_loss"], axis=None)
 
@@ -173,6 +177,6 @@ def test_negatives_are_those_of_the_replica():
 
 def test_a_batch_is_not_split_for_the_cores():
     """What is learnt must not depend on the machine."""
-    assert task_losses.contrastive_objective(0.05).compares_rows
-    assert not any(objective.compares_rows for objective in task_losses.OBJECTIVES.values())
+    assert make_objective(0.05).compares_rows
+    assert not any(tiny_tasks.make_objective(kind).compares_rows for kind in tiny_tasks.OBJECTIVES)
     assert not losses.pretraining_objective("sop").compares_rows

@@ -22,8 +22,8 @@ CONFIG = tiny.config(num_hidden_layers=2, classifier_dropout_prob=0.1, **RATES)
 MODELS = {
     "encoder": lambda: Albert(CONFIG, seed=3),
     "pretraining": lambda: AlbertForPretraining(CONFIG, seed=3, rematerialize=True),
-    "classification": lambda: AlbertForTask(CONFIG, "classification", HeadSizes(3), seed=3),
-    "span_or_none": lambda: AlbertForTask(CONFIG, "span_or_none", HeadSizes(), seed=3),
+    "classification": lambda: AlbertForTask(CONFIG, "Classifier", HeadSizes(3), seed=3),
+    "span_or_none": lambda: AlbertForTask(CONFIG, "SpanOrNone", HeadSizes(), seed=3),
 }
 
 

@@ -9,14 +9,12 @@ import tiny
 import tiny_tasks
 from tiny import assert_close
 
-from albert_tf.model import task_heads
-
 SEED = tf.constant([3, 4])
 
 
 def make(head, **changes):
     config = tiny.config(**changes)
-    made = task_heads.HEADS[head](config, random.Random(1), tiny_tasks.SIZES)
+    made = tiny_tasks.choose_head(head)(config, random.Random(1), tiny_tasks.SIZES)
     rng = np.random.default_rng(2)
     weights = {}
     for variable in made.trainable_weights:

@@ -6,8 +6,7 @@ import reference_model
 import tensorflow as tf
 import tiny_tasks
 
-from albert_tf.model import losses, task_losses
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.model import losses
 
 every_head = pytest.mark.parametrize("head", tiny_tasks.OBJECTIVES)
 NAMES = {
@@ -94,7 +93,7 @@ EXPECTED = {
 @pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 0.0, 1.0)])
 def test_sums_and_counts(head, real):
     objective, batch, predicted = (
-        task_losses.OBJECTIVES[head],
+        tiny_tasks.make_objective(head),
         tiny_tasks.batch(head),
         outputs(head),
     )
@@ -121,7 +120,7 @@ def test_a_span_is_correct_if_both_ends_are():
     predicted = {"start_logits": starts, "end_logits": tf.roll(ends, [0, 1], [0, 1])}
     predicted["end_logits"] = tf.concat([ends[:2], predicted["end_logits"][2:]], 0)
     predicted["cls_logits"] = tf.constant([-1.0, 1.0, 1.0])
-    sums = task_losses.OBJECTIVES["span_or_none"].sums(predicted, batch)
+    sums = tiny_tasks.make_objective("span_or_none").sums(predicted, batch)
     assert sums["span_correct"].numpy() == sums["answer_class_correct"].numpy() == 2
 
 
@@ -130,8 +129,8 @@ WEIGHTS = (0.25, 0.0, 3.0, 2.0)
 
 @pytest.mark.parametrize("head", ["classification", "multi_label"])
 def test_class_weights_multiply_the_loss_and_not_the_accuracy(head):
-    objective = task_losses.choose_objective(head, FinetuneConfig(class_weights=WEIGHTS))
-    plain, batch, predicted = task_losses.OBJECTIVES[head], tiny_tasks.batch(head), outputs(head)
+    objective = tiny_tasks.make_objective(head, class_weights=WEIGHTS)
+    plain, batch, predicted = tiny_tasks.make_objective(head), tiny_tasks.batch(head), outputs(head)
     labels, logits = batch["label_ids"].numpy(), predicted["logits"].numpy().astype(np.float64)
     if head == "classification":  # labels 3, 0 and 2
         expected = np.dot(entropy(logits, labels), [2.0, 0.25, 3.0])
@@ -149,10 +148,9 @@ def test_class_weights_multiply_the_loss_and_not_the_accuracy(head):
 
 def test_a_loss_by_hand():
     """Two classes with the logits 0 and ln 3: -ln 1/4 for the first, which counts twice."""
-    config = FinetuneConfig(class_weights=(2.0, 1.0))
     logits = tf.constant([[0.0, np.log(3.0)]] * 2)
     batch = {"label_ids": tf.constant([[0], [1]]), "input_ids": tf.zeros([2, 7], tf.int32)}
-    objective = task_losses.choose_objective("classification", config)
+    objective = tiny_tasks.make_objective("classification", class_weights=(2.0, 1.0))
     sums, counts = objective.sums({"logits": logits}, batch), objective.counts(batch)
     expected = (2 * np.log(4) + np.log(4 / 3)) / 2
     assert losses.mean_loss(sums, counts).numpy() == pytest.approx(expected, rel=1e-6)

@@ -7,7 +7,7 @@ import tiny
 import tiny_tasks
 from tiny import assert_close
 
-from albert_tf.model import task_heads, token_layout, xla
+from albert_tf.model import token_layout, xla
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.weight_names import weights_by_name
 
@@ -169,7 +169,7 @@ def test_pretraining(mask):
 @in_both_modes
 def test_every_head(head, training):
     model, batch = tiny_tasks.make(head, **DROPOUT), tiny_tasks.batch(head)
-    if head in task_heads.EMBEDDINGS and training:
+    if head in tiny_tasks.EMBEDDINGS and training:
         batch = tiny_tasks.texts_batch(tiny_tasks.CLASSES)
     if "p_mask" in batch:
         batch["p_mask"] = tf.maximum(batch["p_mask"], 1 - batch["input_mask"])

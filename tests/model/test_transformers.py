@@ -230,7 +230,7 @@ def test_tags_of_tokens_are_equal(tmp_path):
     theirs = saved_by_them(tmp_path / "in", "AlbertForTokenClassification", num_labels=5)
     checkpoint = formats.read(str(tmp_path / "in"))
     sizes = task_heads.HeadSizes(classes=5)
-    ours = task_model.AlbertForTask(checkpoint.config, "token_classification", sizes)
+    ours = task_model.AlbertForTask(checkpoint.config, "TokenClassifier", sizes)
     matching.assign_task_weights(checkpoint, ours, with_head=True)
     batch = tiny.batch()
     with torch.no_grad():

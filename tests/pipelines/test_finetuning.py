@@ -17,7 +17,6 @@ from albert_tf import config_io
 from albert_tf.checkpoints import native, training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table
-from albert_tf.model import task_losses, task_model
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
@@ -158,9 +157,9 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
     state = train_state.make_train_state(
         config,
         ONE,
-        lambda: task_model.make_task_model(config, task),
-        task_losses.OBJECTIVES[task_model.choose_head(config, task)],
-        task_dataset.task_features(task, config.max_seq_length),
+        lambda: task.make_model(config),
+        task.kind.make_objective(config),
+        task.make_features(config.max_seq_length),
     )
     assert state.buckets == buckets
 

@@ -58,7 +58,7 @@ def test_predicting_imports_little():
         "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
         "importlib.import_module('albert_tf.pipelines.loaded_model')\n"
         "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"
-        "from albert_tf.tasks import metrics\n"
+        "from albert_tf.kinds import metrics\n"
         "assert metrics.METRICS['f1'](['a', 'b'], ['a', 'b'], 'ab') == 1\n"
         "assert metrics.METRICS['pearson']([1, 2, 4], [1, 2, 4]) > 0.99\n"
     )
@@ -233,10 +233,10 @@ def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary, name):
     made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
     formats.get_writer(name)(made, str(tmp_path))
     model = albert_tf.load(tmp_path)
-    assert model.task.kind == "regression"
+    assert model.task.kind.name == "regression"
     [one, pair] = model.predict(["abcd"]) + model.predict([("abcd", "efgh")])
     assert isinstance(one["prediction"], float) and isinstance(pair["prediction"], float)
-    assert albert_tf.load(tmp_path, task="race").task.kind == "multiple_choice"
+    assert albert_tf.load(tmp_path, task="race").task.kind.name == "multiple_choice"
 
 
 def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, capsys):

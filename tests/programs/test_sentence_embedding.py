@@ -68,7 +68,7 @@ def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, mo
     assert scores["recall@10"] == 1 >= scores["mrr"] > 0
 
     model = albert_tf.load(str(tmp_path / "run"))
-    assert (model.task.kind, model.run_config.pooling) == ("sentence_embedding", "first")
+    assert (model.task.kind.name, model.run_config.pooling) == ("sentence_embedding", "first")
     texts = [row["text"] for row in make_rows(5)] + ["한국어 é"]
     first = model.embed(texts, pooling="first")
     np.testing.assert_array_equal(model.embed(texts), first)
@@ -162,11 +162,11 @@ def test_records_hold_each_text_once_to_evaluate(checkpoint, tmp_path):
     assert (dev.num_records, dev.task.num_texts) == (4, 1)
     assert [row["texts"] for row in dev.examples] == [[0, 1, 2], [3, 1, 0]]
     batch = next(iter(tf.data.TFRecordDataset(train.records).batch(2)))
-    parsed = features.parse(batch, task_dataset.task_features(train.task, 8))
+    parsed = features.parse(batch, train.task.make_features(8))
     assert parsed["label_ids"].numpy().tolist() == [[0, 1, 2], [3, 1, 0]]
     ids = parsed["input_ids"].numpy().reshape(2, 3, 8)
     np.testing.assert_array_equal(ids[0, 1], ids[1, 1])
-    assert task_dataset.choose_best_by(dev) == "mrr"
+    assert dev.best_by == "mrr"
     # Ranks: text 3 is nearest to its own; text 0 is nearer to text 2.
     vectors = np.array([[1, 0], [1, 1], [2, 0.1], [1, 1.1]])
     decoded = inference.decode_outputs(FinetuneConfig(), dev, {"embedding": vectors})

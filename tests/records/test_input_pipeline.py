@@ -10,6 +10,7 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
 from albert_tf.records import features, input_pipeline, manifest
 
 SIZES = {"train-0.tfrecord": 7, "train-1.tfrecord": 5, "train-2.tfrecord": 11}
@@ -180,7 +181,7 @@ def test_an_error_that_is_not_of_records_stays_itself(paths):
 def test_an_unsound_record_is_one_line(paths):
     values = {name: [0, 1] for name in ("input_ids", "input_mask", "segment_ids", "label_ids")}
     raw = tf.data.Dataset.from_tensors([features.to_example(values)])
-    spec = features.finetuning("token_classification", 2)
+    spec = task_table.KINDS["token_classification"].make_features(2)
     with pytest.raises(input_pipeline.DAMAGED) as caught:
         list(raw.map(lambda x: features.parse(x, spec)))
     message = str(input_pipeline.corrupt_error(paths, caught.value))
@@ -188,7 +189,7 @@ def test_an_unsound_record_is_one_line(paths):
     assert "\n" not in message
 
 
-TOKENS = features.finetuning("classification", 20)
+TOKENS = task_table.KINDS["classification"].make_features(20)
 LENGTHS = [3, 20, 7, 9, 16, 4, 4, 12, 20, 5, 11, 2, 8]
 
 

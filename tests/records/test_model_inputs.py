@@ -6,6 +6,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_heads import HeadSizes
 from albert_tf.model.task_model import AlbertForTask
@@ -95,7 +96,7 @@ def test_a_row_of_padding_is_none_of_a_text():
 
 
 def test_each_model_names_what_it_lacks():
-    span = AlbertForTask(tiny.config(), "span_or_none", HeadSizes())
+    span = AlbertForTask(tiny.config(), "SpanOrNone", HeadSizes())
     for model, name in ((AlbertForPretraining(tiny.config()), "masked_lm_positions"), (span, "p_")):
         with pytest.raises(UserError, match=f"the input has no {name}"):
             model(batch())
@@ -105,7 +106,7 @@ def test_each_model_names_what_it_lacks():
 
 
 def test_each_choice_is_a_sequence_of_its_own():
-    model = AlbertForTask(tiny.config(), "multiple_choice", HeadSizes(2))
+    model = AlbertForTask(tiny.config(), "MultipleChoice", HeadSizes(2))
     two = {name: np.concatenate([value] * 2, 1) for name, value in batch().items()}
     assert model(two)["logits"].shape == (3, 2)
     two["input_mask"][:, 7] = 0
@@ -117,7 +118,7 @@ def test_each_choice_is_a_sequence_of_its_own():
 
 def test_every_name_of_a_record_is_known():
     for kind in ("classification", "span", "multi_label", "token_classification"):
-        names = model_inputs.features.finetuning(kind, 7, 2)
+        names = task_table.KINDS[kind].make_features(7, 2)
         names |= model_inputs.features.pretraining(7, 2)
         values = dict.fromkeys(names, np.zeros([1, 7], int))
         assert model_inputs.read(values, tiny.config()).keys() == values.keys()

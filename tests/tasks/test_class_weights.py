@@ -18,7 +18,7 @@ def make_dataset(kind, labels):
 
 def test_classes_count_the_same():
     dataset = make_dataset("classification", [*"aaaaaabbc"])
-    weights = class_weights.balance(dataset)
+    weights = dataset.task.kind.balance(LABELS, dataset.examples)
     # scikit-learn 1.7: compute_class_weight("balanced", ...) of the three that are there.
     assert weights == pytest.approx((0.5, 1.5, 3.0, 1.0))
     config = class_weights.resolve(FinetuneConfig(class_weights="balanced"), dataset)
@@ -29,7 +29,8 @@ def test_classes_count_the_same():
 
 def test_yes_and_no_of_a_label_count_the_same():
     labels = [["a"], ["a", "b"], ["a", "c"], ["a", "b", "c"], ["a", "b"]]
-    weights = class_weights.balance(make_dataset("multi_label", labels))
+    dataset = make_dataset("multi_label", labels)
+    weights = dataset.task.kind.balance(LABELS, dataset.examples)
     assert weights == pytest.approx((1.0, 2 / 3, 3 / 2, 1.0))
 
 

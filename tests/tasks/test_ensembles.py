@@ -98,7 +98,7 @@ MEMBER = {"0": choice("good", [0.25, 0.75]), "1": choice("bad", [1.0, 0.0])}
     ("other", "message"),
     [
         (
-            content(task_table.make_own(task_table.CLASSIFICATION, ["good", "bad"]), MEMBER),
+            content(task_table.make_own("classification", ["good", "bad"]), MEMBER),
             r"b\.json has labels=\['good', 'bad'\], a\.json has \['bad', 'good'\]: average",
         ),
         (

@@ -23,7 +23,7 @@ def write_run(folder, task, rows):
     tiny_tasks.write_predictions(folder / "predictions-dev.json", task, predicted)
     scores = {"precision": 0.5, "recall": 0.25, "f1": 1 / 3, "support": 2}
     contents = {
-        "task.json": {"task": task.name, "kind": task.kind, "labels": task.labels},
+        "task.json": {"task": task.name, "kind": task.kind.name, "labels": task.labels},
         "config.json": {"train_batch_size": 4, "albert": {"hidden_size": 8}},
         "training_data.json": {"folder": "own-train", "num_records": 7},
         "metrics-dev.json": {
@@ -104,7 +104,8 @@ def test_types_of_words_are_confused():
     task = task_table.make_own("token_classification", ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
     gold = [{"id": "e0", "words": [[0, 3], [4, 7], [8, 9]], "spans": [[0, 7, "PER"]]}]
     spans = [{"start": 4, "end": 9, "type": "LOC"}]
-    [_, table] = run_report._describe_confusion(task, gold, {"e0": {"prediction": spans}})
+    confusions = task.kind.count_confusions(task, gold, {"e0": {"prediction": spans}})
+    [_, table] = run_report._describe_confusion(confusions)
     rows = [re.findall(r">([^<]*)</t[dh]>", row) for row in table.split("</tr>")]
     assert rows[:-1] == [
         ["", "O", "LOC", "PER"],

@@ -12,6 +12,9 @@ import numpy as np
 
 from albert_tf import files
 
+# Files of a task dataset.
+WINDOWS = "windows.npz"
+WORDS = "words.npz"
 # The first of the unique ids, as published.
 FIRST_ID = 1_000_000_000
 
@@ -49,6 +52,18 @@ class Windows(NamedTuple):
         """Returns some of the windows, with all tokens."""
         *columns, token_starts, token_ends = self
         return Windows._make([*(column[rows] for column in columns), token_starts, token_ends])
+
+
+class AnswerOptions(NamedTuple):
+    """Which spans are answers.
+
+    `n_best_size` is the number of answers that share the probability; of logits also of starts, and
+    of ends, of a window that are combined. `max_answer_length` is in tokens.
+    """
+
+    may_be_none: bool
+    n_best_size: int = 20
+    max_answer_length: int = 30
 
 
 class Words(NamedTuple):

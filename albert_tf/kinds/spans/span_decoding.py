@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.kinds.spans.qa_windows import Windows
+from albert_tf.kinds.spans.qa_windows import AnswerOptions, Windows
 
 Outputs = Mapping[str, tf.Tensor]
 _Pairs = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -18,18 +18,6 @@ _Pairs = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 _BATCH = 512  # questions decoded at once
 # Stands for infinity, which JSON cannot write.
 LIMIT = 1e30
-
-
-class AnswerOptions(NamedTuple):
-    """Which spans are answers.
-
-    `n_best_size` is the number of answers that share the probability; of logits also of starts, and
-    of ends, of a window that are combined. `max_answer_length` is in tokens.
-    """
-
-    may_be_none: bool
-    n_best_size: int = 20
-    max_answer_length: int = 30
 
 
 class Spans(NamedTuple):

@@ -19,7 +19,6 @@ from albert_tf.errors import UserError
 OUTSIDE = "O"
 BIO, IOBES, PLAIN = "bio", "iobes", "plain"
 _PREFIXED = re.compile(r"[BIESLU]-.+", re.DOTALL)
-_OTHER_FORM = re.compile(r"([BI])[-_:.|/](.+)", re.DOTALL | re.IGNORECASE)
 _PLACES = {"L": "E", "U": "S"}
 # What the tags before and after a word of a span must be.
 _AFTER = {"B": "IE", "I": "IE"}
@@ -31,13 +30,12 @@ def find_scheme(labels: Iterable[str]) -> str:
     """Returns the scheme of labels.
 
     Raises:
-        UserError: some are like B-TYPE and others are not, or all are in another form.
+        UserError: some are like B-TYPE and others are not.
     """
     names = [label for label in labels if label != OUTSIDE]
     prefixed = [label for label in names if _PREFIXED.fullmatch(label)]
     if not any(label[0] in "BI" for label in prefixed):
         # S-1 and E-2 alone are names like any other.
-        _refuse_other_forms(names)
         return PLAIN
     if len(prefixed) < len(names):
         other = next(label for label in names if not _PREFIXED.fullmatch(label))
@@ -46,18 +44,6 @@ def find_scheme(labels: Iterable[str]) -> str:
             "(B-, I-), or none."
         )
     return IOBES if any(label[0] in "ESLU" for label in prefixed) else BIO
-
-
-def _refuse_other_forms(names: Sequence[str]) -> None:
-    """Raises `UserError` for o, and for B_TYPE and I_TYPE, which would be types of their own."""
-    matches = [match for name in names if (match := _OTHER_FORM.fullmatch(name))]
-    first = {match[2] for match in matches if match[1] in "Bb"}
-    others = [match[0] for match in matches if match[1] in "Ii" and match[2] in first]
-    if others := [*others, *(name for name in names if name == OUTSIDE.lower())]:
-        raise UserError(
-            f"the tag {others[0]!r} is neither O nor like 'B-PER'. Write the tags of spans so, or "
-            "take other names."
-        )
 
 
 def split_tag(tag: str, scheme: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.kinds.task_table import Task
+from albert_tf.kinds.base import Task
 from albert_tf.model import xla
 from albert_tf.pipelines import finetuning, pretraining
 from albert_tf.records import features

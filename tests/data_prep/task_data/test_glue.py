@@ -218,12 +218,6 @@ def test_rows_that_all_have_too_few_fields(tmp_path):
         read(tmp_path, "cola", "dev")
 
 
-def test_rows_of_a_test_file_have_ids_of_their_own(tmp_path):
-    write(tmp_path, "rte", "test", "index\tsentence1\tsentence2", "3\ta\tb", "3\tc\td")
-    with pytest.raises(UserError, match=r"test\.tsv, line 3: the id '3' is that of .*, line 2"):
-        read(tmp_path, "rte", "test")
-
-
 def test_a_column_that_is_there_twice(tmp_path):
     write(tmp_path, "sst-2", "dev", "sentence\tlabel\tlabel", "bright\t1\t0")
     with pytest.raises(UserError, match=r"dev\.tsv: 2 columns are called 'label'"):

@@ -10,6 +10,7 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import sequence_features
 from albert_tf.data_prep.task_data.task_source import Columns, Example
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import truncate_pair
 from albert_tf.records import features, manifest
 from albert_tf.train_config import Lengths
 
@@ -52,9 +53,7 @@ def test_single_texts(write_rows, prepare, tokenizer):
 
 def test_texts_without_tokens(tokenizer):
     examples = [Example("", ("", ""), None)]
-    arrays, _ = sequence_features.encode(
-        examples, tokenizer, "classification", Lengths(max_seq_length=S)
-    )
+    arrays, _ = sequence_features.encode(examples, tokenizer, TASK.kind, Lengths(max_seq_length=S))
     assert_row(arrays, 0, rows_of(tokenizer, [], []))
 
 
@@ -63,7 +62,7 @@ def test_pairs_are_truncated_as_if_token_by_token():
         expected = [first, second]
         while sum(expected) > room:
             expected[expected[0] <= expected[1]] -= 1
-        assert sequence_features.truncate_pair(first, second, room) == tuple(expected)
+        assert truncate_pair(first, second, room) == tuple(expected)
 
 
 def test_multiple_choice(write_rows, prepare, tokenizer):

@@ -13,7 +13,7 @@ from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
 from albert_tf.kinds import squad_metrics
 from albert_tf.kinds.spans import span_decoding
-from albert_tf.kinds.spans.span_decoding import AnswerOptions
+from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
 
@@ -127,7 +127,7 @@ def test_version_1_has_an_answer_to_every_question(read):
     content = official(entry(), entry("q2", answers=[], is_impossible=True))
     assert len(read(content)) == 2
     with pytest.raises(UserError, match="question q2 has no answer"):
-        read(content, kind="span")
+        read(content, may_be_none=False)
 
 
 def test_a_question_must_leave_room(write, tmp_path):

@@ -1,0 +1,421 @@
+"""What a kind of task is, what a task is, and what several kinds share.
+
+A kind knows all that depends on it. It is the same object everywhere, so nobody compares names.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError, require, tell_apart
+from albert_tf.kinds import metrics
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig, Lengths
+
+Tokens = Sequence[int]
+Prediction = dict[str, Any]
+Predictions = dict[str, Prediction]  # by id of the example
+Tensors = Mapping[str, Any]  # of a batch, or of the head
+Outputs = Mapping[str, np.ndarray]  # of all records, [N, ...]
+# Rows of `examples.jsonl`, with labels.
+Gold = Sequence[Mapping[str, Any]]
+# {metric: (its value on some rows, these rows)}, from which intervals are computed.
+Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
+Scores = tuple[dict[str, float], Statistics]
+
+
+class Mistake(NamedTuple):
+    """A wrong prediction; `size` orders those of one task, the worst is the largest."""
+
+    id: str
+    expected: str
+    predicted: str
+    size: float
+
+
+class Confusions(NamedTuple):
+    """How often each label is predicted as each; `names` says what the labels are of."""
+
+    names: str
+    labels: Sequence[str]
+    pairs: Counter[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of task; a subclass for each, and `task_table.KINDS` has them.
+
+    Attributes:
+        name: in files and on the command line.
+        metrics: of a task of the user's own; none where there can be no such task.
+        num_labels: how many labels a task has at least; 0 if it has none.
+        label_advice: why a task has no labels.
+        has_class_weights: whether the loss may have weights of the classes.
+        has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
+        is_percent: whether scores are percent.
+        may_be_none: whether a question may have no answer in the text.
+        lengths: the fields of `Lengths` that records depend on beside `max_seq_length`.
+        crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
+        windowed_texts: what texts of any length are, which are read in windows; "" of others.
+        has_several_sequences: whether a record has a sequence for each class, or text.
+    """
+
+    name: str
+
+    metrics: ClassVar[tuple[str, ...]] = ()
+    num_labels = 2
+    label_advice = ""
+    has_class_weights = False
+    has_label_thresholds = False
+    is_percent = False
+    may_be_none = False
+    lengths: ClassVar[tuple[str, ...]] = ()
+    crowded_text = ""
+    windowed_texts = ""
+    has_several_sequences = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    # The task.
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raises `UserError` unless the labels of a task of the user's own fit the kind."""
+        least = self.num_labels
+        if not least:
+            require(not labels, f"{self} {self.label_advice}: leave the labels out.")
+        number = "one label" if least == 1 else "two labels"
+        message = f"{self} needs at least {number}, not {len(labels)}: {list(labels)}."
+        require(len(labels) >= least, message)
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Returns the metrics of a task of the user's own."""
+        return self.metrics
+
+    def count_texts(self, task: "Task") -> int | None:
+        """Returns how many texts an example to predict has; None if it may be one or two."""
+        return None if task.has_pairs is None else 1 + task.has_pairs
+
+    # Records.
+
+    def find_room(self, lengths: Lengths) -> int:
+        """Returns the tokens of a text that a window has room for, with the longest question."""
+        raise NotImplementedError
+
+    def make_features(self, max_seq_length: int, num_classes: int = 1) -> features.Features:
+        """Returns {name: feature} of an example, whose sequences are one after the other."""
+        number = num_classes if self.has_several_sequences else 1
+        tokens = features.TokenFeature(max_seq_length, number)
+        names = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+        return {**dict.fromkeys(names, tokens), **self.make_targets(tokens, num_classes)}
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        """Returns the features of the labels: by default one id."""
+        return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.int64)}
+
+    def truncate(
+        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        """Returns the sequences of the texts of examples, one text or two in each, and counts.
+
+        By default a sequence of all texts of an example, which lose their ends.
+        """
+        sequences: list[Sequence[Tokens]] = []
+        num_truncated = 0
+        for first, *rest in rows:
+            room = lengths.max_seq_length - 2 - len(rest)
+            num_first, num_second = truncate_pair(len(first), sum(map(len, rest)), room)
+            sequences.append((first[:num_first], *(second[:num_second] for second in rest)))
+            num_truncated += num_first + num_second < len(first) + sum(map(len, rest))
+        return sequences, {"truncated": num_truncated}
+
+    def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
+        """Returns what is trained of the labels of N examples, [N, ...]; 0 where there is none."""
+        ids: Mapping[Any, int] = {None: 0, **{x: i for i, x in enumerate(labels)}}
+        return np.array([[ids[value]] for value in values], np.int32)
+
+    # The model and its loss.
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        """Returns the class of `task_heads` that is the head."""
+        raise NotImplementedError
+
+    def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
+        """Returns the names of the losses, which are added up."""
+        return (self.name,)
+
+    def make_objective(self, config: FinetuneConfig) -> Any:
+        """Returns the `losses.Objective` of the head: by default means over examples."""
+        from albert_tf.model import losses
+
+        return losses.objective_of_examples(
+            self.list_losses(config),
+            lambda outputs, batch: self.sum_losses(
+                outputs, batch, losses.example_weights(batch), config
+            ),
+        )
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """Returns the sums of `Objective` over examples with weights [B]."""
+        raise NotImplementedError
+
+    # Predictions.
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: "Task",
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        """Decodes the model's outputs of all records; `folder` is that of the task dataset."""
+        raise NotImplementedError
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        """Whether a prediction is as `decode` returns it, and finite."""
+        raise NotImplementedError
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        """Whether a value is what `decode` puts under `prediction`, for files of other programs."""
+        return isinstance(value, str) and value in labels
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Returns the prediction of an ensemble for one example."""
+        raise UserError(f"predictions of {self} have no average.")
+
+    def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
+        """Returns what all predictions are if they are one, though the labels vary."""
+        if len(set(values)) < 2 <= len(set(labels)):
+            return repr(values[0])
+        return None
+
+    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
+        """Returns the lines in which a terminal shows a prediction."""
+        values = prediction.get("probabilities")
+        return [f"{prediction['prediction']}{f' ({max(values):.3f})' if values else ''}"]
+
+    # Scores.
+
+    def score(
+        self, task: "Task", gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        """Returns the scores of predictions, and what intervals are computed from.
+
+        Null odds above `null_threshold` mean that there is no answer.
+        """
+        raise NotImplementedError
+
+    def choose_best_by(self, task: "Task", gold: Gold) -> str:
+        """Returns the metric of these examples that selects a checkpoint."""
+        return task.best_by
+
+    def list_marks(
+        self, gold: Mapping[str, Any], prediction: Prediction
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Returns what is marked in an example, and what is predicted, the label last in each."""
+        return [(gold["label"],)], [(prediction["prediction"],)]
+
+    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
+        """Returns the labels, or types of spans, that have scores of their own; of choices none."""
+        return ()
+
+    def score_labels(
+        self, task: "Task", gold: Gold, predictions: Predictions
+    ) -> dict[str, dict[str, float]]:
+        """Returns {label: precision, recall, f1, support} of each of `list_types`."""
+        types = self.list_types(task.labels)
+        totals: dict[str, Counter[str]] = {name: Counter() for name in metrics.Counts._fields}
+        for example in gold if types else ():
+            marks, guesses = self.list_marks(example, predictions[example["id"]])
+            totals["correct"].update(label for *_, label in set(marks) & set(guesses))
+            totals["predicted"].update(label for *_, label in guesses)
+            totals["actual"].update(label for *_, label in marks)
+        table = {}
+        for label in types:
+            counts = metrics.Counts(*(total[label] for total in totals.values()))
+            scores = metrics.precision_recall_f1(counts)
+            table[label] = dict(zip(("precision", "recall", "f1"), scores, strict=True))
+            table[label]["support"] = counts.actual
+        return table
+
+    def count_confusions(
+        self, task: "Task", gold: Gold, predictions: Predictions
+    ) -> Confusions | None:
+        """Returns how often each label is predicted as each, where an example has one."""
+        return None
+
+    def find_mistakes(
+        self, task: "Task", gold: Gold, predictions: Predictions
+    ) -> Iterable[Mistake]:
+        """Yields all wrong predictions."""
+        raise NotImplementedError
+
+    def find_worst_mistakes(
+        self, task: "Task", gold: Gold, predictions: Predictions, number: int
+    ) -> tuple[list[Mistake], int]:
+        """Returns the worst mistakes, at most `number`, and how many there are.
+
+        An example may lack a prediction.
+        """
+        known = [example for example in gold if example["id"] in predictions]
+        mistakes = sorted(self.find_mistakes(task, known, predictions), key=lambda x: -x.size)
+        return mistakes[:number], len(mistakes)
+
+    # What is tuned on data.
+
+    def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
+        """Returns class weights with which each class counts the same in the data."""
+        raise NotImplementedError
+
+    def tune_thresholds(
+        self, task: "Task", gold: Gold, predictions: Predictions
+    ) -> dict[str, float]:
+        """Returns {what: the threshold that is best for these examples}; {} without thresholds."""
+        return {}
+
+    def apply_thresholds(
+        self, task: "Task", predictions: Predictions, thresholds: Mapping[str, float]
+    ) -> Predictions:
+        """Returns the predictions by thresholds of labels, where the kind has such."""
+        return predictions
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task.
+
+    Attributes:
+        name: key of `task_table.TASKS`, or `own`.
+        kind: what is learnt from a labelled example.
+        labels: in the order of their ids; none for regression, spans and embeddings; the tags of
+            words.
+        metrics: those reported.
+        best_by: the one of them that selects a checkpoint, by default the first; higher is better.
+        has_pairs: of classification and regression: whether an example is two texts; None if
+            unknown. Tasks are compared without it.
+        num_texts: of embeddings: the texts of a record, several to train on and one otherwise.
+            Tasks are compared without it.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    best_by: str = ""
+    has_pairs: bool | None = dataclasses.field(default=None, compare=False)
+    num_texts: int = dataclasses.field(default=1, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "best_by", self.best_by or self.metrics[0])
+
+    @property
+    def num_classes(self) -> int:
+        """Labels, or texts of a record."""
+        return len(self.labels) or self.num_texts
+
+    def make_features(self, max_seq_length: int) -> features.Features:
+        """Returns the features of the records."""
+        return self.kind.make_features(max_seq_length, self.num_classes)
+
+    def make_model(self, config: FinetuneConfig) -> tuple[Any, list[Any]]:
+        """Returns an `AlbertForTask`, and its weights that are trained."""
+        from albert_tf.model import task_heads, task_model
+
+        model = task_model.AlbertForTask(
+            config.albert,
+            self.kind.choose_head(config),
+            task_heads.HeadSizes(self.num_classes, config.start_n_top, config.end_n_top),
+            seed=config.seed,
+            rematerialize=config.rematerialize,
+            layer_loop=config.layer_loop,
+            dtype=config.dtype,
+        )
+        return model, model.trained_weights()
+
+
+def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:
+    """Returns how many tokens two texts keep, so that together they have at most `room`.
+
+    The longer one loses its last token, the second if they are equal, until they fit: as published,
+    but in closed form.
+    """
+    first = min(num_first, max(room - num_second, (room + 1) // 2))
+    return first, min(num_second, room - first)
+
+
+def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], source: str) -> None:
+    """Raises `UserError`, which names `source`, unless each example alone has a prediction."""
+    if unknown := [id_ for id_ in predictions if id_ not in expected]:
+        raise UserError(
+            f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
+            f"they are of another split or of other data.{tell_apart(unknown[0], expected)}"
+        )
+    if missing := [id_ for id_ in expected if id_ not in predictions]:
+        raise UserError(
+            f"{source}: {len(missing)} missing ({missing[0]!r}): predict the whole split again."
+        )
+
+
+def check_scorable(gold: Gold, predictions: Predictions, name: str = "label") -> None:
+    """Raises `UserError` unless each example has a label, under `name`, and a prediction."""
+    check_ids(dict.fromkeys(example["id"] for example in gold), predictions, "the predictions")
+    if unlabelled := [example["id"] for example in gold if example[name] is None]:
+        raise UserError(
+            f"the example {unlabelled[0]!r} has no label: predict this split, do not score it."
+        )
+
+
+def compute_scores(
+    names: Iterable[str], size: int, compute: Callable[[str, np.ndarray], float]
+) -> Scores:
+    """Returns the scores that `compute` (metric, rows) gives for all of `size` rows."""
+    everything = np.arange(size)
+
+    def make_statistic(name: str) -> Callable[[np.ndarray], float]:
+        return lambda rows: compute(name, rows)
+
+    statistics: Statistics = {name: (make_statistic(name), everything) for name in names}
+    return {name: statistic(rows) for name, (statistic, rows) in statistics.items()}, statistics
+
+
+def score_values(task: Task, names: Iterable[str], gold: Gold, predictions: Predictions) -> Scores:
+    """Scores one label or number for each example by metrics of `metrics.METRICS`."""
+    check_scorable(gold, predictions)
+    # A bootstrap compares them thousands of times, and numbers are compared faster than text.
+    numbers: dict[Any, int] = {label: number for number, label in enumerate(task.labels)}
+    targets = np.array([numbers.get(example["label"], example["label"]) for example in gold])
+    values = [predictions[example["id"]]["prediction"] for example in gold]
+    guesses = np.array([numbers.get(value, value) for value in values])
+
+    def compute(name: str, rows: np.ndarray) -> float:
+        return metrics.get(name)(targets[rows], guesses[rows], range(len(numbers)))
+
+    return compute_scores(names, len(gold), compute)
+
+
+def average_field(members: Sequence[Prediction], name: str) -> dict[str, float]:
+    return {name: float(np.mean([member[name] for member in members]))}
+
+
+def is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+def is_probability(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+def are_probabilities(values: Any, labels: Sequence[str]) -> bool:
+    """Whether there is a probability for each label."""
+    return (
+        isinstance(values, list) and len(values) == len(labels) and all(map(is_probability, values))
+    )

@@ -1,0 +1,108 @@
+"""Classification: a text, or a pair of texts, is of one class."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.kinds import base
+from albert_tf.kinds.base import (
+    Confusions,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
+
+
+class Classification(Kind):
+    """A prediction is {"prediction": label, "probabilities": [C numbers]}."""
+
+    metrics = ("accuracy",)
+    has_class_weights = True
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        return task_heads.Classifier
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """Cross entropy, multiplied by the weight of the class; the mean stays that of examples."""
+        from albert_tf.model import losses
+
+        labels, class_weights = batch[features.LABEL_IDS][:, 0], config.class_weights
+        assert not isinstance(class_weights, str), "`tasks.class_weights` makes them numbers"
+        return losses.classification_sums(
+            self.name, outputs["logits"], labels, weights, class_weights
+        )
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        logits = outputs["logits"].astype(np.float64)
+        exponents = np.exp(logits - logits.max(-1, keepdims=True))
+        probabilities = exponents / exponents.sum(-1, keepdims=True)
+        return {
+            example["id"]: {
+                "prediction": task.labels[int(row.argmax())],
+                "probabilities": row.tolist(),
+            }
+            for example, row in zip(examples, probabilities, strict=True)
+        }
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        is_label = prediction.get("prediction") in labels
+        return is_label and base.are_probabilities(prediction.get("probabilities"), labels)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        probabilities = np.mean([member["probabilities"] for member in members], axis=0)
+        label = labels[int(probabilities.argmax())]
+        return {"prediction": label, "probabilities": probabilities.tolist()}
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        return base.score_values(task, task.metrics, gold, predictions)
+
+    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
+        return labels
+
+    def count_confusions(
+        self, task: Task, gold: Gold, predictions: Predictions
+    ) -> Confusions | None:
+        pairs = Counter((row["label"], predictions[row["id"]]["prediction"]) for row in gold)
+        return Confusions("labels", task.labels, pairs)
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The surer the model was, the worse."""
+        for example in gold:
+            prediction, label = predictions[example["id"]], example["label"]
+            if (guess := prediction["prediction"]) == label:
+                continue
+            values = dict(zip(task.labels, prediction["probabilities"], strict=True))
+            actual, guessed = (f"{name} ({values[name]:.2f})" for name in (label, guess))
+            yield Mistake(example["id"], actual, guessed, values[guess] - values[label])
+
+    def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
+        """Of N examples, C classes and n of a class N / (C n), as scikit-learn.
+
+        A class that no example has, has 1, and is not one of the C classes.
+        """
+        counts = Counter(row["label"] for row in examples)
+        present = sum(counts[x] > 0 for x in labels)
+        return tuple(len(examples) / (present * counts[x]) if counts[x] else 1.0 for x in labels)

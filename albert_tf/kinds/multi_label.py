@@ -1,0 +1,203 @@
+"""Several labels: any number of labels, or none, apply to a text, or to a pair of texts."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.kinds import base, metrics
+from albert_tf.kinds.base import (
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
+
+DEFAULT_THRESHOLD = 0.5
+
+
+class MultiLabel(Kind):
+    """A prediction is {"prediction": labels, "probabilities": [C numbers]}."""
+
+    # Thresholds are tuned on the very examples for those with best_.
+    metrics = ("best_micro_f1", "best_macro_f1", "micro_f1", "macro_f1", "auc")
+    num_labels = 1
+    has_class_weights = True
+    has_label_thresholds = True
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        """1.0 where a label applies: floats, so that [N, C] is not taken for tokens if C is S."""
+        return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)}
+
+    def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
+        sets = [value if isinstance(value, tuple) else () for value in values]
+        return np.array([[label in names for label in labels] for names in sets], np.float32)
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        return task_heads.MultiLabel
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """As many questions of yes or no as labels, whose mean counts.
+
+        Class weights [C] multiply the loss of labels that apply.
+        """
+        logits, labels = outputs["logits"], batch[features.LABEL_IDS]
+        entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+        if config.class_weights:
+            entropy *= tf.where(labels > 0, tf.constant(config.class_weights, tf.float32), 1.0)
+        correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
+        return {
+            f"{self}_loss": tf.reduce_sum(tf.reduce_mean(entropy, -1) * weights),
+            f"{self}_correct": tf.reduce_sum(tf.reduce_mean(correct, -1) * weights),
+        }
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        """Labels of a probability over a half; the caller may have better thresholds."""
+        probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
+        pairs = zip(examples, probabilities.tolist(), strict=True)
+        predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
+        return self.apply_thresholds(task, predictions, {})
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        are_labels = self.is_plain(prediction.get("prediction"), labels)
+        return are_labels and base.are_probabilities(prediction.get("probabilities"), labels)
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, list) and all(label in labels for label in value)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Those whose mean probability is over a half."""
+        values = np.mean([member["probabilities"] for member in members], axis=0).tolist()
+        limits = [DEFAULT_THRESHOLD] * len(labels)
+        return {"prediction": _select(labels, values, limits), "probabilities": values}
+
+    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
+        values = dict(zip(labels, prediction["probabilities"], strict=True))
+        chosen = (f"{label} ({values[label]:.3f})" for label in prediction["prediction"])
+        return [", ".join(chosen) or "none"]
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        """F1 of the labels as predicted, and with the thresholds that are best for these examples.
+
+        Predictions of other programs may have no probabilities, hence no more than the first.
+        """
+        base.check_scorable(gold, predictions)
+        targets, guesses = to_arrays(task, gold, predictions)
+        scores, statistics = base.compute_scores(
+            ("micro_f1", "macro_f1"),
+            len(gold),
+            lambda name, rows: metrics.get(name)(targets[rows], guesses[rows]),
+        )
+        if all("probabilities" in predictions[example["id"]] for example in gold):
+            values = np.array([predictions[example["id"]]["probabilities"] for example in gold])
+            best = self.apply_thresholds(
+                task, predictions, self.tune_thresholds(task, gold, predictions)
+            )
+            guesses_of_best = to_arrays(task, gold, best)[1]
+            scores |= {f"best_{x}": metrics.get(x)(targets, guesses_of_best) for x in scores}
+            areas, more = base.compute_scores(
+                ("auc",), len(gold), lambda _, rows: metrics.auc(targets[rows], values[rows])
+            )
+            scores, statistics = scores | areas, statistics | more
+        return {name: scores[name] for name in task.metrics if name in scores}, statistics
+
+    def list_marks(
+        self, gold: Mapping[str, Any], prediction: Prediction
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        return [(x,) for x in gold["label"]], [(x,) for x in prediction["prediction"]]
+
+    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
+        return labels
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The surer the model was of a wrong label, the worse."""
+        for example in gold:
+            prediction = predictions[example["id"]]
+            labels, guesses = set(example["label"]), set(prediction["prediction"])
+            values = dict(zip(task.labels, prediction["probabilities"], strict=True))
+            wrong = [values[x] if x in guesses else 1 - values[x] for x in labels ^ guesses]
+            if wrong:
+                actual = ", ".join(x for x in task.labels if x in labels)
+                guessed = ", ".join(f"{x} ({values[x]:.2f})" for x in task.labels if x in guesses)
+                yield Mistake(example["id"], actual or "none", guessed or "none", max(wrong))
+
+    def balance(self, labels: Sequence[str], examples: Gold) -> tuple[float, ...]:
+        """Of N examples and n to which a label applies (N - n) / n, the weight of yes.
+
+        A label that no example has, or every one, has 1.
+        """
+        counts = Counter(label for row in examples for label in row["label"])
+        total = len(examples)
+        return tuple((total - n) / n if 0 < (n := counts[x]) < total else 1.0 for x in labels)
+
+    def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
+        """Returns {label: the threshold that gives its best F1 on these examples}.
+
+        It lies in the middle between two probabilities. A label that never applies has the default.
+        """
+        targets, _ = to_arrays(task, gold, predictions)
+        scores = np.array([predictions[example["id"]]["probabilities"] for example in gold])
+        return {
+            label: _find_best_threshold(targets[:, column], scores[:, column])
+            for column, label in enumerate(task.labels)
+        }
+
+    def apply_thresholds(
+        self, task: Task, predictions: Predictions, thresholds: Mapping[str, float]
+    ) -> Predictions:
+        """Returns the predictions with the labels whose probability is over their threshold."""
+        limits = [thresholds.get(label, DEFAULT_THRESHOLD) for label in task.labels]
+        return {
+            id_: {**row, "prediction": _select(task.labels, row["probabilities"], limits)}
+            for id_, row in predictions.items()
+        }
+
+
+def to_arrays(task: Task, gold: Gold, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which labels apply, and which are predicted: [N, C] bool each."""
+    columns = {label: number for number, label in enumerate(task.labels)}
+    arrays = np.zeros((2, len(gold), len(columns)), np.bool_)
+    for row, example in enumerate(gold):
+        guesses = predictions[example["id"]]["prediction"]
+        for array, labels in zip(arrays, (example["label"], guesses), strict=True):
+            array[row, [columns[label] for label in labels]] = True
+    return arrays[0], arrays[1]
+
+
+def _find_best_threshold(targets: np.ndarray, scores: np.ndarray) -> float:
+    if not targets.any():
+        return DEFAULT_THRESHOLD
+    order = np.argsort(scores, kind="stable")
+    correct = targets.sum() - np.cumsum([0, *targets[order]])
+    number = np.arange(len(scores), -1, -1)  # over each cut
+    f1 = 2 * correct / (number + targets.sum())
+    return metrics.find_best_cut(scores[order], f1, lowest=0.0, highest=np.nan)
+
+
+def _select(
+    labels: Sequence[str], probabilities: Sequence[float], limits: Sequence[float]
+) -> list[str]:
+    rows = zip(labels, probabilities, limits, strict=True)
+    return [label for label, probability, limit in rows if probability > limit]

@@ -1,0 +1,91 @@
+"""Regression: a text, or a pair of texts, has a number."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.kinds import base
+from albert_tf.kinds.base import (
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
+
+# Predictions that differ by less than this share of the range of the labels are one.
+_CONSTANT_RANGE = 0.01
+
+
+class Regression(Kind):
+    """A prediction is {"prediction": number}."""
+
+    metrics = ("pearson", "spearman")
+    num_labels = 0
+    label_advice = "predicts numbers"
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)}
+
+    def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
+        return np.array([[value or 0.0] for value in values], np.float32)
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        return task_heads.Regression
+
+    def make_objective(self, config: FinetuneConfig) -> Any:
+        return super().make_objective(config)._replace(has_accuracy=False)
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """The squared errors."""
+        errors = outputs["logits"][:, 0] - batch[features.LABEL_IDS][:, 0]
+        return {f"{self}_loss": tf.reduce_sum(tf.square(errors) * weights)}
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        pairs = zip(examples, outputs["logits"][:, 0].tolist(), strict=True)
+        return {example["id"]: {"prediction": value} for example, value in pairs}
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        return base.is_number(prediction.get("prediction"))
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return base.is_number(value)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        return base.average_field(members, "prediction")
+
+    def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
+        if np.ptp(values) < _CONSTANT_RANGE * np.ptp(labels):
+            return f"about {np.mean(values):.4g}"
+        return None
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        return base.score_values(task, task.metrics, gold, predictions)
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The farther from the label, the worse."""
+        for example in gold:
+            label, value = example["label"], predictions[example["id"]]["prediction"]
+            if label != value:
+                yield Mistake(example["id"], f"{label:.4g}", f"{value:.4g}", abs(label - value))

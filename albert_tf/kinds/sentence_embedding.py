@@ -1,0 +1,183 @@
+"""Sentence embeddings: texts that belong together have vectors that are alike."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError
+from albert_tf.kinds import base, token_lengths
+from albert_tf.kinds.base import (
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+    Tokens,
+)
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig, Lengths
+
+CONTRASTIVE = "contrastive"  # the loss
+_QUERIES = 1024  # texts whose counterparts are searched for at once
+_CONSTANT_COSINES = 1e-4
+# Of texts that are compared with a number; others are searched for.
+SIMILARITY_METRICS = ("spearman", "pearson")
+
+
+class SentenceEmbedding(Kind):
+    """A prediction is {"prediction": cosine of the two texts, "rank": number}.
+
+    The rank, from 1, is that of the second text among the second texts of the file, by cosines.
+    """
+
+    metrics = ("mrr", "recall@1", "recall@5", "recall@10")
+    num_labels = 0
+    label_advice = "has no labels"
+    has_several_sequences = True
+
+    def count_texts(self, task: Task) -> int:
+        return 1
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        """Numbers of texts: equal texts have equal numbers."""
+        return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
+
+    def truncate(
+        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        """Each text a sequence of its own, which loses its end."""
+        room = lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+        sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
+        num_truncated = sum(any(len(text) > room for text in row) for row in rows)
+        return sequences, {"truncated": num_truncated}
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        is_first = config.pooling == "first"
+        return task_heads.FirstEmbedding if is_first else task_heads.MeanEmbedding
+
+    def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
+        return (CONTRASTIVE,)
+
+    def make_objective(self, config: FinetuneConfig) -> Any:
+        return super().make_objective(config)._replace(compares_rows=True)
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """Texts that belong together, against all others of the batch (InfoNCE).
+
+        An example is a text, its counterpart and perhaps texts that are none, its hard negatives.
+        The cosine of a text and its counterpart, divided by the temperature, competes in a softmax
+        with the cosines of the text and every other counterpart and hard negative. These are of the
+        same replica and micro-batch: no vector travels between devices, and more micro-batches mean
+        fewer negatives. A text that equals the first one, or its counterpart, is none of them.
+        """
+        from albert_tf.model import losses, ops
+
+        numbers = batch[features.LABEL_IDS]  # [B, C]
+        rows, texts = tf.shape(numbers)[0], numbers.shape[1]
+        vectors = tf.math.l2_normalize(tf.cast(outputs["embedding"], tf.float32), -1)
+        vectors = tf.reshape(vectors, [rows, texts, vectors.shape[-1]])
+        # All counterparts, then all first hard negatives and so on: [B * (C - 1), ...].
+        others = tf.reshape(tf.transpose(vectors[:, 1:], [1, 0, 2]), [-1, vectors.shape[-1]])
+        other_numbers = tf.reshape(tf.transpose(numbers[:, 1:]), [1, -1])
+        logits = tf.matmul(vectors[:, 0], others, transpose_b=True) / config.temperature
+        is_equal = (other_numbers == numbers[:, :1]) | (other_numbers == numbers[:, 1:2])
+        is_own = tf.eye(rows, tf.shape(others)[0], dtype=tf.bool)
+        logits = tf.where(is_equal & ~is_own, -1e30, logits)
+        entropy = ops.cross_entropy(logits, tf.range(rows))
+        correct = losses.is_correct(logits, tf.range(rows))
+        return {
+            f"{CONTRASTIVE}_loss": tf.reduce_sum(entropy * weights),
+            f"{CONTRASTIVE}_correct": tf.reduce_sum(correct * weights),
+        }
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        """Ranks the second text of an example among all of them.
+
+        A text that equals the first one is left out; of equal cosines, and of such that are not
+        finite, the own one is the last: vectors that are all alike find nothing.
+        """
+        vectors = outputs["embedding"].astype(np.float32)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        candidates = np.unique([k for example in examples for k in example["texts"][1:]])
+        predictions: Predictions = {}
+        for begin in range(0, len(examples), _QUERIES):
+            block = examples[begin : begin + _QUERIES]
+            first, second = np.array([example["texts"][:2] for example in block]).T
+            cosines = vectors[first] @ vectors[candidates].T  # [Q, M]
+            places = np.searchsorted(candidates, second)
+            own = cosines[np.arange(len(block)), places]
+            is_other = (candidates != first[:, np.newaxis]) | (candidates == second[:, np.newaxis])
+            ranks = (~(cosines < own[:, np.newaxis]) & is_other).sum(1)
+            for example, cosine, rank in zip(block, own.tolist(), ranks.tolist(), strict=True):
+                predictions[example["id"]] = {"prediction": cosine, "rank": rank}
+        return predictions
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        rank = prediction.get("rank", 1)
+        return base.is_number(prediction.get("prediction")) and type(rank) is int and rank > 0
+
+    def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> str | None:
+        if len(values) > 1 and np.ptp(values) < _CONSTANT_COSINES:
+            return f"about {np.mean(values):.4g}"
+        return None
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        """Correlations of cosines and labels, or without labels the mean reciprocal rank and so on.
+
+        These are the shares of ranks up to 1, 5 and 10.
+        """
+        if gold[0]["label"] is not None:
+            return base.score_values(task, SIMILARITY_METRICS, gold, predictions)
+        ids = [example["id"] for example in gold]
+        base.check_ids(dict.fromkeys(ids), predictions, "the predictions")
+        if missing := [id_ for id_ in ids if "rank" not in predictions[id_]]:
+            raise UserError(
+                f"the prediction of {missing[0]!r} has no rank: predict the split again."
+            )
+        ranks = np.array([predictions[id_]["rank"] for id_ in ids])
+        values = {"mrr": 1 / ranks, **{f"recall@{k}": (ranks <= k) * 1.0 for k in (1, 5, 10)}}
+        return base.compute_scores(
+            task.metrics, len(gold), lambda name, rows: float(values[name][rows].mean())
+        )
+
+    def choose_best_by(self, task: Task, gold: Gold) -> str:
+        return task.best_by if gold[0].get("label") is None else SIMILARITY_METRICS[0]
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The worst ranks; of labelled pairs the cosines that are farthest from their rank."""
+        values = [predictions[example["id"]] for example in gold]
+        if gold and gold[0]["label"] is not None:
+            import scipy
+
+            labels = [example["label"] for example in gold]
+            cosines = [value["prediction"] for value in values]
+            ranks = [scipy.stats.rankdata(numbers) for numbers in (labels, cosines)]
+            for example, label, cosine, one, other in zip(
+                gold, labels, cosines, *ranks, strict=True
+            ):
+                if one != other:
+                    actual, guessed = f"{label:.4g}, rank {one:g}", f"{cosine:.4g}, rank {other:g}"
+                    yield Mistake(example["id"], actual, guessed, abs(one - other))
+            return
+        for example, value in zip(gold, values, strict=True):
+            if (rank := value.get("rank", 1)) > 1:
+                yield Mistake(example["id"], "rank 1", f"rank {rank:,}", rank)

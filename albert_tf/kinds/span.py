@@ -1,0 +1,198 @@
+"""Answers: a part of a context answers a question, or there may be no answer in it."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.kinds import base, squad_metrics, token_lengths
+from albert_tf.kinds.base import (
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.records import features
+from albert_tf.run_files import NULL_ODDS
+from albert_tf.train_config import FinetuneConfig, Lengths
+
+# The losses.
+SPAN, ANSWER_CLASS = "span", "answer_class"
+_SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features.END_POSITIONS}
+
+
+@dataclass(frozen=True)
+class Span(Kind):
+    """A prediction is {"prediction": text, "nbest": [{"text", "probability", ...}]}.
+
+    It has "null_odds", a number, if `may_be_none`: there may be no answer in the context.
+    """
+
+    may_be_none: bool = False
+
+    num_labels = 0
+    is_percent = True
+    windowed_texts = "questions"
+    lengths = ("doc_stride", "max_query_length")
+    crowded_text = "context"
+
+    def count_texts(self, task: Task) -> int:
+        return 2
+
+    def find_room(self, lengths: Lengths) -> int:
+        special = token_lengths.NUM_SPECIAL_TOKENS
+        return lengths.max_seq_length - lengths.max_query_length - special
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        """`p_mask` is 1 where no answer may be; start and end are 0 where a window has none."""
+        one = tf.io.FixedLenFeature([1], tf.int64)
+        names = (features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE)
+        answer = dict.fromkeys((features.UNIQUE_IDS, *names), one)
+        return {features.P_MASK: tokens._replace(padding=1), **answer}
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        return task_heads.SpanOrNone if self._has_classifier(config) else task_heads.Span
+
+    def _has_classifier(self, config: FinetuneConfig) -> bool:
+        """Whether the head says that there is no answer; else scores are compared with [CLS]."""
+        return self.may_be_none and config.null_answer == "answer_class"
+
+    def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
+        return (SPAN, ANSWER_CLASS) if self._has_classifier(config) else (SPAN,)
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """Start and end have half the weight each; `span_correct` counts windows with both right.
+
+        The answer class of SQuAD 2.0 has half the weight of the span, which is [CLS] where there is
+        no answer.
+        """
+        from albert_tf.model import losses, ops
+
+        entropy, correct = tf.zeros_like(weights), tf.ones_like(weights)
+        for end, positions in _SPAN_LABELS.items():
+            logits, labels = outputs[end], batch[positions][:, 0]
+            entropy += 0.5 * ops.cross_entropy(logits, labels)
+            correct *= losses.is_correct(logits, labels)
+        sums = {
+            f"{SPAN}_loss": tf.reduce_sum(entropy * weights),
+            f"{SPAN}_correct": tf.reduce_sum(correct * weights),
+        }
+        if not self._has_classifier(config):
+            return sums
+        logits = outputs["cls_logits"]
+        labels = tf.cast(batch[features.IS_IMPOSSIBLE][:, 0], tf.float32)
+        entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+        correct = tf.cast(tf.equal(logits > 0, labels > 0), tf.float32)
+        return {
+            **sums,
+            f"{ANSWER_CLASS}_loss": 0.5 * tf.reduce_sum(entropy * weights),
+            f"{ANSWER_CLASS}_correct": tf.reduce_sum(correct * weights),
+        }
+
+    def make_options(self, config: FinetuneConfig) -> AnswerOptions:
+        """Returns which spans are answers."""
+        return AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        from albert_tf.kinds.spans import span_decoding
+
+        return span_decoding.predict(
+            {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
+            qa_windows.read(os.path.join(folder, qa_windows.WINDOWS)),
+            examples,
+            self.make_options(config),
+        )
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        nbest = prediction.get("nbest")
+        return (
+            isinstance(prediction.get("prediction"), str)
+            and isinstance(nbest, list)
+            and all(isinstance(answer, dict) for answer in nbest)
+            and all(isinstance(answer.get("text"), str) for answer in nbest)
+            and all(base.is_probability(answer.get("probability")) for answer in nbest)
+            and (not self.may_be_none or base.is_number(prediction.get(NULL_ODDS)))
+        )
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, str)
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Returns the text with the highest sum of probabilities, and the mean of the null odds."""
+        answers: dict[str, dict[str, Any]] = {}
+        for member in members:
+            for answer in member["nbest"]:
+                # Its place is that of the first member; scores of two networks do not mix.
+                known = answers.setdefault(answer["text"], {**answer, "probability": 0.0})
+                known["probability"] += answer["probability"] / len(members)
+        size = max(len(member["nbest"]) for member in members)
+        nbest = sorted(answers.values(), key=lambda answer: -answer["probability"])[:size]
+        odds = base.average_field(members, NULL_ODDS) if self.may_be_none else {}
+        return {"prediction": nbest[0]["text"] if nbest else "", "nbest": nbest, **odds}
+
+    def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
+        return None
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        """The scores of the official script; of those, exact and f1 are means over questions."""
+        texts, odds = self._split(predictions)
+        scores = squad_metrics.score_questions(gold, texts, odds, threshold=null_threshold)
+        values = {
+            name: 100 * np.array([getattr(score, name) for score in scores.values()])
+            for name in ("exact", "f1")
+        }
+        _, statistics = base.compute_scores(
+            values, len(gold), lambda name, rows: float(values[name][rows].mean())
+        )
+        return squad_metrics.evaluate(gold, texts, odds, threshold=null_threshold), statistics
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The surer the model was of words that are not in the right answer, the worse."""
+        texts, odds = self._split({x["id"]: predictions[x["id"]] for x in gold})
+        scores = squad_metrics.score_questions(gold, texts, odds)
+        for example in gold:
+            prediction, f1 = predictions[example["id"]], scores[example["id"]].f1
+            if f1 < 1:
+                answer = prediction["prediction"]
+                if odds and prediction[NULL_ODDS] > 0:
+                    answer = ""
+                sure = max((x["probability"] for x in prediction["nbest"]), default=0.0)
+                actual = " / ".join(dict.fromkeys(example["answers"])) or "no answer"
+                size = (1 - f1) * (sure if answer else 1.0)
+                yield Mistake(example["id"], actual, answer or "no answer", size)
+
+    def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
+        """Returns the null odds above which no answer is best for these questions."""
+        texts, odds = self._split(predictions)
+        if odds is None:
+            return {}
+        return {NULL_ODDS: squad_metrics.choose_threshold(gold, texts, odds)}
+
+    def _split(self, predictions: Predictions) -> tuple[dict[str, str], dict[str, float] | None]:
+        """Returns the texts of predictions, and their null odds."""
+        texts = {id_: x["prediction"] for id_, x in predictions.items()}
+        odds = {id_: x[NULL_ODDS] for id_, x in predictions.items()} if self.may_be_none else None
+        return texts, odds

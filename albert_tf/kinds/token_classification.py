@@ -1,0 +1,215 @@
+"""Token classification: words have tags, which mark spans of the text."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.kinds import base, metrics, token_lengths
+from albert_tf.kinds.base import (
+    Confusions,
+    Gold,
+    Kind,
+    Mistake,
+    Outputs,
+    Prediction,
+    Predictions,
+    Scores,
+    Task,
+    Tensors,
+)
+from albert_tf.kinds.spans import qa_windows, tag_schemes
+from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig, Lengths
+
+
+class TokenClassification(Kind):
+    """A prediction is {"prediction": [{"text", "type", "start", "end", "score"}]}."""
+
+    metrics = ("f1", "precision", "recall", "accuracy")
+    windowed_texts = "tagged words"
+    lengths = ("label_pieces", "doc_stride")
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Tags that mark no spans of several words, as parts of speech, have an accuracy alone."""
+        is_plain = tag_schemes.find_scheme(labels) == tag_schemes.PLAIN
+        return ("accuracy",) if is_plain else self.metrics
+
+    def count_texts(self, task: Task) -> int:
+        return 1
+
+    def find_room(self, lengths: Lengths) -> int:
+        return lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+
+    def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
+        """1 + the label of each token, or 0 for a token that is not trained."""
+        return {features.LABEL_IDS: tokens}
+
+    def choose_head(self, config: FinetuneConfig) -> Any:
+        from albert_tf.model import task_heads
+
+        return task_heads.TokenClassifier
+
+    def make_objective(self, config: FinetuneConfig) -> Any:
+        """Returns a mean over the tokens that are trained, and not over examples."""
+
+        def counts(batch: Tensors) -> dict[str, Any]:
+            from albert_tf.model import losses
+
+            return {self.name: tf.reduce_sum(_trained(batch, losses.example_weights(batch)))}
+
+        return super().make_objective(config)._replace(counts=counts)
+
+    def sum_losses(
+        self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        from albert_tf.model import losses
+
+        labels = tf.maximum(batch[features.LABEL_IDS] - 1, 0)
+        return losses.classification_sums(
+            self.name, outputs["logits"], labels, _trained(batch, weights)
+        )
+
+    def decode(
+        self,
+        outputs: Outputs,
+        examples: Gold,
+        task: Task,
+        config: FinetuneConfig,
+        folder: str = "",
+    ) -> Predictions:
+        from albert_tf.kinds.spans import tag_decoding
+
+        windows = qa_windows.read(os.path.join(folder, qa_windows.WINDOWS))
+        words = qa_windows.read_words(os.path.join(folder, qa_windows.WORDS))
+        return tag_decoding.predict(outputs, windows, words, examples, task.labels)
+
+    def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
+        spans = prediction.get("prediction")
+        return isinstance(spans, list) and all(
+            _is_span(span)
+            and isinstance(span.get("text"), str)
+            and base.is_number(span.get("score"))
+            for span in spans
+        )
+
+    def is_plain(self, value: Any, labels: Sequence[str]) -> bool:
+        return isinstance(value, list) and all(map(_is_span, value))
+
+    def average(self, members: Sequence[Prediction], labels: Sequence[str]) -> Prediction:
+        """Returns the spans whose mean score, 0 of a member without them, is over a half.
+
+        Of two that overlap, some member has both if more than half have each: so they never do.
+        """
+        spans: dict[tuple[int, int, str], dict[str, Any]] = {}
+        for member in members:
+            for span in member["prediction"]:
+                key = span["start"], span["end"], span["type"]
+                known = spans.setdefault(key, {**span, "score": 0.0})
+                known["score"] += span["score"] / len(members)
+        return {"prediction": [spans[key] for key in sorted(spans) if spans[key]["score"] > 0.5]}
+
+    def describe_constant(self, labels: Sequence[Any], values: Sequence[Any]) -> None:
+        return None
+
+    def describe(self, prediction: Prediction, labels: Sequence[str]) -> list[str]:
+        return [
+            f"{x['type']}: {x['text']} [{x['start']}-{x['end']}] ({x['score']:.3f})"
+            for x in prediction["prediction"]
+        ] or ["none"]
+
+    def score(
+        self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
+    ) -> Scores:
+        """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
+        base.check_scorable(gold, predictions, "spans")
+        counts = np.array(
+            [self._count(task, row, predictions[row["id"]]) for row in gold], np.int64
+        )
+        return base.compute_scores(
+            task.metrics, len(gold), lambda name, rows: _score_spans(counts[rows])[name]
+        )
+
+    def list_marks(
+        self, gold: Mapping[str, Any], prediction: Prediction
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        spans = [(x["start"], x["end"], x["type"]) for x in prediction["prediction"]]
+        return [tuple(span) for span in gold["spans"]], spans
+
+    def list_types(self, labels: Sequence[str]) -> Sequence[str]:
+        return tag_schemes.list_types(labels)
+
+    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> Confusions:
+        scheme = tag_schemes.find_scheme(task.labels)
+        pairs: Counter[tuple[str, str]] = Counter()
+        for row in gold:
+            target, guess = (
+                [tag_schemes.split_tag(tag, scheme)[1] or tag_schemes.OUTSIDE for tag in tags]
+                for tags in self.tag_words(task, row, predictions[row["id"]])
+            )
+            pairs.update(zip(target, guess, strict=True))
+        labels = [tag_schemes.OUTSIDE, *self.list_types(task.labels)]
+        return Confusions("types of the words", labels, pairs)
+
+    def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
+        """The more spans are missing, or are none, the worse."""
+        for example in gold:
+            marks, guesses = self.list_marks(example, predictions[example["id"]])
+            wrong = set(marks) ^ set(guesses)
+            if wrong:
+                actual, guessed = (
+                    ", ".join(
+                        f"{example['text'][begin:end]} = {type_}"
+                        for begin, end, type_ in spans
+                        if (begin, end, type_) in wrong
+                    )
+                    for spans in (marks, guesses)
+                )
+                yield Mistake(example["id"], actual or "none", guessed or "none", len(wrong))
+
+    def tag_words(
+        self, task: Task, gold: Mapping[str, Any], prediction: Prediction
+    ) -> tuple[list[str], list[str]]:
+        """Returns the tags of the words of a text, and those that are predicted."""
+        words = gold["words"]
+        target, guess = (
+            tag_schemes.write_tags(
+                tag_schemes.to_word_spans(spans, words)[0], len(words), task.labels
+            )
+            for spans in self.list_marks(gold, prediction)
+        )
+        return target, guess
+
+    def _count(
+        self, task: Task, gold: Mapping[str, Any], prediction: Prediction
+    ) -> tuple[int, int, int, int, int]:
+        """Returns the spans of a text that are right, predicted, there; words tagged rightly, all.
+
+        A span is right if its ends and its type are, as of conlleval and seqeval.
+        """
+        marks, guesses = self.list_marks(gold, prediction)
+        counts = len(set(marks) & set(guesses)), len(guesses), len(marks)
+        target, guess = self.tag_words(task, gold, prediction)
+        return (*counts, sum(a == b for a, b in zip(target, guess, strict=True)), len(target))
+
+
+def _trained(batch: Tensors, weights: Any) -> Any:  # [B, S]
+    """Returns 1.0 for a token that is trained, else 0.0; `weights` are those of examples, [B]."""
+    is_trained = tf.cast(batch[features.LABEL_IDS] > 0, tf.float32)
+    return is_trained * weights[:, tf.newaxis]
+
+
+def _is_span(value: Any) -> bool:
+    fields = {"start": int, "end": int, "type": str}
+    return isinstance(value, dict) and all(type(value.get(x)) is fields[x] for x in fields)
+
+
+def _score_spans(counts: np.ndarray) -> dict[str, float]:
+    """[N, 5] of `_count` -> precision, recall and F1 of spans, accuracy of words."""
+    precision, recall, f1 = metrics.precision_recall_f1(metrics.Counts(*counts[:, :3].T))
+    correct, words = counts[:, 3:].sum(0)
+    accuracy = float(correct / max(words, 1))
+    return {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy}
