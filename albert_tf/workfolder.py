@@ -100,7 +100,11 @@ class WorkFolder:
         A folder in which nothing was made yet may become one of other work: the first command may
         have been wrong.
         """
-        if not (self.done(IDENTITY) and self._is_begun()):
+        if not self.done(IDENTITY):
+            if self.last and self.done(self.last):
+                raise UserError(f"{self.path} has no {IDENTITY}, but {self.last}. {_REMEDY}")
+            return
+        if not self._is_begun():
             return
         if difference := _find_difference(self.read_json(IDENTITY), self.identity):
             raise UserError(f"{self.path} holds work with {difference}. {_REMEDY}")

@@ -38,9 +38,10 @@ ALLOWED: dict[str, set[str]] = {
         *("data_prep", "data_prep/corpus", "data_prep/task_data", "export"),
         *("albert_tf/kinds", "albert_tf/kinds/spans"),
     },
+    "albert_tf/inference": {"albert_tf", "data_prep/corpus", "data_prep/task_data", "export"},
     # A client that needs nothing of this project.
     "albert_tf/serving": set(),
-    "albert_tf/serving/demo": {"albert_tf", "albert_tf/pipelines", "export"},
+    "albert_tf/serving/demo": {"albert_tf", "albert_tf/inference", "export"},
     "albert_tf/serving/triton": {"albert_tf", "albert_tf/environments", "export"},
     "albert_tf/experiments": {
         *("albert_tf", "albert_tf/records", "albert_tf/train", "data_prep/corpus"),

@@ -4,8 +4,8 @@ Each document gets keys: a hash of its words and, for near duplicates, one for e
 of its MinHash (Broder, 1997; bands as in FineWeb's). Documents that share a key belong together,
 and so do those that share one with the same third document. The first of them is kept.
 
-A folder of duplicates has `keys-SSSSS.npy` of each source, which any process makes and which ends
-with its own SHA-256, then `left_out.npz`, the hashes, and `duplicates.json`, which comes last.
+A folder of duplicates has `keys-SSSSS.npy` of each source, which any process makes (see `shards`),
+then `left_out.npz`, the hashes, and `duplicates.json`, which comes last.
 """
 
 import dataclasses
@@ -20,15 +20,15 @@ import numpy as np
 
 from albert_tf import files, settings
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.data_prep.corpus import documents, parts, sources
-from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.corpus import documents, shards, sources
+from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.errors import UserError
 from albert_tf.settings import setting
+from albert_tf.workfolder import WorkFolder
 
 EXACT, NEAR = KINDS = ("exact", "near")
 _LEFT_OUT, _SUMMARY = "left_out.npz", "duplicates.json"
-_DIGEST_BYTES = 32
 _NGRAM = 5  # words
 # Of documents with three quarters of their n-grams in common, three quarters share a band; with
 # half of them, one in twenty; with nine tenths, nearly all.
@@ -73,7 +73,7 @@ def find(
         config: settings.
         input_files: patterns.
         output_dir: the folder.
-        driver: what runs the parts, one for each source.
+        driver: what hands out the sources.
         options: of Beam.
 
     Raises:
@@ -84,71 +84,70 @@ def find(
     identity = {"settings": dataclasses.asdict(config), "inputs": inputs}
     sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     cut = sources.cut(sizes, config.shard_megabytes)
-    with parts.claiming_folder(output_dir, identity, driver):
-        if tf.io.gfile.exists(os.path.join(output_dir, _SUMMARY)):
-            print(f"{output_dir} is finished already: nothing to do")
-            return
+    folder = WorkFolder(output_dir, identity, _SUMMARY)
+    if folder.finished():
+        print(f"{output_dir} is finished already: nothing to do")
+        return
+    with folder.locked(*driver.lock):
         if config.kind == NEAR:
             _load_datasketch()
         source_sizes = [sources.count_bytes(source) for source in cut]
-        parts.run(make_key_writer, (config, cut, output_dir), source_sizes, driver, options)
-        paths = [_keys_path(output_dir, number) for number in range(len(cut))]
-        missing = [path for path in paths if not tf.io.gfile.exists(path)]
-        if missing:
-            print(f"{output_dir}: {len(missing)} of {len(paths)} parts are not done.")
-            return
-        _finish(output_dir, identity, paths)
+        keys = shards.run(
+            folder, make_key_writer, (folder, config, cut), source_sizes, driver, options
+        )
+        if keys is not None:
+            _finish(folder, {name: numbers["sha256"] for name, numbers in keys.items()})
 
 
-def _finish(output_dir: str, identity: Mapping[str, Any], paths: Sequence[str]) -> None:
-    """Writes which documents are left out, given the keys of all sources."""
-    for path in paths:
-        _check_keys(path)
+def _finish(folder: WorkFolder, hashes: Mapping[str, str]) -> None:
+    """Writes which documents are left out, given the keys of all sources and their hashes."""
+    paths = [folder.join(name) for name in hashes]
+    for path, expected in zip(paths, hashes.values(), strict=True):
+        # Damaged keys would leave out other documents.
+        if _digest(files.read_bytes(path, "keys")) != expected:
+            raise UserError(f"{path} is damaged. Remove it, and run the same command again.")
     left_out = link(paths, _KEYS_IN_MEMORY)
     content = io.BytesIO()
     rows_of: dict[str, Any] = {str(number): rows for number, rows in left_out.items()}
     np.savez(content, **rows_of)
-    files.write_bytes(os.path.join(output_dir, _LEFT_OUT), content.getvalue())
+    folder.put(_LEFT_OUT, content.getvalue())
     counts = {
         "documents": sum(len(_read_keys(path)) for path in paths),
         "duplicates": sum(map(len, left_out.values())),
     }
-    digest = _digest(content.getvalue()).hex()
-    summary = files.to_json({**identity, **counts, "sha256": digest})
-    files.write_hashes(output_dir, (), **{_LEFT_OUT: content.getvalue(), _SUMMARY: summary})
-    files.write_bytes(os.path.join(output_dir, _SUMMARY), summary)
+    digest = _digest(content.getvalue())
+    summary = files.to_json({**folder.identity, **counts, "sha256": digest})
+    files.write_hashes(folder.path, (), **{_LEFT_OUT: content.getvalue(), _SUMMARY: summary})
+    folder.put(_SUMMARY, summary)
     print("{documents:,} documents, {duplicates:,} of them duplicates".format(**counts))
 
 
 def make_key_writer(
-    config: DuplicatesConfig, cut: Sequence[Source], output_dir: str
-) -> Callable[[int], Iterator[Mapping[str, int]]]:
-    """Returns `write_keys(number)`, which writes the keys of a source unless they are there."""
+    folder: WorkFolder, config: DuplicatesConfig, cut: Sequence[Source]
+) -> shards.Work:
+    """Returns `write_keys(source, ...)`, which writes the keys of a source."""
     make_keys = _make_near_keys() if config.kind == NEAR else _make_exact_keys
 
-    def write_keys(number: int) -> Iterator[Mapping[str, int]]:
-        path = _keys_path(output_dir, number)
-        if not tf.io.gfile.exists(path):
-            keys = []
-            for place in cut[number]:
-                for part in documents.read(
-                    place,
-                    max_bytes=int(config.shard_megabytes * 1e6) // 2,
-                    text_field=config.text_field,
-                ):
-                    if part.is_first:
-                        keys.append(make_keys("\n".join(part.lines)))
-            content = io.BytesIO()
-            width = 1 + _BANDS * (config.kind == NEAR)
-            np.save(content, np.array(keys, np.uint64).reshape([len(keys), width]))
-            files.write_bytes(path, content.getvalue() + _digest(content.getvalue()))
-        yield {"bytes": sources.count_bytes(cut[number])}
+    def write_keys(number: int, share: int, shares: int) -> Iterator[Made]:
+        assert shares == 1
+        keys = []
+        for place in cut[number]:
+            for part in documents.read(
+                place,
+                max_bytes=int(config.shard_megabytes * 1e6) // 2,
+                text_field=config.text_field,
+            ):
+                if part.is_first:
+                    keys.append(make_keys("\n".join(part.lines)))
+        content = io.BytesIO()
+        width = 1 + _BANDS * (config.kind == NEAR)
+        np.save(content, np.array(keys, np.uint64).reshape([len(keys), width]))
+        name = f"keys-{number:05d}.npy"
+        folder.put(name, content.getvalue())
+        numbers = {"documents": len(keys), "sha256": _digest(content.getvalue())}
+        yield Made(name, numbers, sources.count_bytes(cut[number]))
 
     return write_keys
-
-
-def _keys_path(output_dir: str, number: int) -> str:
-    return os.path.join(output_dir, f"keys-{number:05d}.npy")
 
 
 def _make_exact_keys(text: str) -> list[int]:
@@ -241,18 +240,8 @@ class _Groups:
         return document
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
-
-
-def _check_keys(path: str) -> None:
-    """Raises `UserError` if the keys are damaged, which would leave out other documents."""
-    content = files.read_bytes(path, os.path.basename(path))
-    if _digest(content[:-_DIGEST_BYTES]) != content[-_DIGEST_BYTES:]:
-        raise UserError(
-            f"{path} is damaged, or of an earlier version. Remove all keys-*.npy beside it and run "
-            "the same command again."
-        )
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read_keys(path: str) -> np.ndarray:

@@ -66,11 +66,3 @@ def count_bytes(source: Source) -> int:
         (tf.io.gfile.stat(place.path).length if place.end is None else place.end) - place.begin
         for place in source
     )
-
-
-def describe(source: Source) -> list[str]:
-    """Returns the path of each file of a source, with the range of its bytes."""
-    return [
-        place.path if place == Range(place.path) else f"{place.path} from byte {place.begin:,}"
-        for place in source
-    ]

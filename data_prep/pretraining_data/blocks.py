@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from albert_tf.data_prep.corpus import documents
@@ -22,7 +22,6 @@ class Block(NamedTuple):
         number: from 0, within the split of the source.
         texts: documents, one sentence a line.
         num_bytes: bytes of the input files read since the previous block.
-        duplicates: documents left out since the previous block, as duplicates.
     """
 
     split: str
@@ -30,7 +29,6 @@ class Block(NamedTuple):
     number: int
     texts: list[str]
     num_bytes: int = 0
-    duplicates: int = 0
 
     @property
     def name(self) -> str:
@@ -38,49 +36,43 @@ class Block(NamedTuple):
 
 
 def read_blocks(
-    sources: Mapping[int, Source],
+    number: int,
+    source: Source,
     config: DataConfig,
+    left_out: Container[int] = (),
     *,
-    read_left_out: Callable[[int], Container[int]] = lambda _: (),
-    is_corpus: bool = True,
+    is_corpus: bool = False,
 ) -> Iterator[Block]:
     """Yields blocks of about `config.shard_megabytes`, of at least two documents where possible.
 
-    A block has documents of one source. A last single document of a split joins the previous
-    block. Documents are split at half a block, and all parts of a document belong to the same
-    split, which depends only on its text (of its first part).
+    A last single document of a split joins the previous block. Documents are split at half a block,
+    and all parts of a document belong to the same split, which depends only on its text (of its
+    first part).
 
     Args:
-        sources: {number: source}.
+        number: of the source.
+        source: the text.
         config: settings.
-        read_left_out: number of a source -> numbers of its documents that are left out.
-        is_corpus: whether these are all the sources of the corpus, which needs text for each split.
+        left_out: numbers of its documents that are left out.
+        is_corpus: whether this is the whole corpus, which needs text for each split.
 
     Raises:
         UserError: bad input, or not enough documents.
     """
     total: Counter[str] = Counter()
-    unclaimed: Counter[str] = Counter()  # bytes and duplicates since the last block
+    unclaimed: Counter[str] = Counter()  # bytes since the last block
     last = None
-    for number, source in sources.items():
-        for block in _cut_blocks(number, source, config, read_left_out(number), unclaimed):
-            total[block.split] += len(block.texts)
-            if last:
-                yield last
-            last = _claim(block, unclaimed)
+    for block in _cut_blocks(number, source, config, left_out, unclaimed):
+        total[block.split] += len(block.texts)
+        if last:
+            yield last
+        last = block._replace(num_bytes=unclaimed.pop("num_bytes", 0))
     # Before the last block: what is wrong with a small corpus is found before anything is written.
     if is_corpus:
         for split in SPLITS:
             check_count(split, total[split], config)
     if last:
-        yield _claim(last, unclaimed)
-
-
-def _claim(block: Block, unclaimed: Counter[str]) -> Block:
-    return block._replace(
-        num_bytes=block.num_bytes + unclaimed.pop("num_bytes", 0),
-        duplicates=block.duplicates + unclaimed.pop("duplicates", 0),
-    )
+        yield last._replace(num_bytes=last.num_bytes + unclaimed.pop("num_bytes", 0))
 
 
 def _cut_blocks(
@@ -90,7 +82,7 @@ def _cut_blocks(
     left_out: Container[int],
     unclaimed: Counter[str],
 ) -> Iterator[Block]:
-    """Yields the blocks of a source; adds the bytes and duplicates that it met to `unclaimed`."""
+    """Yields the blocks of a source; adds the bytes that it read to `unclaimed`."""
     block_bytes = int(config.shard_megabytes * 1e6)
     gathered: dict[str, list[str]] = {split: [] for split in SPLITS}
     pending: dict[str, list[str]] = {split: [] for split in SPLITS}
@@ -136,7 +128,6 @@ def _read_source(
             if is_first:
                 number += 1
                 skips = number in left_out
-                unclaimed["duplicates"] += skips
                 split = _choose_split(content, config.eval_fraction)
             if skips:
                 continue

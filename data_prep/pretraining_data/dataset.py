@@ -1,114 +1,56 @@
 """Makes a folder of pre-training records from text files, and resumes a killed run.
 
-Several tasks may make it together, each from its own sources (see `sources`). The task that ends
-last writes `manifest.json` from the lists of all (`progress_list`). They stay: after a damaged
-shard is removed, the same command makes only that one again.
+Several tasks may make it together, each from its own sources (see `corpus.shards`). The task that
+ends last writes `manifest.json`. The lists of shards stay: after a damaged shard is removed, the
+same command makes only that one again.
 """
 
 import dataclasses
-import itertools
-import os
-import re
-import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
-from tqdm import tqdm
 
-from albert_tf import files
-from albert_tf.data_prep.corpus import documents, duplicates, parts, sources, worker_processes
-from albert_tf.data_prep.corpus.parts import Driver
-from albert_tf.data_prep.pretraining_data import blocks, chinese_words, progress_list, shard_writer
-from albert_tf.data_prep.pretraining_data.blocks import Block
+from albert_tf.data_prep.corpus import corpus_files, documents, duplicates, shards, sources
+from albert_tf.data_prep.corpus.shards import Driver, Results
+from albert_tf.data_prep.pretraining_data import blocks, chinese_words, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.progress_list import Plan, Shards, Task
-from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH, Job
+from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
 from albert_tf.tokenizers import tokenization, vocabulary_uses
-
-_COUNTED = ("documents", "sentences", "text_tokens", "examples", "masked", "alone", "duplicates")
-REMOTE_SECONDS = 60  # a store of objects (gs://...) writes a file whole to add a line
-_SHARD_WITHOUT_SOURCE = r"(?:train-\d{5,}-\d{2,}|eval-\d{5,})\.tfrecord(?:\.gz)?"  # older
+from albert_tf.workfolder import WorkFolder
 
 
-def create(plan: Plan, num_processes: int, task: Task = progress_list.ALONE) -> None:
-    """Makes a folder of records or a task's share of it, or completes what a killed run left.
-
-    The folder gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`. They do not depend on
-    `num_processes` (at most; a block occupies one), on the number of tasks, nor on how often it was
-    interrupted.
-
-    Raises:
-        UserError: bad input, or a folder that belongs to another run, or to one that goes on now.
-    """
-    if is_finished(plan):
-        return
-    run_task(plan, task, num_processes)
-    if missing := finish(plan, task.count):
-        print(
-            f"{plan.output_dir}: task {task.index} is done; {len(missing)} of {task.count} are "
-            f"not: {', '.join(map(str, missing[:10]))}{', ...' if len(missing) > 10 else ''}."
-        )
-
-
-def create_on_beam(plan: Plan, driver: Driver, options: Sequence[str]) -> None:
-    """Makes a folder of records on Apache Beam, each source a part; returns when it is finished.
-
-    Workers read and write the same paths as this program. Raises `UserError` as `create` does, and
-    as `parts.run`.
-    """
-    if is_finished(plan):
-        return
-    own_vocabulary = plan.path(manifest.VOCABULARY)
-    tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
-    plan = dataclasses.replace(plan, vocabulary=own_vocabulary)
-    count = len(plan.sources)
-    sizes = [sources.count_bytes(source) for source in plan.sources]
-    parts.run(make_source_writer, (plan,), sizes, driver, options)
-    if missing := finish(plan, count):
-        raise UserError(
-            f"{plan.output_dir} has the shards of {count - len(missing)} of {count} tasks: let the "
-            "workers write to the same folder as this program."
-        )
-
-
-def make_source_writer(plan: Plan) -> Callable[[int], Iterator[Mapping[str, int]]]:
-    """Returns a function that makes the shards of a source (see `parts`).
-
-    Raises:
-        UserError: the vocabulary is not that of the plan.
-    """
-    if tokenization.load(plan.vocabulary).sha256 != plan.identity["vocabulary"]["sha256"]:
-        raise UserError(f"{plan.vocabulary} has changed since the pipeline began.")
-
-    def write_source(number: int) -> Iterator[Mapping[str, int]]:
-        try:
-            counts = run_task(plan, Task(number, len(plan.sources)), num_processes=1)
-        except (UserError, OSError, tf.errors.OpError):
-            raise
-        except Exception as error:  # an engine may try it again, and then says only this
-            places = ", ".join(sources.describe(plan.sources[number]))
-            raise UserError(f"{places}: {type(error).__name__}: {error}") from error
-        yield {name: counts.get(name, 0) for name in _COUNTED}
-
-    return write_source
-
-
-def make_plan(
+def create(
     config: DataConfig,
+    *,
     input_files: Sequence[str],
     vocabulary: str,
     output_dir: str,
+    driver: Driver,
     duplicates_dir: str | None = None,
-) -> Plan:
-    """Returns the plan of a folder, given patterns of text files; writes nothing.
+    options: Sequence[str] = (),
+) -> None:
+    """Makes a folder of records or a task's share of it, or completes what a killed run left.
 
-    Raises `UserError` for files that are missing or empty, a damaged vocabulary, and a folder of
-    duplicates that is of another corpus.
+    The folder gets `train-*`, `eval-*`, `manifest.json` and `vocabulary/`. They do not depend on
+    the driver, nor on how often it was interrupted.
+
+    Args:
+        config: settings.
+        input_files: patterns of text files.
+        vocabulary: folder of the tokenizer.
+        output_dir: the folder.
+        driver: what hands out the sources.
+        duplicates_dir: folder that says which documents are left out.
+        options: of Beam.
+
+    Raises:
+        UserError: files that are missing or empty, a damaged vocabulary, duplicates of another
+            corpus, or a folder that belongs to another run, or to one that goes on now.
     """
     chinese_words.load_segmenter(config.word_segmenter)
     if config.report_languages:
@@ -117,71 +59,57 @@ def make_plan(
     vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
-    sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     identity: dict[str, Any] = {
         "settings": dataclasses.asdict(config),
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
         "inputs": inputs,
     }
+    num_left_out = None
     if duplicates_dir:
         summary = duplicates.read_summary(duplicates_dir, identity["settings"], inputs)
-        identity["duplicates"] = summary["sha256"]
-    cut = sources.cut(sizes, config.shard_megabytes)
-    return Plan(config, cut, identity, vocabulary, output_dir, duplicates_dir)
-
-
-def run_task(plan: Plan, task: Task, num_processes: int) -> Mapping[str, int]:
-    """Makes the shards of a task that are not finished; returns the sum of its statistics.
-
-    The manifest is left to `finish`. Raises `UserError` as `create` does.
-    """
-    with files.locking_folder(plan.output_dir, task.lock):
-        progress_list.check_other_tasks(plan, task)
-        shards, is_complete = progress_list.read(plan, task)
-        if not is_complete:
-            _write_shards(plan, task, shards, num_processes)
-            # Processes finish in any order; the files of a folder must not depend on it.
-            shards = dict(sorted(shards.items()))
-            progress_list.write(plan, task, shards, is_complete=True)
-    return _sum(shards.values())
-
-
-def _write_shards(plan: Plan, task: Task, shards: Shards, num_processes: int) -> None:
-    """Makes the shards of a task that are not in `shards`, and adds them."""
-    own = {
-        number: source
-        for number, source in enumerate(plan.sources)
-        if number % task.count == task.index
-    }
-    if task.index == 0:
-        _log_cap(plan.config)
-    stream = blocks.read_blocks(
-        own, plan.config, read_left_out=plan.read_left_out, is_corpus=task.count == 1
-    )
-    stream, has_several = _read_ahead(stream)
-    own_vocabulary = plan.path(manifest.VOCABULARY)
-    tokenization.copy_vocabulary(plan.vocabulary, own_vocabulary)
-    progress_list.start(plan, task, shards)
-    if shards:
-        logging.info("%s: %d shards are finished already", plan.output_dir, len(shards))
-    total = sum(map(sources.count_bytes, own.values()))
-    with documents.progress_bar(total) as bar:
-        results = worker_processes.run(
+        identity["duplicates"], num_left_out = summary["sha256"], summary["duplicates"]
+    folder = WorkFolder(output_dir, identity, manifest.NAME)
+    if _is_finished(folder):
+        return
+    own_vocabulary = folder.join(manifest.VOCABULARY)
+    file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
+    cut = sources.cut(file_sizes, config.shard_megabytes)
+    sizes = [sources.count_bytes(source) for source in cut]
+    # Compressed text is a few times as long; a table may be.
+    growth = 1 if all(map(corpus_files.can_seek, paths)) else 5
+    num_blocks = -(-growth * max(sizes) // int(config.shard_megabytes * 1e6))
+    with folder.locked(*driver.lock):
+        if folder.done(manifest.NAME):  # a shard is missing: from now on the folder is unfinished
+            tf.io.gfile.remove(folder.join(manifest.NAME))
+        if driver.task_index == 0:
+            _log_cap(config)
+        if driver.runner:  # workers may not reach the folder of the user
+            tokenization.copy_vocabulary(vocabulary, own_vocabulary)
+            vocabulary = own_vocabulary
+        made = shards.run(
+            folder,
             shard_writer.make_shard_writer,
-            (plan.config, own_vocabulary, plan.output_dir),
-            _make_jobs(stream, plan.config, shards, bar),
-            num_processes if has_several else 1,
+            (folder, config, cut, vocabulary, duplicates_dir),
+            sizes,
+            driver,
+            options,
+            shares=driver.count_shares(len(cut), num_blocks),
         )
-        saved = time.monotonic()
-        for name, shard, num_bytes in results:
-            shard["bytes"] = tf.io.gfile.stat(plan.path(name)).length
-            shards[name] = shard
-            if not files.is_remote(plan.output_dir):
-                progress_list.append(plan.path(task.progress), name, shard)
-            elif time.monotonic() > saved + REMOTE_SECONDS:
-                progress_list.write(plan, task, shards)
-                saved = time.monotonic()
-            bar.update(num_bytes)
+        if made is not None:
+            tokenization.copy_vocabulary(vocabulary, own_vocabulary)
+            _write_manifest(folder, config, made, num_left_out)
+
+
+def _is_finished(folder: WorkFolder) -> bool:
+    """Returns whether the folder holds all records of this run, and says so."""
+    if not folder.finished():
+        return False
+    finished = manifest.read(folder.path)
+    for path in map(folder.join, finished["files"]):
+        if not (tf.io.gfile.exists(path) and manifest.has_size(path, finished)):
+            return False
+    logging.info("%s is finished already: nothing to do", folder.path)
+    return True
 
 
 def _log_cap(config: DataConfig) -> None:
@@ -196,90 +124,29 @@ def _log_cap(config: DataConfig) -> None:
         )
 
 
-def _read_ahead(stream: Iterator[Block]) -> tuple[Iterator[Block], bool]:
-    """Returns the blocks, and whether there are several.
+def _write_manifest(
+    folder: WorkFolder, config: DataConfig, made: Results, num_left_out: int | None
+) -> None:
+    """Writes the manifest and prints the statistics.
 
-    Reading ahead finds the mistakes in a small corpus before anything is written.
+    Two tasks that end together may both write it: the same one.
     """
-    ahead = list(itertools.islice(stream, 2))
-    return itertools.chain(ahead, stream), len(ahead) > 1
-
-
-def _make_jobs(
-    stream: Iterator[Block], config: DataConfig, finished: Container[str], bar: tqdm
-) -> Iterator[Job]:
-    """Yields the remaining jobs; advances the bar by the finished ones."""
-    suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
-    for block in stream:
-        names = [block.name + suffix]
-        if block.split == "train":
-            assert config.dupe_factor
-            names = [f"{block.name}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
-        shards = {i: name for i, name in enumerate(names) if name not in finished}
-        share = block.num_bytes / len(names)
-        bar.update(share * (len(names) - len(shards)))
-        if shards:
-            yield Job(block, shards, share)
-
-
-def is_finished(plan: Plan) -> bool:
-    """Returns whether the folder holds all records of this run, and says so.
-
-    Raises:
-        UserError: it holds those of another run.
-    """
-    if not tf.io.gfile.exists(plan.path(manifest.NAME)):
-        return False
-    finished = manifest.read(plan.output_dir)
-    progress_list.check_same_run(plan, finished)
-    for path in map(plan.path, finished["files"]):
-        if not (tf.io.gfile.exists(path) and manifest.has_size(path, finished)):
-            return False
-    logging.info("%s is finished already: nothing to do", plan.output_dir)
-    return True
-
-
-def finish(plan: Plan, num_tasks: int) -> list[int]:
-    """Writes the manifest if all tasks are done; returns the numbers of those that are not.
-
-    Two tasks that end together may both write it: the same one. Prints the statistics.
-    """
-    shards: Shards = {}
-    missing = []
-    for index in range(num_tasks):
-        own, is_complete = progress_list.read(plan, Task(index, num_tasks))
-        shards |= own
-        if not is_complete:
-            missing.append(index)
-    if not missing:
-        _write_manifest(plan, dict(sorted(shards.items())), is_alone=num_tasks == 1)
-    return missing
-
-
-def _write_manifest(plan: Plan, shards: Shards, *, is_alone: bool) -> None:
-    """Writes the manifest and prints the statistics; removes the shards of other runs first."""
-    directory, config = plan.output_dir, plan.config
     summary = {}
     for split in blocks.SPLITS:
-        chosen = {name: s for name, s in shards.items() if name.startswith(split)}
-        values = _summarize(chosen, plan)
+        chosen = {name: numbers for name, numbers in made.items() if name.startswith(split)}
+        values = _summarize(chosen, config)
         blocks.check_count(split, values["documents"], config)
         if chosen and not values["examples"]:
             raise UserError(
                 f"the {split} documents are too short to form an example: "
-                f"remove {directory} and give more text."
+                f"remove {folder.path} and give more text."
             )
         if chosen:
             summary[split] = values
-    for name in tf.io.gfile.listdir(directory):
-        is_shard = re.fullmatch(f"{progress_list.SHARD}|{_SHARD_WITHOUT_SOURCE}", name)
-        if is_shard and name not in shards:
-            tf.io.gfile.remove(os.path.join(directory, name))
-    for folder in (directory, plan.path(manifest.VOCABULARY)):
-        progress_list.remove_temporary(folder, is_alone=is_alone)
-    counts = {name: shard["examples"] for name, shard in shards.items()}
-    statistics = {"predictions_are_capped": config.predictions_are_capped, **summary}
-    manifest.write(directory, {**plan.identity, "files": counts, "statistics": statistics})
+    counts = {name: numbers["examples"] for name, numbers in made.items()}
+    left_out = {} if num_left_out is None else {"duplicates": num_left_out}
+    statistics = {"predictions_are_capped": config.predictions_are_capped, **left_out, **summary}
+    manifest.write(folder.path, {**folder.identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
         print(_SUMMARY.format(split=split, masks=masks, **values))
@@ -289,12 +156,11 @@ def _write_manifest(plan: Plan, shards: Shards, *, is_alone: bool) -> None:
                 print(f"  {name.replace('_', ' ')}: {listed}")
     if len(summary) > 1:
         _warn_of_share(summary["eval"]["tokens"], summary["train"]["tokens"], config.eval_fraction)
-    if plan.duplicates:
-        number = sum(values["duplicates"] for values in summary.values())
-        print(f"{number:,} duplicates left out.")
+    if num_left_out is not None:
+        print(f"{num_left_out:,} duplicates left out.")
     if number := sum(values.get("alone", 0) for values in summary.values()):
         print(f"{number:,} documents give no example: no other is near from which to draw.")
-    print(f"{directory}: {len(shards)} shards.")
+    print(f"{folder.path}: {len(made)} shards.")
 
 
 def _warn_of_share(held_out: int, trained: int, fraction: float) -> None:
@@ -319,9 +185,9 @@ _MASKS = (
 )
 
 
-def _summarize(shards: Mapping[str, Mapping[str, int]], plan: Plan) -> dict[str, Any]:
+def _summarize(made: Results, config: DataConfig) -> dict[str, Any]:
     """Returns the statistics of a split. Text counts once, whatever the number of passes."""
-    total, config = _sum(shards.values()), plan.config
+    total = _sum(made.values())
 
     def share(part: str, *whole: str) -> float:
         size = sum(total[name] for name in whole)
@@ -335,7 +201,6 @@ def _summarize(shards: Mapping[str, Mapping[str, int]], plan: Plan) -> dict[str,
     }
     return {
         "documents": total["documents"],
-        **({"duplicates": total["duplicates"]} if plan.duplicates else {}),
         **({"alone": total["alone"]} if total["alone"] else {}),
         "documents_by_tokens": _count_lengths(total),
         **({"languages": _count_languages(total)} if config.report_languages else {}),
@@ -363,8 +228,8 @@ def _count_languages(total: Counter[str]) -> dict[str, int]:
     return {name.removeprefix(LANGUAGE): number for name, number in ordered}
 
 
-def _sum(shards: Iterable[Mapping[str, int]]) -> Counter[str]:
+def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for shard in shards:
-        total.update(shard)
+    for each in counts:
+        total.update(each)
     return total

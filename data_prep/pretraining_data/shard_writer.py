@@ -2,13 +2,14 @@
 
 import functools
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.data_prep.corpus import duplicates, shards
+from albert_tf.data_prep.corpus.shards import Made
+from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import (
     blocks,
     chinese_words,
@@ -24,59 +25,78 @@ from albert_tf.errors import UserError
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.workfolder import WorkFolder
 
 LANGUAGE = "language_"  # beginnings of statistics: documents of a language,
 LENGTH = "up_to_tokens_"  # or of more than half as many tokens
 _BATCH = 256  # sentences to encode, or records to serialize, at once
 
 
-class Job(NamedTuple):
-    """A block to write.
-
-    Attributes:
-        block: the documents.
-        shards: {pass: name of the shard}.
-        num_bytes: bytes of the input files for each shard.
-    """
-
-    block: Block
-    shards: dict[int, str]
-    num_bytes: float
-
-
 def make_shard_writer(
-    config: DataConfig, vocabulary: str, output_dir: str
-) -> Callable[[Job], Iterator[tuple[str, dict[str, int], float]]]:
-    """Returns `write_shards(job)`, which yields (name, statistics, bytes of input) of each shard.
+    folder: WorkFolder,
+    config: DataConfig,
+    cut: Sequence[Source],
+    vocabulary: str,
+    duplicates_dir: str | None,
+) -> shards.Work:
+    """Returns `write_shards(source, share, shares)`, which makes the shards of a source.
 
-    A document that is alone in its block gives no examples if its segments need another document.
+    Of `shares` of a source, share k makes the blocks k, k + shares and so on. A document that is
+    alone in its block gives no examples if its segments need another document. Beside the shards
+    of a block lies their list, so that a killed program makes none of them again.
+
+    Raises:
+        UserError: the vocabulary is not that of the folder.
     """
     tokenizer = tokenization.load(vocabulary)
-    cut = chinese_words.load_segmenter(config.word_segmenter)
+    if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
+        raise UserError(f"{vocabulary} has changed since the work began.")
+    segment = chinese_words.load_segmenter(config.word_segmenter)
     identify = load_identifier() if config.report_languages else None
 
-    def write_shards(job: Job) -> Iterator[tuple[str, dict[str, int], float]]:
-        block = job.block
-        encoded, text_counts = encode_documents(block.texts, tokenizer, cut)
-        if identify:
-            text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
-        if block.duplicates:
-            text_counts["duplicates"] = block.duplicates
-        # A document without a known piece is dropped only here.
-        if config.needs_two_documents and len(encoded) == 1:
-            encoded, text_counts["alone"] = [], 1
-        for dupe, name in job.shards.items():
-            key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
-            if block.source:  # the first one gives what a version without sources gave
-                key.append(block.source)
-            counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
-            examples = _make_examples(
-                encoded, tokenizer, np.random.default_rng(key), config, counts
-            )
-            record_writer.write(os.path.join(output_dir, name), examples)
-            yield name, dict(counts), job.num_bytes
+    def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
+        left_out = duplicates.read_left_out(duplicates_dir, source) if duplicates_dir else ()
+        stream = blocks.read_blocks(source, cut[source], config, left_out, is_corpus=len(cut) == 1)
+        # Reading ahead finds the mistakes in a small corpus before anything is written.
+        stream = itertools.chain(list(itertools.islice(stream, 2)), stream)
+        for number, block in enumerate(stream):
+            if number % shares == share:
+                yield from write_block(block)
+
+    def write_block(block: Block) -> Iterator[Made]:
+        names, listed = _name_shards(block, config), f"shards-{block.name}.json"
+        found = (folder.find_json(listed) or {"shards": {}})["shards"]
+        made = {x: numbers for x, numbers in found.items() if shards.is_whole(folder, x, numbers)}
+        if not made.keys() >= set(names):
+            encoded, text_counts = encode_documents(block.texts, tokenizer, segment)
+            if identify:
+                text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
+            # A document without a known piece is dropped only here.
+            if config.needs_two_documents and len(encoded) == 1:
+                encoded, text_counts["alone"] = [], 1
+        for dupe, name in enumerate(names):
+            if name not in made:
+                key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
+                if block.source:  # the first one gives what a version without sources gave
+                    key.append(block.source)
+                counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
+                rng = np.random.default_rng(key)
+                examples = _make_examples(encoded, tokenizer, rng, config, counts)
+                record_writer.write(folder.join(name), examples)
+                made[name] = shards.describe(folder, name, counts)
+                folder.put(listed, {"shards": dict(sorted(made.items()))})
+            yield Made(name, made[name], block.num_bytes / len(names))
 
     return write_shards
+
+
+def _name_shards(block: Block, config: DataConfig) -> list[str]:
+    """Returns the name of the shard of each pass over a block."""
+    suffix = ".tfrecord.gz" if config.gzip else ".tfrecord"
+    if block.split == "eval":
+        return [block.name + suffix]
+    assert config.dupe_factor
+    return [f"{block.name}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
 
 
 def load_identifier() -> Callable[[str], str]:

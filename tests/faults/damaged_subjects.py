@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +22,8 @@ import vocabularies
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, training_checkpoint
-from albert_tf.data_prep.corpus import documents, duplicates
-from albert_tf.data_prep.corpus.parts import Driver
-from albert_tf.data_prep.pretraining_data import progress_list
-from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.data_prep.corpus import documents, duplicates, shards
+from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.export import export_source, hub_module, model_versions, saved_model
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.spans import qa_windows
@@ -36,10 +34,10 @@ from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import history, run_dir
 from albert_tf.train_config import PretrainConfig
+from albert_tf.workfolder import WorkFolder
 
 TEXTS = ("the cafe sold 2011, offices", "An old bad day. (so) w1", "")
 WRITTEN = [name for name, format in formats.FORMATS.items() if format.write]
-SHARDS = {f"train-{n:05d}-000-00.tfrecord": {"examples": 3 + n, "tokens": 70} for n in range(4)}
 
 
 class Subject(NamedTuple):
@@ -115,35 +113,34 @@ def read_records(folder: Path) -> Any:
     return contents, dataclasses.replace(masking, tokenizer=tokenizer.sha256), records
 
 
-@functools.cache
-def _make_plan(folder: str) -> progress_list.Plan:
-    config = DataConfig(max_seq_length=48, max_predictions_per_seq=7)
-    identity = {
-        "settings": dataclasses.asdict(config),
-        "vocabulary": {"size": 61, "sha256": "x"},
-        "inputs": [["corpus.txt", 1234]],
-    }
-    return progress_list.Plan(config, (), identity, "", folder)
+_IDENTITY = {
+    "settings": {"seed": 0, "shard_megabytes": 16.0},
+    "inputs": [["a.txt", 1234, "x" * 64]],
+}
 
 
-def make_progress(folder: Path) -> None:
-    folder.mkdir()
-    for name in SHARDS:
-        (folder / name).write_bytes(b"")
-    plan = _make_plan(str(folder))
-    first, *others = SHARDS
-    progress_list.write(plan, progress_list.ALONE, {first: SHARDS[first]})
-    for name in others:
-        progress_list.append(plan.path("progress.jsonl"), name, SHARDS[name])
+def make_marks(folder: Path) -> None:
+    """A folder of work with a shard and what says so."""
+    work = WorkFolder(str(folder), _IDENTITY)
+    with work.locked():
+        read_marks(folder)
 
 
-def read_progress(folder: Path) -> Any:
-    return progress_list.read(_make_plan(str(folder)), progress_list.ALONE)
+def read_marks(folder: Path) -> Any:
+    """Makes what is not listed as whole, and lists it."""
+    work = WorkFolder(str(folder), _IDENTITY)
+    work.check()
 
+    def make_work() -> Callable[[int, int, int], Iterator[Made]]:
+        def write(source: int, share: int, shares: int) -> Iterator[Made]:
+            work.put(f"shard-{source}", b"content")
+            yield Made(f"shard-{source}", {"examples": source}, 7)
 
-def are_fewer_shards(result: Any, expected: Any) -> bool:
-    """A shard whose line is damaged is made anew."""
-    return not result[1] and result[0].items() <= expected[0].items()
+        return write
+
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        return shards.run(work, make_work, (), [7, 7], Driver(num_processes=1))
 
 
 def find_duplicates(folder: Path) -> None:
@@ -337,7 +334,7 @@ SUBJECTS: dict[str, Subject] = {
     "records": Subject(make_records, read_records, leave_out=(tokenization.MODEL,)),
     "duplicates": Subject(find_duplicates, read_duplicates),
     "duplicates (keys)": Subject(make_keys, read_keys),
-    "progress": Subject(make_progress, read_progress, is_sound=are_fewer_shards),
+    "marks": Subject(make_marks, read_marks, leave_out=("shard-0", "shard-1")),
     "pre-training run": Subject(make_run, read_run, leave_out=(tokenization.MODEL, METRICS_LOG)),
     "fine-tuning run": Subject(
         make_finetuning_run, read_finetuning_run, leave_out=(tokenization.MODEL,)

@@ -1,7 +1,7 @@
 """Flips bits of all that a tiny run reads, and cuts its files: is the damage noticed?
 
     python tests/faults/flipped_bytes.py
-    python tests/faults/flipped_bytes.py --subjects=records,progress --bits=1 --sample=1000
+    python tests/faults/flipped_bytes.py --subjects=records,marks --bits=1 --sample=1000
 
 A subject is a folder and what reads it. Each bit of each of its files is flipped (with --bits=1 a
 random one of each byte), and each file is cut at every length. The reader must raise `UserError`

@@ -11,13 +11,14 @@ import tensorflow as tf
 from albert_tf import errors, files
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.data_prep import vocabulary
-from albert_tf.data_prep.pretraining_data import progress_list
+from albert_tf.data_prep.corpus import shards
+from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import reports, run_dir
 
 _sync, _save, _write_hashes = files.sync, vocabulary._save, tokenization.write_hashes
 _list_files, _write_run = training_checkpoint._list_files, run_dir.write
-_append = progress_list.append
+_write_records = record_writer.write
 
 
 class Mutation(NamedTuple):
@@ -88,10 +89,9 @@ def _write_config_first(identity, beginning) -> None:
     _write_run(identity, beginning)
 
 
-def _append_without_shard(path: str, name: str, shard) -> None:
-    """The line is on the disk before the shard."""
-    with mock.patch.object(files, "sync", _sync):
-        _append(path, name, shard)
+def _write_without_sync(path: str, examples) -> None:
+    with mock.patch.object(files, "sync", _forget):
+        _write_records(path, examples)
 
 
 def _lock_nothing(*_) -> Context:
@@ -100,11 +100,10 @@ def _lock_nothing(*_) -> Context:
 
 _SOUND = {cause: remedy for cause, remedy in errors._REMEDIES.items() if "output" not in cause}
 _NO_SYNC = (files, "sync", _forget)
-# The line of a shard is enough, and comes before it.
-_TRUST_PROGRESS = (
-    _NO_SYNC,
-    (progress_list, "append", _append_without_shard),
-    (progress_list, "_is_whole", lambda _, line: "examples" in line),
+# The list of a shard is enough, and is on the disk before it.
+_TRUST_LISTS = (
+    (record_writer, "write", _write_without_sync),
+    (shards, "is_whole", lambda *_: True),
 )
 # (defect, program, fault, module, name, what is there instead)
 _ROWS = (
@@ -130,5 +129,5 @@ _ROWS = (
 )
 MUTATIONS = (
     *(Mutation(*row[:3], (row[3:],)) for row in _ROWS),
-    Mutation("a line of progress before its shard", "records", "power", _TRUST_PROGRESS),
+    Mutation("the list of a shard before it", "records", "power", _TRUST_LISTS),
 )

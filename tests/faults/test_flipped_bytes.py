@@ -28,7 +28,7 @@ def test_damage_is_noticed_or_harmless(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("pre-training run", "config.json"), ("progress", None)],
+    [("pre-training run", "config.json"), ("marks", None)],
 )
 def test_without_checksums_the_campaign_finds_other_results(tmp_path, monkeypatch, name, file):
     subject, folder = damaged_subjects.SUBJECTS[name], tmp_path / "subject"
@@ -40,7 +40,7 @@ def test_without_checksums_the_campaign_finds_other_results(tmp_path, monkeypatc
     else:
         monkeypatch.setattr(files, "seal", lambda value: value)
         subject.make(folder)
-    path = folder / (file or "progress.jsonl")
+    path = folder / (file or "done-00001.json")
     damages = flipped_bytes.sample_damages([path], 250, random.Random(0))
     tally = flipped_bytes.run(subject, damages, folder)
     assert tally.outcomes[flipped_bytes.WRONG] > 0

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.pipelines import bulk_prediction
+from albert_tf.inference import bulk_prediction
 from albert_tf.serving.demo.page_answers import VIEWS, DemoModel, Run
 
 # Kinds of a checkpoint that was not fine-tuned, as far as it has their weights.

@@ -162,8 +162,12 @@ def test_split_sentences():
 
 def read_blocks(paths, **options):
     config = DataConfig(**{"shard_megabytes": 0.001, **options})  # blocks of 1000 bytes
-    sources = dict(enumerate(cut([(path, os.path.getsize(path)) for path in paths], 0.001)))
-    return list(blocks.read_blocks(sources, config))
+    sources = cut([(path, os.path.getsize(path)) for path in paths], 0.001)
+    return [
+        block
+        for number, source in enumerate(sources)
+        for block in blocks.read_blocks(number, source, config, is_corpus=len(sources) == 1)
+    ]
 
 
 @pytest.fixture

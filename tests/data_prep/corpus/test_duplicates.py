@@ -12,7 +12,7 @@ from tiny_records import CORPUS
 from albert_tf import files
 from albert_tf.data_prep.corpus import duplicates
 from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
-from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
@@ -91,15 +91,15 @@ def test_tasks_and_processes_find_the_same(tmp_path, monkeypatch, create, capsys
     assert "240 documents" not in capsys.readouterr().err
     drivers = [Driver(num_processes=1, num_tasks=2, task_index=index) for index in (1, 0)]
     assert find("first", drivers[:1])[1].keys() < alone.keys()
-    assert "2 of 4 parts are not done" in capsys.readouterr().out
+    assert "2 of 4 sources are not done" in capsys.readouterr().out
     assert find("tasks", drivers)[1] == alone
     # Records leave them out, and say so.
     records = create("records", [tmp_path / "c.txt"], shard_megabytes=0.002, duplicates=str(folder))
     summary = json.loads((folder / "duplicates.json").read_text())
     assert summary["duplicates"] > summary["documents"] / 2
-    statistics = json.loads((records / "manifest.json").read_text())["statistics"]["train"]
+    statistics = json.loads((records / "manifest.json").read_text())["statistics"]
     assert statistics["duplicates"] == summary["duplicates"]
-    assert statistics["documents"] == summary["documents"] - summary["duplicates"]
+    assert statistics["train"]["documents"] == summary["documents"] - summary["duplicates"]
     assert f"{summary['duplicates']} duplicates left out." in capsys.readouterr().out
 
 
@@ -135,12 +135,12 @@ def test_tasks_work_at_once_and_keep_what_others_are_writing(tmp_path):
             DuplicatesConfig(), input_files=[str(text)], output_dir=str(folder), driver=driver
         )
 
-    with files.locking_folder(str(folder), first.lock):
+    with files.locking_folder(str(folder), ".lock-00000-of-00002"):
         (folder / f"keys-00000.npy.{'0' * 32}.tmp").touch()
         find(second)
-        find(ALONE)
         with pytest.raises(UserError, match="is in use by process"):
             find(first)
+        find(ALONE)
     assert (folder / f"keys-00000.npy.{'0' * 32}.tmp").exists()
 
 
@@ -165,11 +165,11 @@ def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
     _, folder = find(["a", "b"])
     for settings, message in [
         ({"kind": "fuzzy"}, "kind"),
-        ({"shard_megabytes": 2.0}, "holds what was made from other settings"),
+        ({"shard_megabytes": 2.0}, "holds work with settings.shard_megabytes=16.0, not 2.0"),
     ]:
         with pytest.raises(UserError, match=message):
             find(["a", "b"], **settings)
-    with pytest.raises(UserError, match="holds what was made from other inputs"):
+    with pytest.raises(UserError, match="holds work with inputs="):
         find(["a", "c"])
     with pytest.raises(UserError, match=r"was made with shard_megabytes=16\.0, not 1\.0"):
         create(shard_megabytes=1.0, duplicates=str(folder))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.data_prep.pretraining_data import chinese_words, dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
@@ -69,6 +70,17 @@ def test_pieces_within_a_chinese_word_continue_it(vocabulary):
     assert " ".join(words) == "我们 在 2021 年 发布 了 全词 遮罩 的 bert 模型 ， un##see##n"
 
 
+def create(config, vocabulary, folder, path):
+    dataset.create(
+        config,
+        input_files=[str(path)],
+        vocabulary=str(vocabulary),
+        output_dir=str(folder),
+        driver=Driver(num_processes=1),
+    )
+    return folder
+
+
 @pytest.mark.usefixtures("_segmenter")
 def test_records_have_the_words(vocabulary, tmp_path):
     (tmp_path / "text.txt").write_text(f"{TEXT}\n" * 40, encoding="utf-8")
@@ -82,9 +94,7 @@ def test_records_have_the_words(vocabulary, tmp_path):
             ngram=1,
             word_segmenter="jieba",
         )
-        folder = tmp_path / masking
-        paths = [str(tmp_path / "text.txt")]
-        dataset.create(dataset.make_plan(config, paths, str(vocabulary), str(folder)), 1)
+        folder = create(config, vocabulary, tmp_path / masking, tmp_path / "text.txt")
         raw = tf.data.TFRecordDataset([f"{folder}/train-00000-000-00.tfrecord"]).batch(99)
         spec = features.unmasked(64) if masking == "online" else features.pretraining(64, 10)
         batch = shapes[masking] = features.parse(next(iter(raw)), spec)
@@ -105,7 +115,7 @@ def test_a_missing_segmenter_is_named(vocabulary, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rjieba", None)
     with pytest.raises(UserError, match=r"jieba needs rjieba: pip install rjieba"):
         config = DataConfig(word_segmenter="jieba")
-        dataset.make_plan(config, ["none.txt"], str(vocabulary), str(tmp_path / "out"))
+        create(config, vocabulary, tmp_path / "out", "none.txt")
     assert not (tmp_path / "out").exists()
 
 

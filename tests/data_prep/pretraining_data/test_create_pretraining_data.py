@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import sealed_files
 import tensorflow as tf
 import tiny_records
 from tiny_records import CORPUS, SMALL, TESTS, P, S, contents
@@ -292,7 +291,13 @@ def test_a_block_with_text_in_one_document_alone(create, tmp_path, changes):
 
 def test_no_vocabulary(tmp_path):
     with pytest.raises(UserError, match="vocabulary: there is no file"):
-        dataset.make_plan(SMALL, [str(CORPUS)], str(tmp_path), str(tmp_path / "out"))
+        dataset.create(
+            SMALL,
+            input_files=[str(CORPUS)],
+            vocabulary=str(tmp_path),
+            output_dir=str(tmp_path / "out"),
+            driver=tiny_records.ALONE,
+        )
 
 
 def test_a_document_of_one_sentence(create, tmp_path):
@@ -329,17 +334,6 @@ def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, 
 def test_one_copy_is_the_default_of_online_records():
     assert DataConfig().dupe_factor == 40
     assert DataConfig(masking="online").dupe_factor == 1
-
-
-def test_static_records_of_earlier_versions_are_finished(create):
-    folder = create()
-    path = folder / "manifest.json"
-    content = sealed_files.read(path)
-    assert content["settings"].pop("masking") == "static"
-    sealed_files.write(path, content)
-    create()
-    with pytest.raises(UserError, match="masking='static', not 'online'"):
-        create(masking="online")
 
 
 def test_the_order_of_files_decides_on_pairs_and_not_on_what_is_held_out(create, long_text):

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -15,8 +14,8 @@ import tiny_records
 from tiny_records import CORPUS, TESTS, Killed, contents, interrupt
 
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import dataset, progress_list
-from albert_tf.data_prep.pretraining_data.progress_list import Plan, Task
+from albert_tf.data_prep.corpus.shards import Driver
+from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
@@ -54,34 +53,26 @@ def test_a_shortened_shard_is_made_again(create, is_finished, length):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"\xff\xfe\n",
-        b"{\n",
-        b"[]\n",
-        b'"train-00000-000-00.tfrecord"\n',
-        b'{"examples": 3}\n',
-        b'{"name": "train-00000-000-00.tfrecord"}\n',
-        b'{"name": "train-00000-000-00.tfrecord", "examples": -3}\n',
-        b'{"name": "train-00000-000-00.tfrecord", "examples": "3"}\n',
-        b'{"name": ["train-00000-000-00.tfrecord"], "examples": 3}\n',
-        b'{"name": "../train-00000-000-00.tfrecord", "examples": 3}\n',
-    ],
+    "content", [b"\xff\xfe\n", b"{\n", b"[]\n", b'{"shards": {"../x": {}}}', b""]
 )
-def test_a_shard_of_a_damaged_line_is_made_again(create, line):
+@pytest.mark.parametrize("name", ["done-00000.json", "shards-train-00000-000.json"])
+def test_shards_of_a_damaged_list_are_made_again(create, name, content):
     directory = create()
     before = contents(directory)
-    (directory / "manifest.json").unlink()
-    log = directory / "progress.jsonl"
-    identity, _, *others = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join([identity, line, *others]))
+    for removed in ("manifest.json", "done-00000.json"):
+        (directory / removed).unlink()
+    (directory / name).write_bytes(content)
     assert contents(create()) == before
-    (directory / "manifest.json").unlink()
-    log.write_bytes(b"".join([line, *others]))
-    with pytest.raises(UserError, match=r"progress\.jsonl is damaged: its first line .* Remove it"):
+
+
+def test_a_damaged_identity_is_named(create):
+    path = create() / "identity.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(UserError, match=r"identity\.json is damaged: .* Take another folder"):
         create()
-    log.unlink()
-    assert contents(create()) == before
+    path.unlink()
+    with pytest.raises(UserError, match=r"has no identity\.json"):
+        create()
 
 
 def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
@@ -97,8 +88,8 @@ def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"holds records with seed=0, not 1\. Take another --output_dir"),
-        ({"gzip": True}, "holds records with gzip=False, not True"),
+        ({"seed": 1}, r"holds work with settings\.seed=0, not 1\. Take another folder"),
+        ({"gzip": True}, "holds work with settings.gzip=False, not True"),
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
@@ -113,58 +104,20 @@ def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished
     assert contents(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_a_folder_of_before_a_setting_was_known(create, is_finished):
-    directory = create()
-    before = contents(directory)
-    for name in ("manifest.json", "progress.jsonl"):
-        first, *others = (directory / name).read_text().splitlines(keepends=True)
-        whole = name == "manifest.json"
-        values = files.unseal(json.loads(first + "".join(others) if whole else first), name)
-        for setting in ("masking", "word_segmenter", "text_field"):
-            del values["settings"][setting]
-        text = json.dumps(files.seal(values)) + "\n"
-        (directory / name).write_text(text if whole else text + "".join(others))
-    if not is_finished:
-        (directory / "manifest.json").unlink()
-        min(directory.glob("train-*")).unlink()
-        assert contents(create()) == before
-    else:
-        create()
-    with pytest.raises(UserError, match="holds records with text_field='text', not 'body'"):
-        create(text_field="body")
-
-
-def test_a_store_of_objects_gets_the_whole_list_now_and_then(create, vocabulary_dir, monkeypatch):
-    """A file of such a store is written whole; `ram://` stands for one."""
+def test_a_store_of_objects_holds_the_same(create, vocabulary_dir):
+    """`ram://` stands for one."""
     config = dataclasses.replace(tiny_records.SMALL, shard_megabytes=0.001)
-    write = progress_list.write
-
-    def create_remote(folder):
-        dataset.create(dataset.make_plan(config, [str(CORPUS)], vocabulary_dir, folder), 1)
-
-    def write_or_die(plan, task, shards):
-        if len(shards) == 3:
-            raise Killed
-        write(plan, task, shards)
-
-    with monkeypatch.context() as context, pytest.raises(Killed):
-        context.setattr(progress_list, "write", write_or_die)
-        context.setattr(dataset, "REMOTE_SECONDS", 0)
-        create_remote("ram://often")
-    with tf.io.gfile.GFile("ram://often/progress.jsonl") as file:
-        assert len(file.read().splitlines()) == 3
-    create_remote("ram://often")
-    written = []
-    monkeypatch.setattr(
-        progress_list, "write", lambda *a, **b: written.append(len(a[2])) or write(*a, **b)
-    )
-    create_remote("ram://seldom")
-    assert written == [0, 4]  # at the start and at the end
+    for _ in range(2):
+        dataset.create(
+            config,
+            input_files=[str(CORPUS)],
+            vocabulary=vocabulary_dir,
+            output_dir="ram://records",
+            driver=tiny_records.ALONE,
+        )
     for name, content in contents(create(shard_megabytes=0.001)).items():
-        if not name.startswith(("progress", "vocabulary")):
-            for folder in ("ram://often", "ram://seldom"):
-                assert tf.io.gfile.GFile(f"{folder}/{name}", "rb").read() == content, name
+        if not name.startswith("vocabulary"):
+            assert tf.io.gfile.GFile(f"ram://records/{name}", "rb").read() == content, name
 
 
 def test_a_store_that_copies_a_file_to_rename_it(create, monkeypatch):
@@ -199,21 +152,10 @@ def test_a_store_that_copies_a_file_to_rename_it(create, monkeypatch):
     assert last > 8
 
 
-def test_stale_temporary_files_are_gone_from_the_start(tmp_path):
-    stale = ["train-00000-001-00.tfrecord.1a.tmp", "eval-00002-001.tfrecord.gz.2b.tmp"]
-    others = ["train-00000-001-00.tfrecord", "notes.tmp", "train-notes.tmp"]
-    of_task_1 = ["train-00001-001-00.tfrecord.1a.tmp", "progress-00001-of-00002.jsonl.3c.tmp"]
-    for name in [*stale, *others, *of_task_1]:
-        (tmp_path / name).touch()
-    plan = Plan(tiny_records.SMALL, (), {"settings": {}}, "", str(tmp_path))
-    progress_list.start(plan, Task(0, 2), {})
-    assert set(os.listdir(tmp_path)) == {*others, *of_task_1, "progress-00000-of-00002.jsonl"}
-
-
 def test_a_folder_of_other_text(create, tmp_path):
     create()
     (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
-    with pytest.raises(UserError, match="holds records of other inputs"):
+    with pytest.raises(UserError, match="holds work with inputs="):
         create(inputs=[tmp_path / "other.txt"])
 
 
@@ -230,12 +172,8 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     done = interrupt(blocks, monkeypatch, num_shards)
     directory = tmp_path / "out"
     assert not (directory / "manifest.json").exists()
-    with (directory / "progress.jsonl").open("a") as file:
-        file.write('{"name": "train-000')
-    stale = ("train-00000-077-00.tfrecord", "train-00000-000-00.tfrecord", "manifest.json")
-    for name in stale:
-        (directory / f"{name}.0123abcd.tmp").touch()
-    (directory / "train-00000-077-00.tfrecord").touch()
+    directory.mkdir(exist_ok=True)
+    (directory / f"train-00000-000-00.tfrecord.{'0' * 32}.tmp").touch()
     (directory / "notes.txt").touch()
     if done:
         (directory / done[0]).unlink()
@@ -249,7 +187,7 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
 def test_two_processes_give_the_same(create, capfd):
     changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
     one = create("one", **changes)
-    assert contents(one) == contents(create("two", num_processes=2, **changes))
+    assert contents(one) == contents(create("two", driver=Driver(num_processes=2), **changes))
     log = capfd.readouterr().err
     assert "Traceback" not in log
     assert "oneDNN" not in log  # a notice of TensorFlow, which a new process imports quietly
@@ -259,7 +197,7 @@ def test_two_processes_give_the_same(create, capfd):
 def test_an_error_in_a_process_is_raised_here(create, tmp_path):
     (tmp_path / "out" / "train-00000-001-00.tfrecord" / "in the way").mkdir(parents=True)
     with pytest.raises(tf.errors.OpError, match="train-00000-001-00"):
-        create(num_processes=2, shard_megabytes=0.001)
+        create(driver=Driver(num_processes=2), shard_megabytes=0.001)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -284,8 +222,7 @@ def test_killed_and_run_again(command, tmp_path):
     process = subprocess.Popen(
         command("broken", *flags, "--num_processes=2"), stderr=subprocess.DEVNULL
     )
-    log = tmp_path / "broken" / "progress.jsonl"
-    while not log.exists() or len(log.read_bytes().splitlines()) < 4:
+    while len(list((tmp_path / "broken").glob("train-*.tfrecord"))) < 4:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

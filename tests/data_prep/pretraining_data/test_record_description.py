@@ -21,8 +21,8 @@ def foreign(create):
     folder = create(eval_fraction=0.3)
     content = json.loads((folder / "manifest.json").read_text())
     shutil.rmtree(folder / "vocabulary")
-    for name in ("manifest.json", "progress.jsonl"):
-        (folder / name).unlink()
+    for path in folder.glob("*.json"):
+        path.unlink()
     return folder, content
 
 

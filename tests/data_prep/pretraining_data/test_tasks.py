@@ -2,9 +2,8 @@
 
 import pytest
 import tiny_records
-from tiny_records import interrupt, records
+from tiny_records import contents, interrupt, task
 
-from albert_tf.data_prep.pretraining_data.progress_list import Task
 from albert_tf.errors import UserError
 
 create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
@@ -13,49 +12,46 @@ long_text = tiny_records.long_text
 
 def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):
     changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
-    alone = records(create("alone", **changes))
+    alone = contents(create("alone", **changes))
     assert {name[:11] for name in alone if name.startswith("train")} >= {"train-00003"}
     capsys.readouterr()
     for index in (2, 0, 0, 1):
-        folder = create("together", **changes, task=Task(index, 3))
+        folder = create("together", **changes, driver=task(index, 3))
         finished = (folder / "manifest.json").exists()
         assert finished == (index == 1)
         if not finished:
-            assert "of 3 are not: " in capsys.readouterr().out
+            assert "sources are not done by other tasks yet." in capsys.readouterr().out
     assert "15 documents" not in capsys.readouterr().err
-    assert records(folder) == alone
-    with pytest.raises(UserError, match=r"is made by 3 tasks, not 1\. Take that --num_tasks"):
-        (folder / "manifest.json").unlink()
-        create("together", **changes)
+    assert contents(folder) == alone
     (folder / "train-00001-000-00.tfrecord").unlink()
-    create("together", **changes, task=Task(0, 3))
+    create("together", **changes, driver=task(0, 3))
     assert not (folder / "manifest.json").exists()
-    create("together", **changes, task=Task(1, 3))
-    assert records(folder) == alone
+    create("together", **changes, driver=task(1, 3))
+    assert contents(folder) == alone
 
 
 def test_a_killed_task_resumes(create, long_text, monkeypatch):
     changes = {"inputs": [long_text], "shard_megabytes": 0.002, "eval_fraction": 0.3}
-    alone = records(create("alone", **changes))
-    create("out", **changes, task=Task(1, 2))
-    done = interrupt(lambda: create("out", **changes, task=Task(0, 2)), monkeypatch, 3)
+    alone = contents(create("alone", **changes))
+    create("out", **changes, driver=task(1, 2))
+    done = interrupt(lambda: create("out", **changes, driver=task(0, 2)), monkeypatch, 3)
     folder = long_text.parent / "out"
     kept = {name: (folder / name).stat().st_mtime_ns for name in done}
-    create("out", **changes, task=Task(0, 2))
+    create("out", **changes, driver=task(0, 2))
     assert {name: (folder / name).stat().st_mtime_ns for name in done} == kept
-    assert records(folder) == alone
+    assert contents(folder) == alone
 
 
 def test_a_task_with_another_setting_leaves_nothing(create, tmp_path):
     """Its list of shards would be of another run for all others."""
-    create("out", task=Task(0, 2))
-    with pytest.raises(UserError, match="holds records with seed=0, not 7"):
-        create("out", task=Task(1, 2), seed=7)
-    assert len(records(create("out", task=Task(1, 2)))) > 1
+    create("out", driver=task(0, 2))
+    with pytest.raises(UserError, match=r"holds work with settings\.seed=0, not 7"):
+        create("out", driver=task(1, 2), seed=7)
+    assert len(contents(create("out", driver=task(1, 2)))) > 1
 
 
 def test_more_tasks_than_sources(create):
-    alone = records(create("alone"))
+    alone = contents(create("alone"))
     for index in range(3):
-        create("out", task=Task(index, 3))
-    assert records(create("out", task=Task(0, 3))) == alone
+        create("out", driver=task(index, 3))
+    assert contents(create("out", driver=task(0, 3))) == alone

@@ -1,9 +1,9 @@
 """Predicts for files of any size with an exported model: a row for each row, in their order.
 
-Each input file is a part (see `data_prep.corpus.parts`). Its rows are taken in blocks; a block is
-ordered by length, and becomes a file of predictions, complete or not there. Where there are more
-processes than files, several share a file: each reads all of it, and predicts every n-th block.
-One file for all is made of these when they are complete.
+Each input file is a source (see `data_prep.corpus.shards`). Its rows are taken in blocks; a block
+is ordered by length, and becomes a file of predictions. Where there are more processes than files,
+several share a file: each reads all of it, and predicts every n-th block. One file for all is made
+of these when they are complete.
 """
 
 import contextlib
@@ -22,11 +22,12 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.data_prep.corpus import corpus_files, documents, parts
-from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.corpus import corpus_files, documents, shards
+from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.data_prep.task_data import table_files
 from albert_tf.errors import UserError, reason, require, tell_apart
 from albert_tf.export import model_versions, saved_model
+from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
 _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
@@ -70,24 +71,26 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     if output.endswith(_TABLES):
         _check_table(output, paths)
     folder = f"{output}.parts"
-    # Only a run that was killed after its last step leaves both.
-    if tf.io.gfile.exists(output) and not tf.io.gfile.exists(folder):
-        raise UserError(f"--output: {output} is there already. Remove it, or name another file.")
-    with files.locking_folder(folder, parts.JOINED_LOCK):
-        if tf.io.gfile.exists(output):  # it is complete, and blocks may be missing by now
+    if tf.io.gfile.exists(output):
+        if not tf.io.gfile.exists(folder):
+            raise UserError(
+                f"--output: {output} is there already. Remove it, or name another file."
+            )
+        # Only a run that was killed after its last step leaves both.
+        with files.locking_folder(folder):
             tf.io.gfile.rmtree(folder)
-            print(f"{output} is complete.")
-            return
-        rows = predict(model, output_dir=folder, driver=driver, **arguments)
-        if rows is not None:
-            join = _write_table if output.endswith(_TABLES) else _join_blocks
-            joined = os.path.join(folder, "joined")
-            with files.replacing(joined) as temporary:
-                join(folder, output, paths, temporary)
-            files.rename_synced(joined, output)
-            files.sync(os.path.dirname(output))
-            tf.io.gfile.rmtree(folder)
-            print(f"{output}: {rows:,} rows")
+        print(f"{output} is complete.")
+        return
+
+    def finish(work: WorkFolder) -> None:
+        join = _write_table if output.endswith(_TABLES) else _join_blocks
+        work.put("joined", lambda path: join(folder, output, paths, path))
+        files.rename_synced(work.join("joined"), output)
+        files.sync(os.path.dirname(output))
+        tf.io.gfile.rmtree(folder)
+
+    rows = predict(model, output_dir=folder, driver=driver, finish=finish, **arguments)
+    print(f"{output}: {rows:,} rows")
 
 
 def _check_table(output: str, paths: Sequence[str]) -> None:
@@ -178,6 +181,7 @@ def predict(
     options: Sequence[str] = (),
     vectors: str | None = None,
     columns: Columns | None = None,
+    finish: Callable[[WorkFolder], None] = lambda _: None,
 ) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
@@ -187,10 +191,11 @@ def predict(
             model as fields and perhaps an `id`, or of files with a text in each line.
         output_dir: a folder.
         batch_size: rows that the model takes at once.
-        driver: what runs the parts.
+        driver: what hands out the files.
         options: of Beam.
         vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
         columns: names of fields, by the flag that gives them.
+        finish: called with the folder when all files are done.
 
     Returns:
         The number of rows; None if other machines have not done their files yet.
@@ -206,35 +211,18 @@ def predict(
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
     identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors, "columns": columns}
-    shares = _count_shares(driver, len(paths))
-    arguments = (version, paths, output_dir, batch_size, shares, vectors, columns)
-    sizes = [size // shares for _, size, _ in inputs for _ in range(shares)]
-    with parts.claiming_folder(output_dir, identity, driver):
-        parts.run(make_predictor, arguments, sizes, driver, options)
-        marks = _mark_finished(output_dir, len(paths), shares)
-    missing = sum(not tf.io.gfile.exists(mark) for mark in marks)
-    if missing:
-        print(f"{output_dir}: {missing} of {len(paths)} files are not done.")
-        return None
-    return sum(files.read_sealed(mark, "finished")["rows"] for mark in marks)
-
-
-def _count_shares(driver: Driver, num_files: int) -> int:
-    """Returns how many processes of this machine share a file; machines share whole files."""
-    is_alone = driver.num_tasks == 1 and driver.runner is None
-    return -(-driver.num_processes // num_files) if is_alone else 1
-
-
-def _mark_finished(output_dir: str, num_files: int, shares: int) -> list[str]:
-    """Returns the marks of all files; marks those whose shares are all done."""
-    marks = [_finished_path(output_dir, number) for number in range(num_files)]
-    for number, mark in enumerate(marks):
-        paths = [_finished_path(output_dir, number, share, shares) for share in range(shares)]
-        if tf.io.gfile.exists(mark) or not all(map(tf.io.gfile.exists, paths)):
-            continue
-        rows = sum(files.read_sealed(path, "finished")["rows"] for path in paths)
-        files.write_sealed(mark, {"rows": rows})
-    return marks
+    folder = WorkFolder(output_dir, identity)
+    arguments = (folder, version, paths, batch_size, vectors, columns)
+    sizes = [size for _, size, _ in inputs]
+    shares = driver.count_shares(len(paths), driver.num_processes)
+    with folder.locked(*driver.lock):
+        blocks = shards.run(
+            folder, make_predictor, arguments, sizes, driver, options, shares=shares
+        )
+        if blocks is None:
+            return None
+        finish(folder)
+    return sum(numbers.get("rows", 0) for numbers in blocks.values())
 
 
 def find_version(model: str) -> str | None:
@@ -265,15 +253,14 @@ def _digest(version: str) -> str:
 
 
 def make_predictor(
+    folder: WorkFolder,
     version: str,
     paths: Sequence[str],
-    output_dir: str,
     batch_size: int,
-    shares: int = 1,
-    vectors: str | None = None,
-    columns: Columns | None = None,
-) -> Callable[[int], Iterator[Mapping[str, int]]]:
-    """Returns `predict_share(part)`, which writes the predictions of a file (see `parts`).
+    vectors: str | None,
+    columns: Columns,
+) -> shards.Work:
+    """Returns `predict_share(source, share, shares)`, which writes the predictions of a file.
 
     Of `shares` of a file, share k predicts the blocks k, k + shares and so on. The model is loaded
     once.
@@ -287,7 +274,6 @@ def make_predictor(
             f"{version} gives {', '.join(sorted(outputs))}. Leave it out.",
         )
 
-    columns = columns or {}
     for flag in columns:
         require(
             flag in [_FLAGS[name] for name in ("id", *names)],
@@ -296,35 +282,27 @@ def make_predictor(
     fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
     named = [x for value in fields.values() for x in ([value] if isinstance(value, str) else value)]
 
-    def predict_share(part: int) -> Iterator[Mapping[str, int]]:
-        number, share = divmod(part, shares)
-        path = paths[number]
-        mark = _finished_path(output_dir, number, share, shares)
-        done = (mark, _finished_path(output_dir, number))
-        if any(map(tf.io.gfile.exists, done)):
-            yield {"bytes": tf.io.gfile.stat(path).length // shares}
-            return
+    def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
+        path = paths[source]
         progress: list[int] = []
         rows = _read_rows(path, named, progress.append)
-        total = 0
         for block in itertools.count():
             chosen = list(itertools.islice(rows, _BLOCK_ROWS))
             if not chosen:
                 break
             if block % shares == share:
-                target = os.path.join(output_dir, f"predictions-{number:05d}-{block:05d}.jsonl")
-                if not tf.io.gfile.exists(target):
-                    chosen = [
+                name = f"predictions-{source:05d}-{block:05d}.jsonl"
+                beside = [name.removesuffix("jsonl") + vectors] if vectors else []
+                if not all(map(folder.done, [name, *beside])):
+                    renamed = [
                         (number, _rename(row, fields, f"{path}, row {number}"))
                         for number, row in chosen
                     ]
-                    answers = _predict_block(run, names, path, chosen, batch_size)
-                    _write_block(target, answers, vectors)
-                total += len(chosen)
-                yield {"rows": len(chosen), "bytes": sum(progress)}
+                    answers = _predict_block(run, names, path, renamed, batch_size)
+                    _write_block(folder.join(name), answers, vectors)
+                yield from (Made(x, {}, 0) for x in beside)
+                yield Made(name, {"rows": len(chosen)}, sum(progress))
             progress.clear()
-        files.write_sealed(mark, {"rows": total})
-        yield {"bytes": sum(progress) // shares}
 
     return predict_share
 
@@ -359,11 +337,6 @@ def _rename(
                 f"it with --{_FLAGS[name]}.{known}{tell_apart(missing, row)}"
             )
     return renamed
-
-
-def _finished_path(output_dir: str, number: int, share: int = 0, shares: int = 1) -> str:
-    part = f"-{share}-of-{shares}" if shares > 1 else ""
-    return os.path.join(output_dir, f"finished-{number:05d}{part}.json")
 
 
 def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: str | None) -> None:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 from pathlib import Path
@@ -15,9 +16,10 @@ import tiny_exports
 from tiny_records import Killed
 
 from albert_tf import files
-from albert_tf.data_prep.corpus.parts import Driver
+from albert_tf.data_prep.corpus import worker_processes
+from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
-from albert_tf.pipelines import bulk_prediction
+from albert_tf.inference import bulk_prediction
 
 exported = tiny_exports.exported
 ALONE = Driver(num_processes=1)
@@ -148,10 +150,10 @@ def test_tasks_a_kill_and_another_run(export, predict, tmp_path, monkeypatch, ca
     tasks = [Driver(num_processes=1, num_tasks=2, task_index=index) for index in range(2)]
     predict(model, inputs, "tasks", tasks[0])
     assert done.stat().st_mtime_ns == time
-    assert "tasks: 1 of 2 files are not done." in capsys.readouterr().out
+    assert "tasks: 1 of 2 sources are not done" in capsys.readouterr().out
     assert predict(model, inputs, "tasks", tasks[1]) == alone
     assert predict(model, inputs, "tasks") == alone
-    with pytest.raises(UserError, match="holds what was made from other inputs"):
+    with pytest.raises(UserError, match="holds work with inputs="):
         predict(model, {"a.txt": b"other"}, "tasks")
 
 
@@ -204,9 +206,9 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     arrays = np.concatenate([np.load(path) for path in blocks])
     assert arrays.dtype == np.float32
     np.testing.assert_allclose(arrays, expected, atol=1e-6)
-    with pytest.raises(UserError, match="holds what was made from other vectors"):
+    with pytest.raises(UserError, match="holds work with vectors="):
         predict(model, inputs, "npy")
-    with pytest.raises(UserError, match="made from other vectors"):
+    with pytest.raises(UserError, match="holds work with vectors="):
         predict(model, inputs, "out", vectors="npy")
     parquet = pytest.importorskip("pyarrow.parquet")
     predict(model, inputs, "parquet", vectors="parquet")
@@ -227,18 +229,14 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
     model, inputs = export("classification"), {"a.txt": b"good day\n" * 11}
     alone = predict(model, inputs)
     monkeypatch.setattr(
-        bulk_prediction.parts,
+        worker_processes,
         "run",
-        lambda make, arguments, sizes, driver, options: [
-            [*make(*arguments)(part)] for part in range(len(sizes))
-        ],
+        lambda make, arguments, jobs, _: itertools.chain(*map(make(*arguments), jobs)),
     )
     assert predict(model, inputs, "shared", Driver(num_processes=2)) == alone
-    assert (tmp_path / "shared" / "finished-00000-1-of-2.json").exists()
-    path = str(tmp_path / "shared" / "finished-00000.json")
-    assert files.read_sealed(path, "") == {"rows": 11}
+    left = sorted(path.name for path in (tmp_path / "shared").iterdir())
+    assert left == sorted(path.name for path in (tmp_path / "out").iterdir())
     # Another number of processes resumes it.
-    (tmp_path / "shared" / "finished-00000.json").unlink()
     (tmp_path / "shared" / "predictions-00000-00001.jsonl").unlink()
     assert predict(model, inputs, "shared", Driver(num_processes=3)) == alone
 
@@ -258,7 +256,7 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
 def test_a_bad_row_is_named(export, predict, tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         predict(export("classification"), {"a.jsonl": content})
-    assert not list((tmp_path / "out").glob("*.jsonl")) + list((tmp_path / "out").glob("f*.json"))
+    assert not list((tmp_path / "out").glob("*.jsonl")) + list((tmp_path / "out").glob("d*.json"))
 
 
 def test_half_a_character_is_replaced_in_a_text_and_kept_in_an_id(export, predict):

@@ -1,4 +1,4 @@
-"""Runs the parts of a piece of work (see `parts`) on Apache Beam.
+"""Runs the sources of `shards` on Apache Beam.
 
 It is imported only where Beam is installed.
 """
@@ -16,18 +16,19 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
 NAMESPACE = "albert_tf"  # of the counters
 
-_Work = Callable[[int], Iterable[Mapping[str, int]]]
+Run = Callable[[int], Iterable[Mapping[str, float]]]
 
 
-class RunPart(beam.DoFn):
-    """Does a part, given its number; a worker prepares once for all of its parts."""
+class RunSource(beam.DoFn):
+    """Makes the shards of a source, given its number; a worker prepares once for all of its own."""
 
-    def __init__(self, make_work: Callable[..., _Work], arguments: tuple[Any, ...]) -> None:
-        self._make_work, self._arguments = make_work, arguments
+    def __init__(self, make_runner: Callable[..., Run], arguments: tuple[Any, ...]) -> None:
+        self._make_runner, self._arguments = make_runner, arguments
         self._code = digest_code()
 
     def setup(self) -> None:
@@ -36,47 +37,53 @@ class RunPart(beam.DoFn):
                 "a worker has another version of albert_tf than the program that began the "
                 "pipeline, and would make other files. Install the same one there."
             )
-        self._work = self._make_work(*self._arguments)
+        self._run = self._make_runner(*self._arguments)
 
-    def process(self, part: int) -> None:
-        for counts in self._work(part):
-            for name, number in counts.items():
-                Metrics.counter(NAMESPACE, name).inc(number)
+    def process(self, source: int) -> None:
+        try:
+            for counts in self._run(source):
+                for name, number in counts.items():
+                    if isinstance(number, int | float):
+                        Metrics.counter(NAMESPACE, name).inc(int(number))
+        except (UserError, OSError, tf.errors.OpError):
+            raise
+        except Exception as error:  # an engine may try it again, and then says only this
+            raise UserError(f"source {source}: {type(error).__name__}: {error}") from error
 
 
 def run(
-    make_work: Callable[..., _Work],
+    make_runner: Callable[..., Run],
     arguments: tuple[Any, ...],
-    num_parts: int,
+    num_sources: int,
     options: Sequence[str],
 ) -> None:
-    """Does all parts; returns when they are done.
+    """Makes the shards of all sources; returns when they are done.
 
     Args:
-        make_work: see `parts`.
-        arguments: of `make_work`.
-        num_parts: number of parts.
+        make_runner: see `shards`.
+        arguments: of `make_runner`.
+        num_sources: number of sources.
         options: Beam's pipeline options, such as --runner=DirectRunner.
 
     Raises:
-        UserError: bad options, a user's mistake in a part, or workers with other code.
+        UserError: bad options, a user's mistake in a source, or workers with other code.
     """
     try:
         pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
         _ = (
             pipeline
-            | beam.Create(range(num_parts))
+            | beam.Create(range(num_sources))
             | beam.Reshuffle()
-            | beam.ParDo(RunPart(make_work, arguments))
+            | beam.ParDo(RunSource(make_runner, arguments))
         )
-        logging.info("%d parts on Apache Beam %s", num_parts, beam.__version__)
+        logging.info("%d sources on Apache Beam %s", num_sources, beam.__version__)
         pipeline.run().wait_until_finish()
     except (Exception, SystemExit) as error:
         raise _explain(error) from error
 
 
 def digest_code() -> str:
-    """Returns a hash of the code that decides what the parts give."""
+    """Returns a hash of the code that decides what the shards hold."""
     root = os.path.dirname(files.__file__)
     digest = hashlib.sha256()
     # The folders of a checkout are linked into the package.

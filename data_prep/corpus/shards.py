@@ -1,0 +1,222 @@
+"""Makes the shards of sources, and skips what is whole: records, duplicates, predictions.
+
+Work is a function `make_work(*arguments)`, called once in each process, which returns
+`work(source, share, shares)`. That makes the shards of a source, or of several processes that read
+the same source its share of them, and yields a `Made` for each. Made again, a shard is the same.
+
+`done-00000.json` lists the shards of a source with their numbers and sizes. A source whose shards
+are all there with these sizes is skipped; so a shard that is removed or cut short is made again.
+
+Processes here, machines with a --task_index each, or Apache Beam only hand out the sources.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albert_tf import lazy_tensorflow as tf
+from albert_tf import settings
+from albert_tf.errors import UserError, require
+from albert_tf.settings import setting
+from albert_tf.workfolder import WorkFolder
+
+_SIZE = "bytes"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Driver:
+    """What hands out the sources."""
+
+    num_processes: int = setting("processes on this machine, at most", os.cpu_count() or 1)
+    num_tasks: int = setting(
+        "tasks that share the work; each is started with its own --task_index", 1
+    )
+    task_index: int = setting("number of this task, from 0", 0, lowest=0)
+    runner: str | None = setting(
+        "engine of Apache Beam that does it all: DirectRunner, DataflowRunner, ...", None
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+        require(
+            self.task_index < self.num_tasks,
+            f"task_index={self.task_index}: num_tasks={self.num_tasks} has the tasks 0 to "
+            f"{self.num_tasks - 1}.",
+        )
+        require(
+            self.runner is None or self.num_tasks == 1,
+            "--runner makes the tasks itself: leave out --num_tasks.",
+        )
+
+    @property
+    def lock(self) -> tuple[int, int]:
+        """Arguments of `WorkFolder.locked`."""
+        return self.task_index, self.num_tasks
+
+    def count_shares(self, num_sources: int, most: int) -> int:
+        """Returns how many shares a source has, which processes here take; each reads all of it.
+
+        Four shares a process keep all of them busy to the end. Machines take whole sources.
+
+        Args:
+            num_sources: number of sources.
+            most: shards of the largest source, about.
+        """
+        if self.num_processes == 1 or self.num_tasks > 1 or self.runner:
+            return 1
+        return max(1, min(most, -(-4 * self.num_processes // num_sources)))
+
+
+class Made(NamedTuple):
+    """A shard that is there.
+
+    Attributes:
+        name: of the file.
+        numbers: about it, for the results.
+        num_bytes: bytes of the source that were read for it.
+    """
+
+    name: str
+    numbers: Mapping[str, Any]
+    num_bytes: float
+
+
+Work = Callable[[int, int, int], Iterable[Made]]
+Results = dict[str, dict[str, Any]]
+
+
+def describe(folder: WorkFolder, name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the numbers of a shard with its size, by which `is_whole` knows it."""
+    return {**numbers, _SIZE: tf.io.gfile.stat(folder.join(name)).length}
+
+
+def is_whole(folder: WorkFolder, name: str, numbers: Mapping[str, Any]) -> bool:
+    """Returns whether a shard is there with its size."""
+    path = folder.join(name)
+    return tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length == numbers[_SIZE]
+
+
+def _find(folder: WorkFolder, mark: str) -> Results | None:
+    """Returns the shards that a mark lists; None if it is missing or damaged, or one of them is.
+
+    A shard of another size is removed, so that it is made again.
+    """
+    if (found := folder.find_json(mark)) is None:
+        return None
+    broken = [x for x, numbers in found["shards"].items() if not is_whole(folder, x, numbers)]
+    for name in filter(folder.done, broken):
+        tf.io.gfile.remove(folder.join(name))
+    return None if broken else found["shards"]
+
+
+def _name_mark(source: int, share: int = 0, shares: int = 1) -> str:
+    part = f"-{share}-of-{shares}" if shares > 1 else ""
+    return f"done-{source:05d}{part}.json"
+
+
+def make_runner(
+    folder: WorkFolder,
+    make_work: Callable[..., Work],
+    arguments: tuple[Any, ...],
+    sizes: Sequence[int],
+    shares: int,
+) -> Callable[[int], Iterator[Mapping[str, float]]]:
+    """Returns `run_share(number)`, which does a share and yields what it counts as it goes on.
+
+    Of `shares` of each source, share k of source n has the number n * shares + k.
+    """
+    work = make_work(*arguments)
+
+    def run_share(number: int) -> Iterator[Mapping[str, float]]:
+        source, share = divmod(number, shares)
+        mark = _name_mark(source, share, shares)
+        if _find(folder, mark) is not None or _find(folder, _name_mark(source)) is not None:
+            yield {_SIZE: sizes[source] / shares}
+            return
+        shards = {}
+        for made in work(source, share, shares):
+            shards[made.name] = describe(folder, made.name, made.numbers)
+            yield {**made.numbers, _SIZE: made.num_bytes}
+        folder.put(mark, {"shards": dict(sorted(shards.items()))})
+
+    return run_share
+
+
+def run(
+    folder: WorkFolder,
+    make_work: Callable[..., Work],
+    arguments: tuple[Any, ...],
+    sizes: Sequence[int],
+    driver: Driver,
+    options: Sequence[str] = (),
+    *,
+    shares: int = 1,
+) -> Results | None:
+    """Makes the shards of all sources, or of this machine's.
+
+    Args:
+        folder: gets the shards; the caller holds its lock.
+        make_work: see above; a function of a module, with arguments that can be pickled.
+        arguments: of `make_work`.
+        sizes: bytes of each source.
+        driver: what hands them out.
+        options: pipeline options of Beam.
+        shares: processes that share a source.
+
+    Returns:
+        {shard: numbers} of all sources, sorted; None, and says so, if other machines are not done.
+
+    Raises:
+        UserError: a user's mistake in a source; bad options, or a missing library.
+    """
+    job = (folder, make_work, arguments, sizes, shares)
+    if driver.runner:
+        try:
+            from albert_tf.data_prep.corpus import beam_shards
+        except ImportError:
+            raise UserError(
+                f"--runner={driver.runner} needs Apache Beam: in an environment of its own, "
+                "pip install apache-beam"
+            ) from None
+        options = [f"--runner={driver.runner}", *options]
+        beam_shards.run(make_runner, job, len(sizes), options)
+    else:
+        # They load TensorFlow, which the help of a program does not wait for.
+        from albert_tf.data_prep.corpus import documents, worker_processes
+
+        chosen = range(driver.task_index, len(sizes) * shares, driver.num_tasks)
+        with documents.progress_bar(
+            sum(sizes[number // shares] for number in chosen) // shares
+        ) as bar:
+            num_processes = max(1, min(driver.num_processes, len(chosen)))
+            for counts in worker_processes.run(make_runner, job, chosen, num_processes):
+                bar.update(counts[_SIZE])
+    found = [_join_shares(folder, source, shares) for source in range(len(sizes))]
+    done = [listed for listed in found if listed is not None]
+    missing = len(found) - len(done)
+    if missing and driver.runner:
+        raise UserError(
+            f"{folder.path} lacks the shards of {missing} of {len(sizes)} sources: let the workers "
+            "write to the same folder as this program."
+        )
+    if missing:
+        print(f"{folder.path}: {missing} of {len(sizes)} sources are not done by other tasks yet.")
+        return None
+    return dict(sorted((name, numbers) for listed in done for name, numbers in listed.items()))
+
+
+def _join_shares(folder: WorkFolder, source: int, shares: int) -> Results | None:
+    """Returns the shards of a source, if it is done; lists those of its shares together."""
+    whole, marks = _name_mark(source), [_name_mark(source, k, shares) for k in range(shares)]
+    if (found := _find(folder, whole)) is not None or shares == 1:
+        return found
+    shards: Results = {}
+    for mark in marks:
+        if (listed := _find(folder, mark)) is None:
+            return None
+        shards |= listed
+    folder.put(whole, {"shards": dict(sorted(shards.items()))})
+    for mark in marks:
+        tf.io.gfile.remove(folder.join(mark))
+    return shards
