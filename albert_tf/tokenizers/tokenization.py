@@ -115,10 +115,9 @@ def load(directory: str, **changes: Any) -> Tokenizer:
 
     Raises `UserError` if there is none, or two, or `from_bytes` does.
     """
-    name = find_vocabulary(directory) or MODEL
-    if tf.io.gfile.exists(directory) and not tf.io.gfile.isdir(directory):
+    if (name := find_vocabulary(directory)) is None:
         raise UserError(
-            f"vocabulary: {directory!r} is a file. Name a folder that holds {MODEL} or {WORDPIECE}."
+            f"vocabulary: {directory!r} is no folder that holds {MODEL} or {WORDPIECE}. Name one."
         )
     files.check_hashes(directory)
     content = files.read_bytes(os.path.join(directory, name), "vocabulary")

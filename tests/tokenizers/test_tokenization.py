@@ -261,7 +261,7 @@ def test_sha256_tells_settings_and_models_apart(folder):
 
 
 def test_missing_folder():
-    with pytest.raises(UserError, match=r"there is no file 'nowhere/spiece\.model'"):
+    with pytest.raises(UserError, match=r"'nowhere' is no folder that holds spiece\.model or vocab\.txt"):
         tokenization.load("nowhere")
 
 
