@@ -107,6 +107,34 @@ def test_mistakes_in_flags_are_one_line(path, words, run_program):
         assert "\n" not in shown
 
 
+# What a command needs beside its required flags, to come to the file that is not there.
+NEEDS = {
+    "extend_vocabulary": ["--pieces=nowhere"],
+    "create_finetuning_data": ["--task=sst-2", "--data_dir=nowhere"],
+    "export --format=int8": ["--task=sst-2", "--data_dir=nowhere"],
+    "plan_training": ["--config=nowhere"],
+    "predict": ["--text=x"],
+    "run_finetuning": ["--task=sst-2", "--data_dir=nowhere", "--init_checkpoint=nowhere"],
+    "score predictions": ["--task=sst-2"],
+    "data extract_passages": ["--squad_file=nowhere"],
+    "export --format=step": ["--config=nowhere"],
+}
+
+
+@for_each_command
+def test_a_file_that_is_not_there_is_one_line(path, words, run_program, tmp_path, monkeypatch):
+    if words == ("quickstart_corpus",):
+        pytest.skip("it reads no file of the user's")
+    monkeypatch.chdir(tmp_path)
+    needed = [name for name, is_needed in program_flags.read(path, words).items() if is_needed]
+    given = [f"--{name}=nowhere" for name in needed]
+    shown = run_program(path, *words, *given, *NEEDS.get(" ".join([path.name, *words]), []))
+    assert isinstance(shown, str)
+    assert "nowhere" in shown
+    assert "\n" not in shown
+    assert not list(tmp_path.iterdir())
+
+
 def test_twenty_programs_have_a_stage_each():
     staged = [name for names in command.STAGES.values() for name in names]
     assert sorted(staged) == [path.name for path in PROGRAMS]

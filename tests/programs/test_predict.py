@@ -107,8 +107,3 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
         )
         assert not run_program(PROGRAM, *named, *text_flags)
         assert capsys.readouterr().out.splitlines() == expected
-
-
-def test_there_must_be_a_run(run_program, tmp_path):
-    message = run_program(PROGRAM, f"--model={tmp_path}/none", "--text=good")
-    assert message.startswith(f"predict: there is nothing at '{tmp_path}/none'")

@@ -262,5 +262,5 @@ def test_a_mistake_is_one_line(command):
     done = subprocess.run(wrong, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    beginning = "create_pretraining_data: vocabulary: 'nowhere' is no folder that holds spiece.model or vocab.txt. "
+    beginning = "create_pretraining_data: vocabulary: 'nowhere' is no folder that holds "
     assert line.startswith(beginning)
