@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 import tiny_checkpoints
 import tiny_program
 import tiny_runs
@@ -107,3 +108,54 @@ def test_labels_and_spans_are_lines(kind, is_empty, run_program, checkpoint, tmp
         )
         assert not run_program(PROGRAM, *named, *text_flags)
         assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_a_pretrained_model_guesses_words(run_program, checkpoint, capsys):
+    model = f"--model={checkpoint}/google"
+    assert not run_program(PROGRAM, model, "--text=a good [MASK]", "--top_k=2")
+    text, guesses = capsys.readouterr().out.splitlines()
+    assert text == "a good [MASK]"
+    expected = albert_tf.load(f"{checkpoint}/google").fill_mask("a good [MASK]", top_k=2)[0][0]
+    assert guesses == "   " + "  ".join(f"{x.piece} {x.probability:.3f}" for x in expected)
+    message = run_program(PROGRAM, model, "--text=a good day")
+    assert message.startswith("predict: no [MASK] in 'a good day'. Put [MASK]")
+
+
+@pytest.mark.parametrize(
+    ("names", "texts"),
+    [
+        (("text",), ["--text=a day"]),
+        (("text", "text_pair"), ["--text=a", "--second_text= day"]),
+        (("context", "question"), ["--text=a", "--second_text= day"]),
+    ],
+)
+def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
+    specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+    module = tf.Module()
+    module.serve = tf.function(
+        lambda *rows: {"length": tf.strings.length(tf.strings.join(rows))}, input_signature=specs
+    )
+    signatures = {"serving_default": module.serve}
+    tf.saved_model.save(module, f"{tmp_path}/models/3", signatures=signatures)
+    assert not run_program(PROGRAM, f"--model={tmp_path}/models", *texts)
+    assert capsys.readouterr().out.splitlines()[1] == "   length: 5"
+    message = run_program(PROGRAM, f"--model={tmp_path}/models", *texts, "--top_k=3")
+    assert message == "predict: --top_k is for a checkpoint. Leave it out."
+    other = texts[:1] if len(names) > 1 else [*texts, "--second_text=a"]
+    message = run_program(PROGRAM, f"--model={tmp_path}/models", *other)
+    assert "takes other inputs than --text, or --text and --second_text" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name either --text, or --input, which is files."),
+        (["--text=a", "--output=b"], "--output is for --input, not for --text. Leave it out."),
+        (["--input=a", "--top_k=3"], "--top_k is for --text, not for --input. Leave it out."),
+        (["--text=a", "--input=b"], "--input_files is for --input, not for --text. Leave it out."),
+        (["--input=a"], "name either --output, a file, or --output_dir, a folder."),
+        (["--text=a", "--top_k=0"], "top_k must be at least 1."),
+    ],
+)
+def test_texts_and_files_are_not_mixed(run_program, words, message):
+    assert run_program(PROGRAM, "--model=nowhere", *words) == f"predict: {message}"
