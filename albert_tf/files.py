@@ -247,22 +247,26 @@ def _is_abandoned(folder: str) -> bool:
     return 0 < last_change < time.time() - _DAY
 
 
+class InUseError(UserError):
+    """Another process has the lock of a folder."""
+
+
 @contextlib.contextmanager
-def locking_folder(path: str, lock: str = LOCK) -> Iterator[None]:
+def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
     """Within, no second process takes this lock of the folder, which is made if need be.
 
     The lock is `flock` on a file in it, which names the process: the system drops it with the
     process, however that ends. Remote stores (gs://...) and file systems without locks have none:
     there a second process goes unnoticed. A folder that was made and is empty is removed again.
 
-    Raises `UserError`, which names the other process.
+    Raises `InUseError`, which names the other process, unless it `waits` for that one.
     """
     if is_remote(path):
         yield
         return
     made = make_folders(path)
     name = os.path.join(path, lock)
-    file = _lock(name)
+    file = _lock(name, waits)
     try:
         yield
     finally:
@@ -272,17 +276,18 @@ def locking_folder(path: str, lock: str = LOCK) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _lock(path: str) -> IO[str]:
+def _lock(path: str, waits: bool) -> IO[str]:
     """Opens a file and locks it, unless its last owner has just removed it."""
     while True:
+        make_folders(os.path.dirname(path))  # which the last owner may have removed
         file = open(path, "a+")  # noqa: SIM115
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             with file:
                 file.seek(0)
                 owner = file.read() or "another process"
-            raise UserError(
+            raise InUseError(
                 f"{os.path.dirname(path)} is in use by {owner}. Wait until it has ended, stop it, "
                 "or take another folder."
             ) from None

@@ -2,14 +2,12 @@
 
 import os
 import resource
-import runpy
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from albert_tf import children
 from albert_tf.errors import UserError
 
 _PROGRAMS = Path(__file__).parents[1] / "bin"
@@ -27,7 +25,7 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     with open(log, "ab") as file:
         process = subprocess.run(
-            [sys.executable, "-m", __name__, str(os.getpid()), program, *flags],
+            children.bind_command([sys.executable, str(_PROGRAMS / program), *flags]),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
@@ -39,20 +37,3 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
         raise UserError(f"{program} failed: {lines[-1] if lines else 'no message'} (log: {log})")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def _main() -> None:
-    parent = int(sys.argv[1])  # who may have ended before this begins
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-    sys.argv = sys.argv[2:]
-    runpy.run_path(str(_PROGRAMS / sys.argv[0]), run_name="__main__")
-
-
-if __name__ == "__main__":
-    _main()

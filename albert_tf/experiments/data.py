@@ -1,13 +1,11 @@
 """The data of a suite: its vocabulary, records and files of tasks, each made when it is needed."""
 
-import contextlib
 import dataclasses
 import glob
 import hashlib
 import json
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf import files
@@ -22,25 +20,10 @@ from albert_tf.kinds import task_table
 from albert_tf.records import manifest
 from albert_tf.train_config import PretrainConfig
 
-_WAIT_SECONDS = 5
-
 
 def digest(*values: Any) -> str:
     """Returns a hash of JSON values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def taking_turns(folder: str, lock: str) -> Iterator[None]:
-    """Within, no other process takes this lock of the folder; waits for its turn."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(files.locking_folder(folder, lock))
-                break
-            except UserError:
-                time.sleep(_WAIT_SECONDS)
-        yield
 
 
 class Records(NamedTuple):
@@ -96,7 +79,7 @@ class Data:
 
     def prepare(self, records: Records) -> None:
         """Makes records, and the vocabulary, unless they are there."""
-        with taking_turns(self._folder, "claim"):
+        with files.locking_folder(self._folder, waits=True):
             self._prepare(records)
 
     def _prepare(self, records: Records) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.experiments import stages
-from albert_tf.experiments.data import taking_turns
 from albert_tf.experiments.stages import Stage
 from albert_tf.experiments.suite import Suite
 
@@ -48,7 +47,7 @@ class Results:
     def add(self, variant: str, seed: int, stage: Stage, values: Mapping[str, Any]) -> None:
         """Writes the numbers of a stage, beside those of others."""
         new = {"settings": stage.settings, "data": stage.data, **values}
-        with taking_turns(self._folder, ".claim"):
+        with files.locking_folder(self._folder, waits=True):
             known = {**self.read(variant, seed), stage.name: new}
             content = {"variant": variant, "seed": seed, "stages": known}
             files.write_json(self._path(variant, seed), content)

@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -18,13 +18,12 @@ from tqdm import tqdm
 from albert_tf import files
 from albert_tf.errors import UserError, require
 from albert_tf.experiments import child, stages
-from albert_tf.experiments.data import Data, taking_turns
+from albert_tf.experiments.data import Data
 from albert_tf.experiments.results import Results, round_numbers
 from albert_tf.experiments.stages import Run, Stage
 from albert_tf.experiments.suite import Suite
 from albert_tf.plan.formula import costs
 
-_WAIT_SECONDS = 10
 # Operations in a CPU second: the median of our results. Only until a run of a variant has ended.
 _GUESSED_RATE = 65e9
 
@@ -54,18 +53,18 @@ class Runner:
             UserError: a program failed; names its log.
         """
         waiting = self.list_missing()
-        begin, done = time.monotonic(), 0.0
+        begin, done, waits = time.monotonic(), 0.0, False
         while waiting:
-            progressed = False
+            before = len(waiting)
             for variant, seed in list(waiting):
                 estimate = self.estimate(variant, seed)
                 try:
-                    with self._claiming(variant, seed):
-                        self._run(variant, seed)
-                except _InUseError:
+                    with self._locking(variant, seed, waits):
+                        self._run(variant, seed, waits)
+                except files.InUseError:
                     continue
                 waiting.remove((variant, seed))
-                progressed, done = True, done + estimate
+                done, waits = done + estimate, False
                 left = sum(self.estimate(*other) for other in waiting)
                 pace = (time.monotonic() - begin) / done if done else 0.0
                 logging.info(
@@ -73,8 +72,7 @@ class Runner:
                     *(self.suite.name, len(waiting), len(self.suite.list_runs())),
                     tqdm.format_interval(left * pace),
                 )
-            if not progressed:
-                time.sleep(_WAIT_SECONDS)  # others work on what is left
+            waits = len(waiting) == before  # others work on what is left
 
     def describe_plan(self) -> str:
         """Returns what is to be run, and how long it takes, a line each.
@@ -137,7 +135,7 @@ class Runner:
     def _measure_rate(self, variant: str) -> None:
         """Measures the CPU seconds of an update unless they are known."""
         run = self._make(variant, self.suite.seeds[0])
-        with taking_turns(run.folder, stages.RATE):
+        with files.locking_folder(run.folder, waits=True):
             if not self._find_rate(variant):
                 self._run_stage(run, self._make_rate(run))
 
@@ -213,17 +211,11 @@ class Runner:
         found = self.results.find
         return [x for x in self.make_stages(run) if found(run.variant, run.seed, x) is None]
 
-    @contextlib.contextmanager
-    def _claiming(self, variant: str, seed: int) -> Iterator[None]:
+    def _locking(self, variant: str, seed: int, waits: bool) -> contextlib.AbstractContextManager:
         folder = os.path.join(self._work_dir, self.suite.name, stages.make_name(variant, seed))
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(files.locking_folder(folder, "claim"))
-            except UserError:
-                raise _InUseError from None
-            yield
+        return files.locking_folder(folder, waits=waits)
 
-    def _run(self, variant: str, seed: int) -> None:
+    def _run(self, variant: str, seed: int, waits: bool) -> None:
         """Runs the stages of a run that have no numbers."""
         name: str | None = variant
         while name:  # and those that it starts from
@@ -233,12 +225,12 @@ class Runner:
         run = self.make_run(variant, seed)
         missing = self._find_missing(run)
         if missing and self.suite.trains:
-            self._train(run)
+            self._train(run, waits)
         for stage in missing:
             if stage.name != stages.PRETRAINING:
                 self._run_stage(run, stage)
 
-    def _train(self, run: Run) -> None:
+    def _train(self, run: Run, waits: bool) -> None:
         """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
         pretraining = self._make_pretraining(run)
         for place in self.results.list_places(pretraining):
@@ -251,8 +243,8 @@ class Runner:
             return
         source = self._find_source(run.variant, run.seed)
         if source and not stages.has_checkpoint(source):
-            with self._claiming(source.variant, source.seed):
-                self._train(source)
+            with self._locking(source.variant, source.seed, waits):
+                self._train(source, waits)
         self._run_stage(run, pretraining)
 
     def _run_stage(self, run: Run, stage: Stage) -> dict[str, Any]:
@@ -278,10 +270,6 @@ class Runner:
         }
         self.results.add(run.variant, run.seed, stage, values)
         return numbers
-
-
-class _InUseError(Exception):
-    """Another process works on this run."""
 
 
 def count_flops(run: Run) -> float:

@@ -15,9 +15,7 @@ writes model.xml and model.bin; `outputs.npz`, of the batches; and `report.json`
  "float32_seconds": [the same of the graph]}.
 """
 
-import ctypes
 import json
-import signal
 import statistics
 import sys
 import time
@@ -114,7 +112,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.platform == "linux":
-        # It ends with the program that started it, however that ends.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     main(Path(sys.argv[1]))

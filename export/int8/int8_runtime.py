@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import children, files
 from albert_tf.environments import virtual_environments
 from albert_tf.environments.virtual_environments import Environment
 from albert_tf.errors import UserError
@@ -87,7 +87,7 @@ def _run(folder: Path, job: Mapping[str, Any], batches: Sequence[Batch]) -> Resu
     _write_batches(folder / "batches.npz", batches)
     (folder / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        [python, str(_PROGRAM), str(folder)],
+        children.bind_command([python, str(_PROGRAM), str(folder)], python=python),
         capture_output=True,
         text=True,
         env=virtual_environments.make_variables(),

@@ -2,13 +2,15 @@
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from albert_tf import config_io, files
 from albert_tf.errors import UserError
-from albert_tf.experiments import child, data, runner, suite_report, tables
+from albert_tf.experiments import child, suite_report, tables
 from albert_tf.experiments import suite as suites
 from albert_tf.experiments.data import Data
 from albert_tf.experiments.results import Results
@@ -223,7 +225,7 @@ def test_the_time_of_a_training_that_was_killed_is_not_known(programs, make_runn
     only = {"variants": {"one": SUITE["variants"]["one"]}, "seeds": [1]}
     with pytest.raises(UserError, match="run_pretraining failed"):
         made = make_runner(**only)
-        made._run("one", 1)
+        made._run("one", 1, False)
     log = Path(made.make_run("one", 1).folder) / "pretraining.log"
     log.parent.mkdir(parents=True)
     log.write_text("killed")
@@ -234,36 +236,39 @@ def test_the_time_of_a_training_that_was_killed_is_not_known(programs, make_runn
     assert numbers["updates"] == 100
 
 
-def test_runs_of_others_are_left_to_them(programs, make_runner, monkeypatch):
-    other = make_runner()
+def test_runs_of_others_are_left_to_them(programs, make_runner):
+    in_use = make_runner()._locking("one", 1, False)
     waited = []
 
-    def finish(seconds):
+    def finish():
+        while len(list_trained(programs)) < 2:
+            time.sleep(0.05)
+        time.sleep(0.5)
         waited.append(list_trained(programs))
-        claim.__exit__(None, None, None)
+        in_use.__exit__(None, None, None)
 
-    claim = other._claiming("one", 1)
-    claim.__enter__()
-    monkeypatch.setattr(runner.time, "sleep", finish)
+    in_use.__enter__()
+    threading.Thread(target=finish, daemon=True).start()
     make_runner().run()
     # The second variant grows from the first, and waits for it as well.
     assert waited == [[(1, 2), (2, 2)]]
     assert list_trained(programs) == [(1, 2), (2, 2), (1, 1), (2, 1)]
 
 
-def test_records_are_made_by_one_process_while_others_wait(programs, make_runner, monkeypatch):
+def test_records_are_made_by_one_process_while_others_wait(programs, make_runner):
     made = make_runner()
     records = made.make_run("one", 1).records
-    other = files.locking_folder(os.path.dirname(records.folder), "claim")
+    other = files.locking_folder(os.path.dirname(records.folder))
     waited = []
 
-    def finish(seconds):
+    def finish():
+        time.sleep(0.5)
         waited.append(len(programs.calls))
         made._data._prepare(records)
         other.__exit__(None, None, None)
 
     other.__enter__()
-    monkeypatch.setattr(data.time, "sleep", finish)
+    threading.Thread(target=finish, daemon=True).start()
     made._data.prepare(records)
     assert waited == [0]
     assert [name for name, _, _ in programs.calls] == [

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from albert_tf import files
+from albert_tf import children, files
 from albert_tf.environments import virtual_environments
 from albert_tf.environments.virtual_environments import Environment
 from albert_tf.errors import UserError, require
@@ -38,17 +38,8 @@ sys.exit(not (has_library and (3, 10) <= sys.version_info[:2] <= (3, 12)))
 _SHARED_MEMORY = Path("/dev/shm")
 # Seconds in which requests are answered, when the server is to end; and until it is killed.
 _EXIT_SECONDS, _KILL_SECONDS = 10, 20
-# Ends with this process, however that ends, and gets none of its signals. Its threads have large
-# stacks: a request of some MB, of many chunks or nested lists, overflows those of 8 MB.
-_LAUNCHER = """
-import ctypes, os, resource, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-_, limit = resource.getrlimit(resource.RLIMIT_STACK)
-size = 2**30 if limit == resource.RLIM_INFINITY else min(2**30, limit)
-resource.setrlimit(resource.RLIMIT_STACK, (size, limit))
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
+# Of its threads: a request of some MB, of many chunks or nested lists, overflows 8 MB.
+_STACK_BYTES = 2**30
 _DESCRIBE = """
 import json, sys, sysconfig
 version = "%d.%d" % sys.version_info[:2]
@@ -112,11 +103,16 @@ def running(
         "LD_LIBRARY_PATH": f"{packages / 'nvidia_pytriton.libs'}:{about['library']}",
         "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
     }
-    launcher = [python, "-c", _LAUNCHER, str(os.getpid())]
     with _owning_memory() as (prefix, lock):
+        command = children.bind_command(
+            [str(program), *_make_flags(folder, config, prefix)],
+            python=python,
+            ends_by=signal.SIGTERM,
+            stack_bytes=_STACK_BYTES,
+        )
         with open(log, "ab") as file:
             process = subprocess.Popen(
-                [*launcher, str(program), *_make_flags(folder, config, prefix)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
