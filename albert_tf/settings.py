@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from albert_tf.errors import require, require_choice, require_range
@@ -12,11 +11,7 @@ from albert_tf.run_files import BEST, WHICH
 _INT32_MAX = 2**31 - 1
 
 
-def setting(
-    help: str,
-    default: Any = dataclasses.MISSING,
-    **about: Any,
-) -> Any:
+def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
     """Returns a field of a dataclass. Without a default it is required.
 
     Args:
@@ -53,7 +48,7 @@ def describe(cls: Any) -> Mapping[str, Mapping[str, Any]]:
     for base in reversed(cls.__mro__):
         for name, field in vars(base).get("__dataclass_fields__", {}).items():
             result[name] = field.metadata or result.get(name, field.metadata)
-    return MappingProxyType(result)
+    return result
 
 
 def list_host_fields(cls: type) -> set[str]:

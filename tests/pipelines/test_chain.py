@@ -102,7 +102,7 @@ def test_from_text_to_guessed_words(program, tmp_path):
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
     assert content["sop"]["masked_lm_loss"] < entropy - 1
     assert 0 < content["nsp"]["next_sentence_accuracy"] < 1
-    output = program("fill_mask", workdir=run, text="first the bees hum [MASK] in the yard.")
+    output = program("predict", model=run, text="first the bees hum [MASK] in the yard.")
     piece = output.splitlines()[1].split()[0]
     # The vocabulary is too small for whole words, and one [MASK] may be any piece of the word.
     tokenizer = tokenization.load(str(vocabulary))
