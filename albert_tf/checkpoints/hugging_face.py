@@ -219,7 +219,8 @@ def _read_task(
         )
     numbers = [str(i) for i in range(len(outputs))]
     names = values.get("id2label") or {i: f"LABEL_{i}" for i in numbers}
-    if not isinstance(names, dict) or {*map(str, names)} != {*numbers}:
+    is_named = isinstance(names, dict) and all(isinstance(x, str | int) for x in names.values())
+    if not is_named or {*map(str, names)} != {*numbers}:
         raise UserError(
             f"{CONFIG}: id2label does not name the {len(numbers)} outputs of the head by the "
             "numbers from 0 on. Correct it."

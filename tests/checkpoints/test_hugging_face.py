@@ -178,6 +178,7 @@ def test_the_task_and_its_labels_are_those_of_the_folder(
     ("config", "message"),
     [
         ({"id2label": {"0": "a", "1": "b"}}, "id2label does not name the 5 outputs"),
+        ({"id2label": {str(i): None for i in range(5)}}, "id2label does not name the 5 outputs"),
         ({"problem_type": "regression"}, "problem_type is 'regression' of a head of 5 outputs"),
     ],
 )
