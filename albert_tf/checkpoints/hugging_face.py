@@ -16,11 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import (
-    model_checkpoint,
-    tf_checkpoint,
-    torch_pickle,
-)
+from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, torch_pickle
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, AlbertConfig
 from albert_tf.errors import UserError

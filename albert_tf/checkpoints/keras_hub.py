@@ -33,13 +33,8 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from albert_tf.train_config import SentenceVectors
 
 WEIGHTS = "model.weights.h5"
-_PREPROCESSOR = "preprocessor.json"
-_CONFIG, _METADATA, _TOKENIZER, _TASK = (
-    "config.json",
-    "metadata.json",
-    "tokenizer.json",
-    "task.json",
-)
+_CONFIG, _METADATA, _TASK = "config.json", "metadata.json", "task.json"
+_TOKENIZER, _PREPROCESSOR = "tokenizer.json", "preprocessor.json"
 _VERSION = "0.32.0"  # whose presets these are
 _ASSETS = os.path.join("assets", "tokenizer")
 # Of presets that we have written, the model without our normalization lies beside theirs.

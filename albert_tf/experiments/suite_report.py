@@ -1,9 +1,8 @@
 """Writes the report of a suite: one HTML file, the same in Markdown, and pictures."""
 
-import functools
 import html
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import files
@@ -79,23 +78,13 @@ def _draw(suite: Suite, numbers: Numbers) -> dict[str, str]:
     """Returns {name: drawing}."""
     pictures = {}
     for name in suite.curves:
-        curves = _list_curves(numbers, functools.partial(tables.find_curve, name))
+        curves = {variant: tables.find_curve(name, runs) for variant, runs in numbers.items()}
         pictures[name] = report_page.draw_curves(tables.name_column(name), "update", curves)
-    if suite.layer_distances:
-        units = {"l2": "L2 distance of input and output", "angle": "angle, degrees"}
-        for name, title in units.items():
-            curves = _list_curves(numbers, functools.partial(_find_layers, name))
-            pictures[f"layers_{name}"] = report_page.draw_curves(title, "layer", curves)
+    units = {"l2": "L2 distance of input and output", "angle": "angle, degrees"}
+    for name, title in units.items() if suite.layer_distances else ():
+        curves = {variant: _find_layers(name, runs) for variant, runs in numbers.items()}
+        pictures[f"layers_{name}"] = report_page.draw_curves(title, "layer", curves)
     return pictures
-
-
-Curves = Mapping[str, list[tuple[int, float]]]
-
-
-def _list_curves(
-    numbers: Numbers, find: Callable[[Mapping[int, Mapping[str, Any]]], list[tuple[int, float]]]
-) -> Curves:
-    return {variant: points for variant, runs in numbers.items() if (points := find(runs))}
 
 
 def _find_layers(name: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, float]]:
