@@ -25,6 +25,7 @@ from albert_tf.config import PRESETS
 from albert_tf.export import export_config, export_source, model_kinds, model_versions
 from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
+from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig
 
 SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
@@ -43,7 +44,7 @@ def make_source() -> model_kinds.ExportedModel:
             k: v.numpy()
             for k, v in weight_names.weights_by_name(albert_model.Albert(config)).items()
         },
-        vocabulary=model_checkpoint.read_vocabulary(VOCABULARY.value) if VOCABULARY.value else {},
+        vocabulary=tokenization.read_files(VOCABULARY.value) if VOCABULARY.value else {},
     )
     options = model_kinds.Options(
         kind="sentence_embedding",

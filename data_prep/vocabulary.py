@@ -95,8 +95,7 @@ def train(
         settings["may_keep_accents"] = False
     identity = {"settings": settings, "inputs": documents.identify_inputs(paths)}
     folder = WorkFolder(output_dir, identity, tokenization.MODEL)
-    files.check_hashes(output_dir)
-    if tokenization.find_vocabulary(output_dir) and not folder.done(IDENTITY):
+    if tokenization.read_files(output_dir) and not folder.done(IDENTITY):
         raise UserError(f"{output_dir} holds another vocabulary. Take another --output_dir.")
     if folder.finished():
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)

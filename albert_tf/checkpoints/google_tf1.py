@@ -15,6 +15,7 @@ from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import DEAD_KEYS
 from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
 
 PREFIX = "model.ckpt-best"
 _SKIPPED = {
@@ -37,7 +38,7 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
         source=prefix,
         config=config,
         weights=tf_checkpoint.read_tensors(prefix, names),
-        vocabulary=model_checkpoint.read_vocabulary(assets, model_checkpoint.GOOGLE_NAMES),
+        vocabulary=tokenization.read_files(assets, model_checkpoint.GOOGLE_NAMES),
         skipped=skipped,
         is_regression=model_checkpoint.says_regression(config_path),
     )
@@ -90,4 +91,4 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     values = model_checkpoint.config_values(checkpoint)
     del values["cross_layer_sharing"]
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values | DEAD_KEYS)
-    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)
+    tokenization.write_files(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)

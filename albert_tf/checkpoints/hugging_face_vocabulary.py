@@ -54,8 +54,8 @@ _FIXED: dict[str, Any] = {
 
 def read(folder: str) -> dict[str, bytes]:
     """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults."""
-    vocabulary = model_checkpoint.read_vocabulary(folder)
-    pieces = [name for name in model_checkpoint.PIECES if name in vocabulary]
+    vocabulary = tokenization.read_files(folder)
+    pieces = [name for name in tokenization.PIECES if name in vocabulary]
     if not pieces and tf.io.gfile.exists(os.path.join(folder, FAST)):
         logging.warning(
             f"{folder} has no vocabulary that is read here: {FAST} alone is not. Copy "
@@ -130,7 +130,7 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
             vocabulary_uses.check(vocabulary_uses.TOKENIZER_JSON, tokenizer)
         logging.warning(f"{problem}: the vocabulary is left out. Make the ids with this project.")
         return
-    model_checkpoint.write_vocabulary(checkpoint.vocabulary, folder)
+    tokenization.write_files(checkpoint.vocabulary, folder)
     switches = _to_switches(tokenizer.config)
     special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))
     values = _CLASS | switches | dict(zip(_SPECIAL_TOKENS, special, strict=True))
@@ -138,7 +138,7 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     length = checkpoint.vectors.max_seq_length or checkpoint.config.max_position_embeddings
     values["model_max_length"] = length
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG), values)
-    name = next(name for name in model_checkpoint.PIECES if name in checkpoint.vocabulary)
+    name = next(name for name in tokenization.PIECES if name in checkpoint.vocabulary)
     _write_fast(tokenizer, checkpoint.vocabulary[name], folder)
     theirs = config_io.to_dict(_to_config(name, _SWITCHES | switches))
     for field, value in config_io.to_dict(tokenizer.config).items():

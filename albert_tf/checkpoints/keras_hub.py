@@ -21,7 +21,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
 from albert_tf.checkpoints.hugging_face_tokenizer import count_differences
-from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint, Names
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
@@ -39,7 +39,7 @@ _VERSION = "0.32.0"  # whose presets these are
 _ASSETS = os.path.join("assets", "tokenizer")
 # Of presets that we have written, the model without our normalization lies beside theirs.
 _SPM = "vocabulary.spm"
-_NAMES: Names = {
+_NAMES: tokenization.Names = {
     tokenization.MODEL: (tokenization.MODEL, _SPM),
     tokenization.VOCAB: (tokenization.VOCAB,),
     tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
@@ -122,7 +122,7 @@ def read(folder: str) -> ModelCheckpoint:
     if tf.io.gfile.exists(os.path.join(folder, _TASK)):
         logging.info(f"{_TASK} is not read: of a preset, the backbone alone is.")
     assets = os.path.join(folder, _ASSETS)
-    vocabulary = model_checkpoint.read_vocabulary(assets, _NAMES)
+    vocabulary = tokenization.read_files(assets, _NAMES)
     if vocabulary and not tf.io.gfile.exists(os.path.join(assets, tokenization.MODEL)):
         plain = files.to_json(config_io.to_dict(_PLAIN))
         vocabulary = {tokenization.NORMALIZATION: plain, **vocabulary}
@@ -268,7 +268,7 @@ def _write_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> None:
         return
     assets = os.path.join(folder, _ASSETS)
     tf.io.gfile.makedirs(assets)
-    model_checkpoint.write_vocabulary(vocabulary, assets, _NAMES)
+    tokenization.write_files(vocabulary, assets, _NAMES)
     ours = model_checkpoint.load_tokenizer(checkpoint)
     assert ours and isinstance(ours.backend, SentencePieceTokenizer)
     content = _add_normalization(vocabulary[tokenization.MODEL], ours.backend.config)

@@ -19,15 +19,10 @@ from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
-PIECES = (tokenization.MODEL, tokenization.WORDPIECE)
 # The config of a model, as the publishers call it.
 ALBERT_CONFIG = "albert_config.json"
-# {our name of a vocabulary file: its names in a format, the written one first}
-Names = Mapping[str, Sequence[str]]
-_FILES = (tokenization.VOCAB, tokenization.NORMALIZATION, *PIECES)
-VOCABULARY_NAMES: Names = {name: (name,) for name in _FILES}
-# The same in Google's checkpoints and in TF Hub's modules.
-GOOGLE_NAMES: Names = {
+# The names of vocabulary files in Google's checkpoints and in TF Hub's modules.
+GOOGLE_NAMES: tokenization.Names = {
     tokenization.MODEL: ("30k-clean.model", "spiece.model"),
     tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
     tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
@@ -54,7 +49,7 @@ class ModelCheckpoint:
         source: path of the checkpoint, for messages.
         weights: {published name: float32 array}; a name that the format cannot translate stays as
             it is, and becomes unexpected.
-        vocabulary: {file name: content}, under our names (`VOCABULARY_NAMES`); may be empty.
+        vocabulary: {file name: content}, under our names (`tokenization.NAMES`); may be empty.
         skipped: {name: reason} of tensors that were not read.
         is_regression: a classifier of one output gives a number, and does not rate choices.
         vectors: how it makes vectors of texts, if the source says so.
@@ -192,25 +187,6 @@ def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     return config_io.to_dict(checkpoint.config) | more
 
 
-def read_vocabulary(folder: str, names: Names = VOCABULARY_NAMES) -> dict[str, bytes]:
-    """The vocabulary files of `folder` under our names; `UserError` if one is damaged."""
-    files.check_hashes(folder)
-    vocabulary = {}
-    for name, candidates in names.items():
-        paths = (os.path.join(folder, candidate) for candidate in candidates)
-        if path := next(filter(tf.io.gfile.exists, paths), None):
-            vocabulary[name] = files.read_bytes(path, "vocabulary")
-    return vocabulary
-
-
-def write_vocabulary(
-    vocabulary: Mapping[str, bytes], folder: str, names: Names = VOCABULARY_NAMES
-) -> None:
-    """Writes vocabulary files, each under the first of its `names`."""
-    for name, content in vocabulary.items():
-        files.write_bytes(os.path.join(folder, names[name][0]), content)
-
-
 def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:
     return dataclasses.replace(checkpoint, weights={n: checkpoint.weights[n] for n in names})
 
@@ -246,18 +222,10 @@ def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
 
 def load_tokenizer(checkpoint: ModelCheckpoint) -> tokenization.Tokenizer | None:
     """The tokenizer of the vocabulary, if any; `UserError` if there are two, or it is damaged."""
-    names = [name for name in PIECES if name in checkpoint.vocabulary]
     folder = checkpoint.source
     if tf.io.gfile.exists(f"{folder}.index"):
         folder = os.path.dirname(folder)
-    if len(names) > 1:
-        raise UserError(f"{folder} holds {' and '.join(names)}: remove the one that is not used.")
-    if not names:
-        return None
-    config = checkpoint.vocabulary.get(tokenization.NORMALIZATION, b"{}")
-    values = files.parse_json(config, tokenization.NORMALIZATION, folder)
-    content = checkpoint.vocabulary[names[0]]
-    return tokenization.from_bytes(names[0], content, values, folder)
+    return tokenization.from_files(checkpoint.vocabulary, folder)
 
 
 def log_summary(checkpoint: ModelCheckpoint) -> None:

@@ -83,7 +83,7 @@ def read(path: str) -> ModelCheckpoint:
         source=prefix,
         config=config,
         weights=weights,
-        vocabulary=model_checkpoint.read_vocabulary(vocabulary),
+        vocabulary=tokenization.read_files(vocabulary),
         is_regression=REGRESSION in kinds or model_checkpoint.says_regression(config_path),
         vectors=SentenceVectors(
             pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
@@ -162,5 +162,5 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     if checkpoint.vocabulary:
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)
-        model_checkpoint.write_vocabulary(checkpoint.vocabulary, vocabulary)
+        tokenization.write_files(checkpoint.vocabulary, vocabulary)
         tokenization.write_hashes(vocabulary)

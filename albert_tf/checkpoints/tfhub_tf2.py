@@ -63,7 +63,7 @@ def read(folder: str) -> ModelCheckpoint:
     variables = map_variables(prefix)
     skipped = {key: name for key, name in variables.items() if name in _SKIPPED}
     names = {key: NAMES.get(n, n) for key, n in variables.items() if key not in skipped}
-    vocabulary = model_checkpoint.read_vocabulary(
+    vocabulary = tokenization.read_files(
         os.path.join(folder, "assets"), model_checkpoint.GOOGLE_NAMES
     )
     for key, name in skipped.items():

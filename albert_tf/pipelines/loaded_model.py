@@ -359,7 +359,7 @@ def load(
 
 def _replace_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
     tokenization.load(folder)  # refuses a folder without a vocabulary
-    checkpoint = replace(checkpoint, vocabulary=model_checkpoint.read_vocabulary(folder))
+    checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(folder))
     return model_checkpoint.trim_vocabulary(checkpoint)
 
 

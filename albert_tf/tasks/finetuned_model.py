@@ -216,7 +216,7 @@ def find_vocabulary(
     folder = os.path.join(cache_dir, f"vocabulary-{own.sha256[:16]}")
     if not tf.io.gfile.exists(folder):
         with files.replacing_folder(folder) as temporary:
-            model_checkpoint.write_vocabulary(initial.vocabulary, temporary)
+            tokenization.write_files(initial.vocabulary, temporary)
             tokenization.write_hashes(temporary)
     return folder, own
 

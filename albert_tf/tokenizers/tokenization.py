@@ -29,9 +29,16 @@ VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
 NORMALIZATION = "cleaning.json"
-# Name of a file that holds the pieces, as we or the publishers call it -> ours.
-_OUR_NAMES = dict.fromkeys((MODEL, "30k-clean.model"), MODEL)
-_OUR_NAMES |= dict.fromkeys((WORDPIECE, "vocab_chinese.txt"), WORDPIECE)
+PIECES = (MODEL, WORDPIECE)
+# {our name of a vocabulary file: its names in a folder, the written one first}
+Names = Mapping[str, Sequence[str]]
+# Ours, and those of the publishers.
+NAMES: Names = {
+    VOCAB: (VOCAB,),
+    NORMALIZATION: (NORMALIZATION,),
+    MODEL: (MODEL, "30k-clean.model"),
+    WORDPIECE: (WORDPIECE, "vocab_chinese.txt"),
+}
 
 PAD, UNK, CLS, SEP, MASK = sentencepiece_tokenizer.SPECIAL_PIECES
 
@@ -105,48 +112,59 @@ class Tokenizer:
 
 def write_hashes(directory: str, **later: bytes) -> None:
     """Writes `sha256.json`: {name: hash} of a folder's vocabulary files, and of those to come."""
-    names = (*_OUR_NAMES, NORMALIZATION)
+    names = (*PIECES, NORMALIZATION)
     present = [name for name in names if tf.io.gfile.exists(os.path.join(directory, name))]
     files.write_hashes(directory, present, **later)
+
+
+def read_files(directory: str, names: Names = NAMES) -> dict[str, bytes]:
+    """Returns a folder's vocabulary files under our names; `UserError` if one is damaged."""
+    files.check_hashes(directory)
+    content = {}
+    for name, candidates in names.items():
+        paths = (os.path.join(directory, candidate) for candidate in candidates)
+        if path := next(filter(tf.io.gfile.exists, paths), None):
+            content[name] = files.read_bytes(path, "vocabulary")
+    return content
+
+
+def write_files(content: Mapping[str, bytes], directory: str, names: Names = NAMES) -> None:
+    """Writes vocabulary files, each under the first of its `names`."""
+    for name, value in content.items():
+        files.write_bytes(os.path.join(directory, names[name][0]), value)
 
 
 def load(directory: str, **changes: Any) -> Tokenizer:
     """Loads the vocabulary of a folder; `changes` replace values of `cleaning.json`.
 
-    Raises `UserError` if there is none, or two, or `from_bytes` does.
+    Raises `UserError` if there is none, or `from_files` does.
     """
-    if (name := find_vocabulary(directory)) is None:
-        raise UserError(
-            f"vocabulary: {directory!r} is no folder that holds {MODEL} or {WORDPIECE}. Name one."
-        )
-    files.check_hashes(directory)
-    content = files.read_bytes(os.path.join(directory, name), "vocabulary")
-    config_path = os.path.join(directory, NORMALIZATION)
-    values = files.read_json(config_path, "vocabulary") if tf.io.gfile.exists(config_path) else {}
-    if isinstance(values, dict):
-        values |= changes
-    return from_bytes(name, content, values, directory)
+    if tokenizer := from_files(read_files(directory), directory, **changes):
+        return tokenizer
+    raise UserError(
+        f"vocabulary: {directory!r} is no folder that holds {MODEL} or {WORDPIECE}. Name one."
+    )
 
 
-def find_vocabulary(directory: str) -> str | None:
-    """Returns the name of a folder's vocabulary file, if any; `UserError` if there are several."""
-    names = [name for name in _OUR_NAMES if tf.io.gfile.exists(os.path.join(directory, name))]
+def from_files(content: Mapping[str, bytes], directory: str, **changes: Any) -> Tokenizer | None:
+    """Returns the tokenizer of vocabulary files; None if there are no pieces among them.
+
+    `directory` is for messages. Raises `UserError` if there are pieces of two kinds, for a wrong
+    value, or as `make_tokenizer` does.
+    """
+    names = [name for name in PIECES if name in content]
     if len(names) > 1:
         raise UserError(
             f"{directory} holds {' and '.join(names)}: remove the one that is not used."
         )
-    return names[0] if names else None
-
-
-def from_bytes(name: str, content: bytes, values: Mapping[str, Any], directory: str) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary file, whose name gives the kind.
-
-    `values` are those of `cleaning.json`, `directory` is for messages. Raises `UserError` as
-    `make_tokenizer` does, and for a wrong value.
-    """
-    config_class: Any = TokenizerConfig if _OUR_NAMES[name] == MODEL else WordPieceConfig
-    config = config_io.from_dict(config_class, values, os.path.join(directory, NORMALIZATION))
-    return make_tokenizer(content, config, os.path.join(directory, name))
+    if not names:
+        return None
+    path = os.path.join(directory, NORMALIZATION)
+    values = files.parse_json(content.get(NORMALIZATION, b"{}"), path, "vocabulary")
+    config_class: Any = TokenizerConfig if names[0] == MODEL else WordPieceConfig
+    config = config_io.from_dict(config_class, values, path)
+    config = dataclasses.replace(config, **changes)
+    return make_tokenizer(content[names[0]], config, os.path.join(directory, names[0]))
 
 
 @functools.lru_cache(maxsize=1)  # of a checkpoint it is made to be checked, and again to be used
@@ -191,14 +209,8 @@ def make_tokenizer(
 
 def copy_vocabulary(source: str, target: str) -> None:
     """Copies a vocabulary to folder `target`, the pieces last; `UserError` if there is none."""
-    if source == target:
-        return
-    files.check_hashes(source)
-    files.make_folders(target)
-    name = find_vocabulary(source) or MODEL
-    for old in (VOCAB, NORMALIZATION, name):
-        path = os.path.join(source, old)
-        if old == name or tf.io.gfile.exists(path):
-            content = files.read_bytes(path, "vocabulary")
-            files.write_bytes(os.path.join(target, _OUR_NAMES.get(old, old)), content)
-    write_hashes(target)
+    if source != target:
+        load(source)
+        files.make_folders(target)
+        write_files(read_files(source), target)
+        write_hashes(target)

@@ -13,7 +13,6 @@ from vocabularies import (
     train_model,
 )
 
-from albert_tf.checkpoints import model_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, tokenization
 from albert_tf.tokenizers.tokenization import TokenizerConfig
@@ -232,7 +231,7 @@ def test_a_flipped_bit_is_noticed_at_every_load(folder, tmp_path, name):
     for read in (
         tokenization.load,
         lambda path: tokenization.copy_vocabulary(path, str(tmp_path / "copy")),
-        model_checkpoint.read_vocabulary,
+        tokenization.read_files,
     ):
         with pytest.raises(UserError, match=rf"{name} is damaged: it does not have the hash of"):
             read(str(folder))
