@@ -64,16 +64,6 @@ def _list_unchecked(folder: str) -> list[str]:
     return [x for x in names if x != hugging_face_card.NAME and not _TENSORS.fullmatch(x)]
 
 
-def _find_prefix(path: str, which: str = BEST) -> str:
-    """The prefix of a checkpoint from itself, one of its files, or a folder that has one."""
-    best = os.path.join(path, google_tf1.PREFIX)
-    if which == BEST and tf.io.gfile.exists(f"{best}.index"):
-        return best
-    prefixes = training_checkpoint.list_prefixes(path)
-    is_other = len(prefixes) == 1 and not training_checkpoint.find_newest(path)  # of another name
-    return prefixes[0] if is_other else training_checkpoint.find_prefix(path, which)
-
-
 def _read_hugging_face(folder: str) -> ModelCheckpoint:
     vocabulary = hugging_face_vocabulary.read(folder)
     checkpoint = dataclasses.replace(hugging_face.read(folder), vocabulary=vocabulary)
@@ -88,9 +78,14 @@ def _write_hugging_face(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 
 FORMATS: dict[str, Format] = {
-    "albert_tf": Format("a checkpoint of this project", _find_prefix, native.read, native.write),
+    "albert_tf": Format(
+        "a checkpoint of this project", training_checkpoint.find_prefix, native.read, native.write
+    ),
     "google": Format(
-        "one of the published TF1 code", _find_prefix, google_tf1.read, google_tf1.write
+        "one of the published TF1 code",
+        training_checkpoint.find_prefix,
+        google_tf1.read,
+        google_tf1.write,
     ),
     "hugging_face": Format(
         "a folder of transformers",
@@ -150,7 +145,7 @@ def detect_format(path: str) -> str:
             )
         known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
-    keys = tf_checkpoint.list_keys(_find_prefix(path))
+    keys = tf_checkpoint.list_keys(training_checkpoint.find_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
     if tfhub_tf2.OBJECT_GRAPH in keys:

@@ -11,13 +11,12 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import model_checkpoint, tf_checkpoint
+from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
 from albert_tf.config import DEAD_KEYS
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
 
-PREFIX = "model.ckpt-best"
 _SKIPPED = {
     r"global_step|.*/global_step": "the step",
     r".*/(adam|lamb)_[mv]|.*/Adam(_1)?|beta[12]_power": "the optimizer's",
@@ -83,7 +82,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
             "Take another --to_format."
         )
     tf.raw_ops.SaveV2(
-        prefix=os.path.join(folder, PREFIX),
+        prefix=os.path.join(folder, training_checkpoint.PUBLISHED),
         tensor_names=list(checkpoint.weights),
         shape_and_slices=[""] * len(checkpoint.weights),
         tensors=list(checkpoint.weights.values()),

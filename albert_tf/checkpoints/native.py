@@ -42,9 +42,8 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return tf_checkpoint.read_tensors(prefix, names)
 
 
-def read_moments(path: str) -> dict[str, np.ndarray]:
+def read_moments(prefix: str) -> dict[str, np.ndarray]:
     """The optimizer's moments, {"WEIGHT/adam_m": array}; none if it is no training checkpoint."""
-    prefix = training_checkpoint.find_prefix(path)
     return tf_checkpoint.read_tensors(prefix, _list_names(prefix, "slots"))
 
 
@@ -55,12 +54,11 @@ def _list_names(prefix: str, kind: str) -> dict[str, str]:  # -> {key: name}
     return {key: m[1].replace(".S", "/") for key in keys if (m := pattern.fullmatch(key))}
 
 
-def read(path: str) -> ModelCheckpoint:
+def read(prefix: str) -> ModelCheckpoint:
     """Reads one of our checkpoints; config and vocabulary lie beside it, or one folder above.
 
-    Raises `UserError` if there is none, it is damaged or not ours, or it has no config.
+    Raises `UserError` if it is damaged or not ours, or it has no config.
     """
-    prefix = training_checkpoint.find_prefix(path)
     folder = os.path.dirname(prefix)
     homes = (folder, os.path.dirname(folder))  # a run's best checkpoint is one level down
     paths = [os.path.join(home, name) for home in homes for name in (ALBERT_CONFIG, RUN_CONFIG)]

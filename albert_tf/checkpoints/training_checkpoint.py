@@ -20,6 +20,7 @@ from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 
 NAME = "model.ckpt"
+PUBLISHED = f"{NAME}-best"  # of Google's
 # Of a checkpoint that is being written; the next one overwrites what a killed run has left of it.
 _UNFINISHED = "unfinished"
 _PREFIX = re.compile(rf".*/{re.escape(NAME)}-(\d+)")
@@ -123,12 +124,17 @@ def list_prefixes(directory: str) -> list[str]:
 def find_prefix(path: str, which: str = BEST) -> str:
     """The prefix, from itself, one of its files, or a folder; else `UserError`.
 
-    Of a run's folder it is the best checkpoint, or with `which` the newest; of others the newest.
+    Of a run's folder it is the best checkpoint, or with `which` the newest; of others that of the
+    published name, the newest, or the only one, whatever its name.
     """
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     if tf.io.gfile.isdir(prefix):
-        best = find_newest(os.path.join(prefix, BEST)) if which == BEST else None
-        prefix = best or find_newest(prefix) or ""
+        folder, prefixes = prefix, list_prefixes(prefix)
+        published, best = os.path.join(folder, PUBLISHED), None
+        if which == BEST:
+            best = published if published in prefixes else find_newest(os.path.join(folder, BEST))
+        only = prefixes[0] if len(prefixes) == 1 else ""
+        prefix = best or find_newest(folder) or only
     if not prefix or not tf.io.gfile.exists(f"{prefix}.index"):
         raise UserError(f"{path!r} holds no checkpoint. Name a folder or a prefix ({NAME}-1000).")
     return prefix
