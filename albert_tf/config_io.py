@@ -67,8 +67,7 @@ to_dict = dataclasses.asdict
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
     """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
-    values = files.read_json(path, "--config") if path else {}
-    require(isinstance(values, dict), f"--config: {path!r} does not hold a JSON object.")
+    values = files.read_object(path, "--config") if path else {}
     # A run's config that the user may have edited.
     values = {key: value for key, value in values.items() if key != files.SEAL}
     values = _merged(defaults or {}, values)

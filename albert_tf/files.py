@@ -357,6 +357,13 @@ def read_json(path: str, name: str) -> Any:
     return parse_json(read_bytes(path, name), path, name)
 
 
+def read_object(path: str, name: str) -> dict[str, Any]:
+    """Reads a JSON object; `UserError` for another value."""
+    value = read_json(path, name)
+    require(isinstance(value, dict), f"{path} does not hold a JSON object. Use the original file.")
+    return value
+
+
 def parse_json(content: bytes, path: str, name: str) -> Any:
     text = to_text(content, f"{name}: {path!r}")
     try:

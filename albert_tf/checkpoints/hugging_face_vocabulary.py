@@ -87,10 +87,7 @@ def _read_switches(folder: str) -> dict[str, Any]:
 
 
 def _read_object(path: str) -> dict[str, Any]:
-    values = files.read_json(path, "vocabulary") if tf.io.gfile.exists(path) else {}
-    if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Use the vocabulary's own, or none.")
-    return values
+    return files.read_object(path, "vocabulary") if tf.io.gfile.exists(path) else {}
 
 
 def _check_added(folder: str, values: Mapping[str, Any]) -> None:

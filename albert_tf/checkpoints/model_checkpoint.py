@@ -142,9 +142,7 @@ def read_google_config(path: str, source: str) -> AlbertConfig:
             f"{source} has no {ALBERT_CONFIG}: nothing else says how many heads and layers it has. "
             f"Put the model's at {path}."
         )
-    values = files.read_json(path, ALBERT_CONFIG)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Use the model's own {ALBERT_CONFIG}.")
+    values = files.read_object(path, ALBERT_CONFIG)
     if values.pop("ln_type", "postln") != "postln":
         raise UserError(f"{path}: ln_type is not 'postln': another architecture than ALBERT's.")
     known = {key: value for key, value in values.items() if not _IGNORED_KEYS.fullmatch(key)}

@@ -95,7 +95,9 @@ def read(folder: str) -> ModelCheckpoint:
     for name in (name for kind, name in modules if kind == "Normalize"):
         config = os.path.join(folder, name, "config.json")
         if tf.io.gfile.exists(config):
-            model_checkpoint.check_keys(_read_object(config), config, _ON_VECTORS, ())
+            model_checkpoint.check_keys(
+                files.read_object(config, "config of a module"), config, _ON_VECTORS, ()
+            )
     _check_settings(os.path.join(folder, _SETTINGS))
     vectors = SentenceVectors(
         pooling=pooling, normalize=normalizes, max_seq_length=read_length(checkpoint, encoder)
@@ -124,18 +126,11 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
     return modules
 
 
-def _read_object(path: str) -> dict[str, Any]:
-    values = files.read_json(path, "config of a module")
-    if not isinstance(values, dict):
-        raise UserError(f"{path} does not hold a JSON object. Download it again.")
-    return values
-
-
 def _check_settings(path: str) -> None:
     """Raises `UserError` if vectors are made with a prompt, or cut."""
     if not tf.io.gfile.exists(path):
         return
-    values = _read_object(path)
+    values = files.read_object(path, "config of a module")
     prompts, name = values.get("prompts"), values.get("default_prompt_name")
     if isinstance(prompts, dict) and prompts.get(name) == "":  # changes nothing
         del values["default_prompt_name"]
@@ -144,7 +139,7 @@ def _check_settings(path: str) -> None:
 
 
 def _read_pooling(path: str) -> str:
-    values = _read_object(path)
+    values = files.read_object(path, "config of a module")
     known = ("embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt")
     others = [name for name in values if not name.startswith("pooling_mode_")]
     model_checkpoint.check_keys({name: values[name] for name in others}, path, {}, known)
@@ -163,7 +158,7 @@ def _read_pooling(path: str) -> str:
 def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Raises `UserError` unless the dense layer is the pooler of the model."""
     config = os.path.join(folder, "config.json")
-    values = _read_object(config)
+    values = files.read_object(config, "config of a module")
     known = ("in_features", "out_features", "activation_function")
     model_checkpoint.check_keys(values, config, _ON_VECTORS | _FIXED_DENSE, known)
     path = os.path.join(folder, _DENSE)
@@ -189,7 +184,7 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
         (hugging_face_vocabulary.TOKENIZER_CONFIG, "model_max_length"),
     ):
         path = os.path.join(folder, name)
-        values = _read_object(path) if tf.io.gfile.exists(path) else {}
+        values = files.read_object(path, "config of a module") if tf.io.gfile.exists(path) else {}
         if name in _LENGTHS:
             if values.get("do_lower_case") is True:
                 tokenizer = model_checkpoint.load_tokenizer(checkpoint)

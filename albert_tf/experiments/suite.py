@@ -146,8 +146,7 @@ def read(path: str) -> Suite:
     Raises:
         UserError: what is wrong in the file, before anything runs.
     """
-    values = files.read_json(path, "--suite")
-    require(isinstance(values, Mapping), f"{path} is no JSON object.")
+    values = files.read_object(path, "--suite")
     name = os.path.splitext(os.path.basename(path))[0]
     suite = config_io.from_dict(Suite, {**values, "name": name}, path)
     _check(suite, path)
