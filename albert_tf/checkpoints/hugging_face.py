@@ -248,7 +248,7 @@ def _to_config(values: Any, path: str) -> AlbertConfig:
 
 def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
     """The path of the weights, or of the index of their shards, and the arrays by name."""
-    for name, reader in {SAFETENSORS: _read_safetensors, PICKLE: torch_pickle.read}.items():
+    for name, reader in {SAFETENSORS: read_safetensors, PICKLE: torch_pickle.read}.items():
         path = os.path.join(folder, name)
         if tf.io.gfile.exists(path):
             arrays = reader(path)
@@ -281,7 +281,8 @@ def _read_shards(
     return arrays
 
 
-def _read_safetensors(path: str) -> dict[str, np.ndarray]:
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """Returns the arrays by name; `UserError` if the file is damaged, or of another type."""
     # Not the library's NumPy reader: it has no bfloat16, which TensorFlow brings.
     try:
         tensors = safetensors.deserialize(files.read_bytes(path, "weights"))

@@ -29,7 +29,7 @@ from albert_tf.model.weight_names import ENCODER, POOLER
 from albert_tf.tokenizers import normalization, tokenization
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer, make_normalizer
 from albert_tf.train_config import SentenceVectors
 
 WEIGHTS = "model.weights.h5"
@@ -301,12 +301,7 @@ def _add_normalization(content: bytes, config: TokenizerConfig) -> bytes:
     if config == _PLAIN:
         return content
     model = proto.ModelProto.FromString(content)
-    own = sentencepiece.SentencePieceNormalizer(
-        model_proto=content,
-        add_dummy_prefix=False,
-        escape_whitespaces=False,
-        remove_extra_whitespaces=False,
-    )
+    own = make_normalizer(content)
 
     def change(text: str) -> str:
         changed = " " if text.isspace() else normalization.normalize(text, config)

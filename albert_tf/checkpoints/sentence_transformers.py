@@ -162,10 +162,7 @@ def _check_pooler(checkpoint: ModelCheckpoint, folder: str) -> None:
     known = ("in_features", "out_features", "activation_function")
     model_checkpoint.check_keys(values, config, _ON_VECTORS | _FIXED_DENSE, known)
     path = os.path.join(folder, _DENSE)
-    try:
-        tensors = safetensors.numpy.load(files.read_bytes(path, "dense layer"))
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path}: a damaged file ({error}). Download it again.") from None
+    tensors = hugging_face.read_safetensors(path)
     own = [checkpoint.weights.get(name, ()) for name in (_POOLER_KERNEL, _POOLER_BIAS)]
     layer = [tensors.get(name, np.zeros(0)) for name in ("linear.weight", "linear.bias")]
     has_tanh = values.get("activation_function") == _TANH

@@ -192,17 +192,22 @@ def _withhold_special_pieces(
 def _make_inner(processor: sentencepiece.SentencePieceProcessor) -> _Inner:
     content = processor.serialized_model_proto()
     model = proto.ModelProto.FromString(content)
-    charsmap = sentencepiece.SentencePieceNormalizer(
+    model.normalizer_spec.add_dummy_prefix ^= True
+    other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    has_prefix = not model.normalizer_spec.add_dummy_prefix
+    edge = slice(-1, None) if model.trainer_spec.treat_whitespace_as_suffix else slice(1)
+    processors = (other, processor) if has_prefix else (processor, other)
+    return _Inner(edge, make_normalizer(content), processors)
+
+
+def make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:
+    """Returns the rules of a model for characters, without those for spaces."""
+    return sentencepiece.SentencePieceNormalizer(
         model_proto=content,
         add_dummy_prefix=False,
         escape_whitespaces=False,
         remove_extra_whitespaces=False,
     )
-    model.normalizer_spec.add_dummy_prefix ^= True
-    other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    has_prefix = not model.normalizer_spec.add_dummy_prefix
-    edge = slice(-1, None) if model.trainer_spec.treat_whitespace_as_suffix else slice(1)
-    return _Inner(edge, charsmap, (other, processor) if has_prefix else (processor, other))
 
 
 def _find_expansions(
