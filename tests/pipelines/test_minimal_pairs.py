@@ -1,0 +1,141 @@
+"""Minimal pairs: scores equal a loop over masks, and equal scores count a half."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_checkpoints
+import tiny_exports
+
+import albert_tf
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+from albert_tf.pipelines import minimal_pairs
+
+vocabulary = tiny_exports.vocabulary
+PAIRS = [
+    minimal_pairs.Pair("the museum is old.", "the museum are old.", ("syntax", "agreement", "a")),
+    minimal_pairs.Pair("it opened today", "it open todays", ("syntax", "verbs", "b")),
+    minimal_pairs.Pair("the museum is old.", "museum the is old.", ("order", "words", "c")),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    folder = str(tmp_path_factory.mktemp("pretrained"))
+    formats.get_writer("albert_tf")(
+        tiny_checkpoints.make(vocabulary, max_position_embeddings=40), folder
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return albert_tf.load(folder)
+
+
+def score_in_a_loop(loaded, text, rule):
+    """One mask at a time, by the words that ▁ begins."""
+    tokenizer = loaded.tokenizer
+    ids = tokenizer.encode(text)
+    total = 0.0
+    for place, target in enumerate(ids):
+        masked = [*ids]
+        masked[place] = tokenizer.mask_id
+        for later in range(place + 1, len(ids)):
+            if rule == "original" or tokenizer.is_word_start[ids[later]]:
+                break
+            masked[later] = tokenizer.mask_id
+        row = [tokenizer.cls_id, *masked, tokenizer.sep_id]
+        batch = {"input_ids": [row], "masked_lm_positions": [[place + 1]]}
+        logits = loaded.model({name: tf.constant(x) for name, x in batch.items()})
+        total += tf.nn.log_softmax(logits["masked_lm_logits"][0, 0])[target].numpy()
+    return total
+
+
+@pytest.mark.parametrize("rule", minimal_pairs.RULES)
+def test_scores_equal_a_loop_over_the_masks(loaded, rule, monkeypatch):
+    monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
+    texts = [text for pair in PAIRS for text in (pair.good, pair.bad)] + ["museum museum opened"]
+    scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts, rule=rule)
+    loop = [score_in_a_loop(loaded, text, rule) for text in texts]
+    np.testing.assert_allclose(scores, loop, rtol=0, atol=1e-4)
+    others = [score_in_a_loop(loaded, text, "original") for text in texts]
+    assert np.allclose(loop, others, atol=1e-3) == (rule == "original")
+
+
+def test_accuracies_are_of_all_and_of_groups(loaded, monkeypatch):
+    scores = {"the museum is old.": -1, "the museum are old.": -2, "it opened today": -3}
+    scores |= {"it open todays": -2, "museum the is old.": -1}
+    monkeypatch.setattr(
+        minimal_pairs, "score", lambda *args, **_: np.array([scores[text] for text in args[2]])
+    )
+    results = minimal_pairs.evaluate(loaded.model, loaded.tokenizer, PAIRS)
+    assert results["accuracy"] == 0.5 and results["num_pairs"] == 3
+    assert {name: x["accuracy"] for name, x in results["paradigm"].items()} == {
+        "a": 1,
+        "b": 0,
+        "c": 0.5,
+    }
+    assert results["field"]["syntax"]["accuracy"] == 0.5
+    low, high = results["interval"]
+    assert 0 <= low < 0.5 < high <= 1
+    assert "50.0 % of 3 pairs" in minimal_pairs.describe(results)
+
+
+def test_a_model_that_knows_nothing_gets_half(loaded, tmp_path):
+    constant = albert_tf.load(loaded.checkpoint.source)
+    for weight in constant.model.weights:
+        weight.assign(tf.zeros_like(weight))
+    pair = minimal_pairs.Pair("the museum is old.", "museum the is old.", ("x", "y", "z"))
+    results = minimal_pairs.evaluate(constant.model, constant.tokenizer, [pair] * 5)
+    assert results["accuracy"] == 0.5
+    text = "the museum is old."
+    [score] = minimal_pairs.score(constant.model, constant.tokenizer, [text])
+    pieces = len(constant.tokenizer.encode(text))
+    assert math.isclose(score, -pieces * math.log(constant.config.vocab_size), rel_tol=1e-5)
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_files_of_a_folder_are_paradigms(tmp_path):
+    for name in ("one", "two"):
+        write(
+            tmp_path / f"{name}.jsonl",
+            [{"sentence_good": f"{name} {n}", "sentence_bad": "x", "field": "f"} for n in range(9)],
+        )
+    pairs = minimal_pairs.read([str(tmp_path)], 4)
+    assert [pair.groups for pair in pairs] == [("f", "one", "one")] * 4 + [("f", "two", "two")] * 4
+    assert pairs == minimal_pairs.read([str(tmp_path / "*.jsonl")], 4)
+    assert len(minimal_pairs.read([str(tmp_path)])) == 18
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "holds no pairs"),
+        ([{"sentence_good": "a"}], "row 1: it has no text 'sentence_bad'"),
+        ([{"sentence_good": "a", "sentence_bad": 3}], "row 1: it has no text 'sentence_bad'"),
+        ([{"sentence_good": " ", "sentence_bad": "b"}], "row 1: it has no text 'sentence_good'"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, rows, message):
+    write(tmp_path / "pairs.jsonl", rows)
+    with pytest.raises(UserError, match=message):
+        minimal_pairs.read([str(tmp_path / "pairs.jsonl")])
+
+
+def test_what_cannot_be_scored_is_refused(loaded, tmp_path, vocabulary):
+    with pytest.raises(UserError, match=r"'the the .* tokens: a sentence must have 1 to "):
+        minimal_pairs.score(loaded.model, loaded.tokenizer, ["the " * 99])
+    (tmp_path / "pairs.txt").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"pairs.txt is no .jsonl file"):
+        minimal_pairs.read([str(tmp_path / "pairs.txt")])
+    bare = str(tmp_path / "bare")
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(vocabulary, model="bare"), bare)
+    with pytest.raises(UserError, match="bare has no masked-LM head"):
+        minimal_pairs.evaluate_checkpoint(bare, PAIRS)
