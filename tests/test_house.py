@@ -109,6 +109,7 @@ def test_mistakes_in_flags_are_one_line(path, words, run_program):
 
 # What a command needs beside its required flags, to come to the file that is not there.
 NEEDS = {
+    "evaluate_pretraining": ["--eval_files=nowhere"],
     "extend_vocabulary": ["--pieces=nowhere"],
     "create_finetuning_data": ["--task=sst-2", "--data_dir=nowhere"],
     "export --format=int8": ["--task=sst-2", "--data_dir=nowhere"],

@@ -21,8 +21,8 @@ from albert_tf.pipelines import loaded_model
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import PAIR_RULES
 
-RULES = ("within_word", "original")
 _GOOD, _BAD = "sentence_good", "sentence_bad"
 # The groups by which accuracies are reported, and the field of a row that names its group.
 _GROUPS = {"field": "field", "phenomenon": "linguistics_term", "paradigm": "UID"}
@@ -77,7 +77,7 @@ def read(patterns: Sequence[str], max_pairs: int | None = None, *, seed: int = 0
 
 
 def evaluate_checkpoint(
-    path: str, pairs: Sequence[Pair], *, which: str = BEST, rule: str = RULES[0]
+    path: str, pairs: Sequence[Pair], *, which: str = BEST, rule: str = PAIR_RULES[0]
 ) -> dict[str, Any]:
     """Returns {"checkpoint": its prefix, "minimal_pairs": see `evaluate`}; computes in float32.
 
@@ -108,7 +108,7 @@ def evaluate(
     tokenizer: Tokenizer,
     pairs: Sequence[Pair],
     *,
-    rule: str = RULES[0],
+    rule: str = PAIR_RULES[0],
 ) -> dict[str, Any]:
     """Returns the accuracy of a model on pairs, in all and by group.
 
@@ -137,7 +137,7 @@ def score(
     tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
-    rule: str = RULES[0],
+    rule: str = PAIR_RULES[0],
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
 
@@ -147,7 +147,7 @@ def score(
     encoded = tokenizer.encode_batch(sentences)
     longest = model.albert.config.max_position_embeddings - 2
     lengths = np.array([len(ids) for ids in encoded])
-    for place in np.flatnonzero((lengths > longest) | (lengths == 0)):
+    for place in np.flatnonzero((lengths > longest) | (lengths == 0)).tolist():
         raise UserError(
             f"{sentences[place][:60]!r} has {lengths[place]} tokens: a sentence must have 1 to "
             f"{longest}. Take it out."

@@ -10,6 +10,7 @@ import tiny_checkpoints
 import tiny_exports
 
 import albert_tf
+from albert_tf import train_config
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.pipelines import minimal_pairs
@@ -55,7 +56,7 @@ def score_in_a_loop(loaded, text, rule):
     return total
 
 
-@pytest.mark.parametrize("rule", minimal_pairs.RULES)
+@pytest.mark.parametrize("rule", train_config.PAIR_RULES)
 def test_scores_equal_a_loop_over_the_masks(loaded, rule, monkeypatch):
     monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
     texts = [text for pair in PAIRS for text in (pair.good, pair.bad)] + ["museum museum opened"]
