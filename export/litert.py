@@ -4,12 +4,12 @@ It takes token ids, one request of one length, so that all memory is planned bef
 operations that LiteRT lacks, and so do the checks of ids.
 """
 
-import tempfile
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.export import saved_model
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import Tensors
@@ -50,7 +50,8 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
             if x.dtype != tf.string
         }
 
-    with tempfile.TemporaryDirectory() as folder, xla.trace_options(static_shapes=True):
+    making = files.making_temporary_folder("albert-litert")
+    with making as folder, xla.trace_options(static_shapes=True):
         saved_model.save(model, {TOKEN_IDS: Signature(specs, compute, {})}, folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKEN_IDS])
         converter.optimizations, converter.target_spec.supported_types = QUANTIZATIONS[quantize]

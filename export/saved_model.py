@@ -7,7 +7,6 @@ C++ server. In Python it is, so that nobody notices.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -80,7 +79,7 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
     contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(model.config))
     if model.options.labels:
         contents[LABELS] = "".join(f"{label}\n" for label in model.options.labels).encode()
-    with tempfile.TemporaryDirectory() as folder:
+    with files.making_temporary_folder("albert-graph") as folder:
         for name, content in contents.items():
             files.write_bytes(os.path.join(folder, name), content)
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]

@@ -6,7 +6,6 @@ equal, where the published code has no mapping. Source: transformers, `models/al
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -347,7 +346,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         if name in weights
     }
     # To a local file first: the library's bytes would be one more copy in memory.
-    with tempfile.TemporaryDirectory() as local:
+    with files.making_temporary_folder("albert-hugging-face") as local:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))

@@ -8,7 +8,6 @@ size even if the two sizes are equal. Source: keras-hub, `models/albert`. It nee
 import io
 import os
 import sys
-import tempfile
 import unicodedata
 from typing import Any
 
@@ -240,7 +239,7 @@ def _split_heads(name: str, array: np.ndarray, config: AlbertConfig) -> np.ndarr
 def _write_arrays(arrays: dict[str, np.ndarray], folder: str) -> None:
     import h5py
 
-    with tempfile.TemporaryDirectory() as local:
+    with files.making_temporary_folder("albert-keras-hub") as local:
         path = os.path.join(local, WEIGHTS)
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():

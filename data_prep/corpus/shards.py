@@ -54,18 +54,19 @@ class Driver:
         """Arguments of `WorkFolder.locked`."""
         return self.task_index, self.num_tasks
 
-    def count_shares(self, num_sources: int, most: int) -> int:
+    def count_shares(self, num_sources: int, most: int, per_process: int = 1) -> int:
         """Returns how many shares a source has, which processes here take; each reads all of it.
 
-        Four shares a process keep all of them busy to the end. Machines take whole sources.
+        Machines take whole sources.
 
         Args:
             num_sources: number of sources.
             most: shards of the largest source, about.
+            per_process: shares that a process gets: more keep all of them busy to the end.
         """
         if self.num_processes == 1 or self.num_tasks > 1 or self.runner:
             return 1
-        return max(1, min(most, -(-4 * self.num_processes // num_sources)))
+        return max(1, min(most, -(-per_process * self.num_processes // num_sources)))
 
 
 class Made(NamedTuple):
