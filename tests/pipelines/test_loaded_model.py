@@ -159,7 +159,7 @@ def test_a_number_of_guesses_is_a_count(pretrained, top_k):
         ("http://x/y", {}, "to: 'http://x/y' is no path"),
         ("x.txt", {}, r"to: 'x\.txt' is a file\. Name a folder"),
         ("models", {"kind": "foo"}, "kind: 'foo' is not one of encoder, "),
-        ("models", {"kind": "fill_mask", "top_k": 0}, "top_k: 0 is no whole number"),
+        ("models", {"kind": "fill_mask", "top_k": 0}, "top_k must be at least 1"),
         ("models", {"kind": "sentence_embedding", "pooling": "max"}, "pooling: 'max' is not one"),
         ("models", {"dtype": "int4"}, "dtype: 'int4' is not one of float32, bfloat16"),
     ],
@@ -224,7 +224,7 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
     with pytest.raises(ValueError, match="has no vocabulary beside it: load it with vocabulary="):
         model.embed(["a"])
     assert albert_tf.load(tmp_path, vocabulary=vocabulary).embed(["a"]).shape == (1, 8)
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="is no folder that holds spiece.model or vocab.txt"):
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 
