@@ -13,8 +13,8 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 from albert_tf.data_prep.task_data import race
 from albert_tf.errors import UserError
 from albert_tf.export import model_kinds, model_versions, serving_api, signatures
+from albert_tf.inference import loaded_model
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
-from albert_tf.pipelines import loaded_model
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]

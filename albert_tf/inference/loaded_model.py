@@ -30,6 +30,7 @@ from albert_tf.errors import (
 )
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.inference import text_tagging
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Prediction, Task
 from albert_tf.kinds.sentence_embedding import SentenceEmbedding
@@ -38,7 +39,6 @@ from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.kinds.token_classification import TokenClassification
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
-from albert_tf.pipelines import text_tagging
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model, inference
@@ -181,10 +181,12 @@ class LoadedModel:
             return []
         tokenizer, config = self._require_tokenizer(), self.run_config
         if isinstance(self.task.kind, Span):
-            return text_tagging.find_answers(rows, tokenizer, config, self.task.kind, self._compute)
+            return text_tagging.find_answers(
+                rows, tokenizer, config, self.task.kind, self._run_windows
+            )
         if isinstance(self.task.kind, TokenClassification):
             texts = [text for (text,) in rows]
-            return text_tagging.predict(texts, tokenizer, config, self.task, self._compute)
+            return text_tagging.predict(texts, tokenizer, config, self.task, self._run_windows)
         outputs = self._run(rows, self.task.kind, self.model)
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
         predictions = inference.decode_outputs(self.run_config, dataset, outputs)
@@ -296,9 +298,15 @@ class LoadedModel:
         tokenizer = self._require_tokenizer()
         return sequence_features.encode(examples, tokenizer, kind, self.run_config)
 
-    def _compute(self, batch: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-        outputs = self.model(batch)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+    def _run_windows(
+        self, number: int, make_features: Callable[[slice], Mapping[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs [N, ...] of windows, whose features `make_features` makes."""
+        parts = []
+        for begin in range(0, number, _BATCH):
+            outputs = self.model(_to_tensors(make_features(slice(begin, begin + _BATCH))))
+            parts.append({name: tensor.numpy() for name, tensor in outputs.items()})
+        return _concatenate(parts)
 
 
 def load(

@@ -56,7 +56,7 @@ def test_predicting_imports_little():
         "from albert_tf import lazy_tensorflow, program\n"
         "lazy_tensorflow.load(without=program._UNUSED)\n"
         "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
-        "importlib.import_module('albert_tf.pipelines.loaded_model')\n"
+        "importlib.import_module('albert_tf.inference.loaded_model')\n"
         "assert not {'sklearn', 'h5py', 'tensorflow_text'} & sys.modules.keys()\n"
         "from albert_tf.kinds import metrics\n"
         "assert metrics.METRICS['f1'](['a', 'b'], ['a', 'b'], 'ab') == 1\n"
@@ -224,7 +224,7 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
     with pytest.raises(ValueError, match="has no vocabulary beside it: load it with vocabulary="):
         model.embed(["a"])
     assert albert_tf.load(tmp_path, vocabulary=vocabulary).embed(["a"]).shape == (1, 8)
-    with pytest.raises(ValueError, match="is no folder that holds spiece.model or vocab.txt"):
+    with pytest.raises(ValueError, match=r"is no folder that holds spiece\.model or vocab\.txt"):
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.data_prep.task_data import span_features, token_features
 from albert_tf.data_prep.task_data.span_features import Question
@@ -17,30 +16,24 @@ from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 
-_BATCH = 32  # windows that are computed at once
-_Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, np.ndarray]]
+# (number of windows, rows -> their features) -> outputs [N, ...]
+_Run = Callable[[int, Callable[[slice], Mapping[str, np.ndarray]]], dict[str, np.ndarray]]
 
 
 def predict(
-    texts: Sequence[str],
-    tokenizer: Tokenizer,
-    config: FinetuneConfig,
-    task: Task,
-    compute: _Compute,
+    texts: Sequence[str], tokenizer: Tokenizer, config: FinetuneConfig, task: Task, run: _Run
 ) -> list[Prediction]:
-    """Returns a prediction of `tag_decoding` for each text; `compute` is ids -> `logits`."""
+    """Returns a prediction of `tag_decoding` for each text."""
     examples = [
         TaggedText(str(row), text, tuple(text_words.find_words(text)), None)
         for row, text in enumerate(texts)
     ]
     tokens, words = token_features.tokenize(examples, tokenizer)
     windows = token_features.split_into_windows(tokens, config)
-    parts = []
-    for begin in range(0, len(windows.unique_ids), _BATCH):
-        rows = slice(begin, begin + _BATCH)
-        batch = token_features.make_features(rows, tokens, windows, config.max_seq_length)
-        parts.append(compute(_to_tensors(batch))["logits"])
-    outputs = {"logits": np.concatenate(parts)}
+    outputs = run(
+        len(windows.unique_ids),
+        lambda rows: token_features.make_features(rows, tokens, windows, config.max_seq_length),
+    )
     rows_of_texts = [example._asdict() for example in examples]
     return [*tag_decoding.predict(outputs, windows, words, rows_of_texts, task.labels).values()]
 
@@ -50,7 +43,7 @@ def find_answers(
     tokenizer: Tokenizer,
     config: FinetuneConfig,
     kind: Span,
-    compute: _Compute,
+    run: _Run,
 ) -> list[Prediction]:
     """Returns a prediction of `span_decoding` for each question and context."""
     questions = [
@@ -62,17 +55,13 @@ def find_answers(
     token_lengths.warn_of_cuts(cut, len(questions), config)
     windows = span_features.split_into_windows(tokens, config)
     labels = span_features.label(questions, tokens, windows)
-    parts = []
-    for begin in range(0, len(windows.unique_ids), _BATCH):
-        rows = slice(begin, begin + _BATCH)
-        batch = span_features.make_features(rows, tokens, windows, labels, config.max_seq_length)
-        parts.append(compute(_to_tensors(batch)))
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    outputs = run(
+        len(windows.unique_ids),
+        lambda rows: span_features.make_features(
+            rows, tokens, windows, labels, config.max_seq_length
+        ),
+    )
     outputs[features.UNIQUE_IDS] = windows.unique_ids
     examples = [question._asdict() for question in questions]
     options = kind.make_options(config)
     return [*span_decoding.predict(outputs, windows, examples, options).values()]
-
-
-def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}
