@@ -16,7 +16,7 @@ from albert_tf.export import model_versions, saved_model, serving_api
 
 BACKEND = Path(__file__).resolve().with_name("triton_backend.py")
 # {type: its name in a config}
-_TYPES = {tf.float32: "TYPE_FP32", tf.int32: "TYPE_INT32", tf.string: "TYPE_STRING"}
+_TYPES = {"float32": "TYPE_FP32", "int32": "TYPE_INT32", "string": "TYPE_STRING"}
 _CONFIG = """\
 backend: "python"
 default_model_filename: "{backend}"
@@ -34,7 +34,7 @@ dynamic_batching {{
 }}"""
 
 # {name: (type, shape with the rows first)}
-Specs = dict[str, tuple[tf.DType, list[int]]]
+Specs = dict[str, tuple[str, list[int]]]
 
 
 class ServedModel(NamedTuple):
@@ -87,14 +87,18 @@ def write_model(model: ServedModel, folder: Path, *, joins_requests: bool = True
     is_int8 = model_versions.find_format(model.path) == model_versions.INT8_GRAPH
     if is_int8 and files.is_remote(model.path):
         raise UserError(f"{model.path} is an int8 model, which is served from a disk: copy it.")
-    read = _read_int8_signatures if is_int8 else _read_signatures
-    inputs, outputs = _join(read(model.path))
+    try:
+        signatures = (_read_int8_signatures if is_int8 else _read_signatures)(model.path)
+        inputs, outputs = (_join([x[side] for x in signatures]) for side in ("inputs", "outputs"))
+        tensors = [*_describe("input", inputs, " optional: true"), *_describe("output", outputs)]
+    except UserError:
+        raise
+    except (AttributeError, DecodeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{model.path} is damaged: remove that folder, and export again.") from None
     config = _CONFIG.format(
         backend=BACKEND.name,
         rows=serving_api.BATCH_ROWS,
-        tensors="\n".join(
-            [*_describe("input", inputs, " optional: true"), *_describe("output", outputs)]
-        ),
+        tensors="\n".join(tensors),
         batching=_BATCHING.format(**limits) if joins_requests else "",
         versions=json.dumps(model.folder, ensure_ascii=False),
     )
@@ -114,52 +118,38 @@ def _describe(kind: str, specs: Specs, more: str = "") -> list[str]:
     ]
 
 
-def _read_signatures(path: str) -> list[tuple[Specs, Specs]]:
-    """Returns the inputs and outputs of each signature of a SavedModel."""
+def _read_signatures(path: str) -> list[dict[str, Specs]]:
+    """Returns {"inputs" and "outputs": tensors} of each signature of a SavedModel."""
     content = files.read_bytes(os.path.join(path, saved_model.GRAPH), "--model")
-    try:
-        [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    except (DecodeError, ValueError):
-        raise UserError(f"{path} is damaged: remove that folder, and export again.") from None
+    [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
     signatures = {
         k: x for k, x in graph.signature_def.items() if k != serving_api.DEFAULT and x.inputs
     }
     if serving_api.TOKEN_IDS not in signatures:
         raise UserError(f"{path} is no model of bin/export_saved_model.")
-    return [(_read_specs(x.inputs), _read_specs(x.outputs)) for x in signatures.values()]
-
-
-def _read_int8_signatures(path: str) -> list[tuple[Specs, Specs]]:
-    """Returns the same of a model of bin/export --format=int8."""
-    content = files.read_json(os.path.join(path, model_versions.SIGNATURES), "--model")
-    try:
-        return [_read_described(described) for described in content.values()]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{path} is damaged: remove that folder, and export again.") from None
-
-
-def _read_described(described: Mapping) -> tuple[Specs, Specs]:
-    inputs, outputs = (
-        {name: (tf.as_dtype(dtype), [*shape]) for name, (dtype, shape) in described[side].items()}
-        for side in ("inputs", "outputs")
-    )
-    return inputs, outputs
+    return [
+        {"inputs": _read_specs(x.inputs), "outputs": _read_specs(x.outputs)}
+        for x in signatures.values()
+    ]
 
 
 def _read_specs(tensors: Mapping) -> Specs:
     return {
-        name: (tf.as_dtype(x.dtype), [axis.size for axis in x.tensor_shape.dim])
+        name: (tf.as_dtype(x.dtype).name, [axis.size for axis in x.tensor_shape.dim])
         for name, x in sorted(tensors.items())
     }
 
 
-def _join(signatures: Sequence[tuple[Specs, Specs]]) -> tuple[Specs, Specs]:
-    """Returns the inputs and the outputs of all signatures; axes that differ are open."""
-    joined: tuple[Specs, Specs] = {}, {}
-    for signature in signatures:
-        for specs, more in zip(joined, signature, strict=True):
-            for name, (dtype, shape) in more.items():
-                _, known = specs.get(name, (dtype, shape))
-                sizes = [a if a == b else -1 for a, b in zip(known, shape, strict=True)]
-                specs[name] = dtype, sizes
+def _read_int8_signatures(path: str) -> list[dict[str, Specs]]:
+    """Returns the same of a model of bin/export --format=int8."""
+    return [*files.read_json(os.path.join(path, model_versions.SIGNATURES), "--model").values()]
+
+
+def _join(signatures: Sequence[Specs]) -> Specs:
+    """Returns the tensors of all signatures; axes that differ are open."""
+    joined: Specs = {}
+    for name, (dtype, shape) in (item for specs in signatures for item in specs.items()):
+        _, known = joined.get(name, (dtype, shape))
+        sizes = [a if a == b else -1 for a, b in zip(known, shape, strict=True)]
+        joined[name] = dtype, sizes
     return joined
