@@ -40,9 +40,9 @@ class SourceConfig:
     )
 
     def __post_init__(self) -> None:
+        settings.check(self)
         if self.top_k is not None:
             require_count("top_k", self.top_k)
-        settings.check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
