@@ -81,6 +81,9 @@ class TrainConfig:
     eval_steps: int = setting(
         "updates between two evaluations; 0 evaluates only at the end", lowest=0, host=True
     )
+    patience: int = setting(
+        "evaluations without a better score after which it stops; 0 never", 0, lowest=0, host=True
+    )
     keep_checkpoint_max: int = setting("newest checkpoints kept, beside the best", host=True)
     keep_every: int = setting(
         "updates between two checkpoints that stay, in `kept/`; 0 keeps none",
@@ -103,6 +106,7 @@ class TrainConfig:
             "layer_loop needs layers that share all their weights (cross_layer_sharing=all, "
             "num_hidden_groups=1). Take rematerialize=true instead.",
         )
+        require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         schedule_steps = self.num_train_steps - self.first_schedule_step
         require(
             self.num_warmup_steps < schedule_steps or not self.num_train_steps,
@@ -303,15 +307,11 @@ class FinetuneConfig(TrainConfig, Lengths):
     save_checkpoints_steps: int = 500
     eval_steps: int = 500
     keep_checkpoint_max: int = 1
-    patience: int = setting(
-        "evaluations without a better score after which it stops; 0 never", 0, lowest=0, host=True
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_class_weights()
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
-        require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         require(
             self.num_train_steps > 0 or self.num_train_epochs > 0,
             "num_train_steps and num_train_epochs are both 0: set one of them.",

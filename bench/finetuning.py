@@ -22,9 +22,11 @@ from absl import app, flags
 from albert_tf import config_io
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.pipelines import finetuning
 from albert_tf.records import features
 from albert_tf.tasks import inference
-from albert_tf.train import train_state, train_step, training_run
+from albert_tf.train import run_data, train_state, train_step
+from albert_tf.train.run_data import Stretch
 from albert_tf.train_config import FinetuneConfig
 
 RECORDS = flags.DEFINE_string("records", None, "folder of a task's records", required=True)
@@ -47,13 +49,8 @@ def main(_):
     spec = dataset.task.make_features(length)
     lengths = read_lengths(dataset, spec)
     np.save("lengths.npy", lengths)
-    state = train_state.make_train_state(
-        config,
-        tf.distribute.get_strategy(),
-        lambda: dataset.task.make_model(config),
-        dataset.task.kind.make_objective(config),
-        spec,
-    )
+    objective = finetuning.make_objective(config, dataset.task)
+    state = train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
     if PREDICT.value:
         run = inference.make_predict(
             config, state.strategy, state.model, dataset, num_branches=state.num_branches
@@ -62,11 +59,8 @@ def main(_):
         count, sequences = -(-len(lengths) // config.eval_batch_size), len(lengths)
     else:
         run_updates = train_step.make_run_updates(state)
-        batches = iter(
-            training_run.distribute_batches(
-                state, [dataset.records], group_by_length=config.group_by_length
-            )
-        )
+        stretch = Stretch(config, [dataset.records], group_by_length=config.group_by_length)
+        batches = iter(run_data.distribute_batches(state, stretch))
         count, sequences = BATCHES.value, BATCHES.value * config.train_batch_size
 
         def run():

@@ -20,6 +20,9 @@ ALLOWED: dict[str, set[str]] = {
         *("albert_tf", "albert_tf/kinds/spans", "albert_tf/model", "albert_tf/records"),
     },
     "albert_tf/optim": {"albert_tf"},
+    "albert_tf/objectives": {
+        *("albert_tf", "albert_tf/model", "albert_tf/records", "albert_tf/tokenizers"),
+    },
     "albert_tf/checkpoints": {
         *("albert_tf", "albert_tf/kinds", "albert_tf/model", "albert_tf/records"),
         "albert_tf/tokenizers",
@@ -27,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/train": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/optim"),
         *("albert_tf/kinds", "albert_tf/records", "albert_tf/tokenizers"),
+        "albert_tf/objectives",
     },
     "albert_tf/tasks": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/records", "albert_tf/tokenizers"),
@@ -36,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
         *("albert_tf/optim", "albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
         *("albert_tf/kinds", "data_prep", "data_prep/corpus", "data_prep/task_data"),
-        "albert_tf/inference",
+        *("albert_tf/inference", "albert_tf/objectives"),
     },
     "albert_tf/inference": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds", "albert_tf/kinds/spans"),
@@ -91,6 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/plan/aot": {
         *("albert_tf", "albert_tf/model", "albert_tf/pipelines", "albert_tf/records"),
         *("albert_tf/train", "albert_tf/environments", "albert_tf/plan/formula", "albert_tf/kinds"),
+        "albert_tf/objectives",
     },
     "albert_tf/plan": {
         "albert_tf",

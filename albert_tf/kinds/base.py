@@ -150,10 +150,10 @@ class Kind:
         return (self.name,)
 
     def make_objective(self, config: FinetuneConfig) -> Any:
-        """Returns the `losses.Objective` of the head: by default means over examples."""
+        """Returns the `losses.Loss` of the head: by default means over examples."""
         from albert_tf.model import losses
 
-        return losses.objective_of_examples(
+        return losses.loss_of_examples(
             self.list_losses(config),
             lambda outputs, batch: self.sum_losses(
                 outputs, batch, losses.example_weights(batch), config
@@ -163,7 +163,7 @@ class Kind:
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """Returns the sums of `Objective` over examples with weights [B]."""
+        """Returns the sums of `Loss` over examples with weights [B]."""
         raise NotImplementedError
 
     # Predictions.

@@ -13,13 +13,10 @@ from albert_tf.model import ops
 from albert_tf.records import features
 
 Tensors = Mapping[str, tf.Tensor]
-MASKED_LM = "masked_lm"
-# The name of the sentence head's metrics, by sentence task; "none" trains no sentence head.
-SENTENCE_NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
 
 
-class Objective(NamedTuple):
-    """What is trained: for each of `names` a count `x` and sums `x_loss`, `x_correct`, float32.
+class Loss(NamedTuple):
+    """What is minimised: for each of `names` a count `x` and sums `x_loss`, `x_correct`, float32.
 
     Without `has_accuracy` there are no `x_correct`. With `compares_rows` the loss of a row depends
     on the other rows that are computed with it: those of its replica and micro-batch.
@@ -38,38 +35,15 @@ class Objective(NamedTuple):
         return [f"{name}{suffix}" for name in self.names for suffix in suffixes]
 
 
-def pretraining_objective(sentence_task: str) -> Objective:
-    """Masked language modelling and a sentence task of `SENTENCE_NAMES`: two means, added up."""
-    sentence = SENTENCE_NAMES[sentence_task]
-
-    def prediction_weights(batch: Tensors) -> tf.Tensor:  # [B, P]
-        return batch[features.MASKED_LM_WEIGHTS] * example_weights(batch)[:, tf.newaxis]
-
-    def counts(batch: Tensors) -> dict[str, tf.Tensor]:
-        totals = {MASKED_LM: tf.reduce_sum(prediction_weights(batch))}
-        return totals | {sentence: tf.reduce_sum(example_weights(batch))} if sentence else totals
-
-    def sums(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
-        logits, labels = outputs["masked_lm_logits"], batch[features.MASKED_LM_IDS]
-        totals = classification_sums(MASKED_LM, logits, labels, prediction_weights(batch))
-        if sentence:
-            logits = outputs["sentence_order_logits"]
-            labels = batch[features.NEXT_SENTENCE_LABELS][:, 0]
-            totals |= classification_sums(sentence, logits, labels, example_weights(batch))
-        return totals
-
-    return Objective((MASKED_LM, sentence) if sentence else (MASKED_LM,), counts, sums)
-
-
-def objective_of_examples(
+def loss_of_examples(
     names: Sequence[str], sums: Callable[[Tensors, Tensors], dict[str, tf.Tensor]]
-) -> Objective:
-    """Returns an objective whose counts are all those of the examples."""
+) -> Loss:
+    """Returns a loss whose counts are all those of the examples."""
 
     def counts(batch: Tensors) -> dict[str, tf.Tensor]:
         return dict.fromkeys(names, tf.reduce_sum(example_weights(batch)))
 
-    return Objective(tuple(names), counts, sums)
+    return Loss(tuple(names), counts, sums)
 
 
 def example_weights(batch: Tensors) -> tf.Tensor:

@@ -78,12 +78,6 @@ class Arguments:
             require(not getattr(self, name), f"--{name} is for one task, not for --task=glue.")
         require(self.which == BEST, "--which is for one task, not for --task=glue.")
 
-    @property
-    def init_name(self) -> str | None:
-        """What a run keeps of the checkpoint that it starts from."""
-        which = "" if self.which == BEST else f" --which={self.which}"
-        return f"{self.init_checkpoint}{which}" if self.init_checkpoint else None
-
     def split_file(self, split: str) -> str | None:
         return getattr(self, f"{split}_file", None)
 

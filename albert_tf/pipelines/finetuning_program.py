@@ -18,12 +18,12 @@ from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.pipelines import finetuning, task_evaluation
-from albert_tf.pipelines.finetuning import Inputs
 from albert_tf.pipelines.finetuning_arguments import Arguments
 from albert_tf.run_files import BEST, TASK
 from albert_tf.tasks import class_weights, finetuned_model, run_report, seeds
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker, reports
+from albert_tf.train.start import Start
 from albert_tf.train_config import FinetuneConfig
 
 
@@ -161,21 +161,22 @@ def prepare_datasets(job: Job) -> tuple[dict[str, TaskDataset], tuple[str, Token
 def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
     """Trains the run of each seed; returns whether all came to their end."""
     arguments = job.arguments
-    datasets, (vocabulary, tokenizer) = prepare_datasets(job)
-    inputs = Inputs(
-        train=datasets["train"],
-        dev=datasets.get("dev"),
-        vocabulary=vocabulary,
-        tokenizer=tokenizer,
-        initial=job.initial,
-        init_checkpoint=arguments.init_name,
-        init_head=arguments.init_head,
-        allow_partial=arguments.allow_partial,
-    )
     assert job.config and job.task
-    fitted = finetuned_model.fit_to_data(job.config, job.task, arguments.config, inputs.train)
+    datasets, vocabulary = prepare_datasets(job)
+    start = Start(
+        init_checkpoint=arguments.init_checkpoint,
+        which=arguments.which,
+        allow_partial=arguments.allow_partial,
+        init_head=arguments.init_head,
+        checkpoint=job.initial,
+    )
+    train, dev = datasets["train"], datasets.get("dev")
+    fitted = finetuned_model.fit_to_data(job.config, job.task, arguments.config, train)
     for config, workdir in seeds.make_runs(fitted, arguments.workdir, arguments.num_seeds):
-        if not finetuning.run(config, strategy, inputs, workdir):
+        trainer = finetuning.make_trainer(
+            config, train, dev, vocabulary, workdir, start, strategy=strategy
+        )
+        if not trainer.run():
             return False
     return True
 

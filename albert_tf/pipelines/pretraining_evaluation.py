@@ -12,7 +12,8 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import albert_model, losses, weight_names
+from albert_tf.model import albert_model, weight_names
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
@@ -153,9 +154,9 @@ def _evaluate(
     batches = input_pipeline.distribute_eval(
         strategy, paths, spec, batch_size=batch_size, masking=masking
     )
-    objective = losses.pretraining_objective(data["sentence_task"])
+    loss = OBJECTIVES[data["sentence_task"]].loss
     try:
-        evaluate = eval_step.make_evaluate(strategy, network, objective, num_branches=1)
+        evaluate = eval_step.make_evaluate(strategy, network, loss, num_branches=1)
         return evaluate(batches)
     except input_pipeline.DAMAGED as error:
         raise input_pipeline.corrupt_error(paths, error) from None

@@ -1,32 +1,80 @@
 """The records of a pre-training run: whether they fit its config, and which each phase takes."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.errors import UserError, require
-from albert_tf.records import manifest
+from albert_tf.records import input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
+from albert_tf.run_files import RECORDS
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import eval_step, run_folder
+from albert_tf.train.run_data import Evaluate, RunData, Stretch
+from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PretrainConfig
 
 
-class Phase(NamedTuple):
-    """A phase of a run."""
+def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequence[str]) -> RunData:
+    """Returns what a run reads; the arguments are patterns of record files.
 
-    config: PretrainConfig
-    paths: list[str]  # of its records
-    offset: int  # the number of its first batch among those of its records, less its first step
-    masking: OnlineMasking | None  # of records without masks
+    `eval_files` are held out, and may be none. Raises `UserError` if files, manifests and config do
+    not agree.
+    """
+    train_paths = sorted(files.expand(train_files, "--train_files"))
+    eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
+    vocabulary = check(config, train_paths, eval_paths)
+    tokenizer = tokenization.load(vocabulary)
+    evaluate = functools.partial(_make_evaluate, config, eval_paths, tokenizer)
+    rows = run_folder.number_rows(count_examples(eval_paths))
+
+    def explain(error: Exception) -> Exception:
+        return input_pipeline.corrupt_error([*train_paths, *eval_paths], error)
+
+    return RunData(
+        stretches=plan_phases(config, train_paths, tokenizer),
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        files={RECORDS: count_examples(train_paths)},
+        held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
+        make_evaluate=evaluate if eval_paths else None,
+        explain=explain,
+    )
+
+
+def _make_evaluate(
+    config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer, state: TrainState
+) -> Evaluate:
+    """Held-out records have the lengths of the config itself, whatever its phases."""
+    masking = read_masking(paths, tokenizer)
+    evaluate = eval_step.make_evaluate(
+        state.strategy, state.model, state.objective.loss, num_branches=state.num_branches
+    )
+
+    @functools.cache  # TensorFlow traces each pipeline that is made, for a third of a second
+    def make_batches() -> tf.data.Dataset:
+        return input_pipeline.distribute_eval(
+            state.strategy,
+            paths,
+            state.objective.list_features(config),
+            batch_size=config.eval_batch_size,
+            max_examples=config.max_eval_examples,
+            masking=masking,
+        )
+
+    return lambda: evaluate(make_batches())
 
 
 def plan_phases(
     config: PretrainConfig, train_paths: Sequence[str], tokenizer: Tokenizer
-) -> list[Phase]:
+) -> list[Stretch]:
     """Gives each phase the records that have its lengths; a run without phases is one.
 
     If the phase before has the same records, it goes on where that ends. Raises `UserError` if
@@ -34,9 +82,9 @@ def plan_phases(
     """
     if not config.phases:
         masking = make_masking(config, train_paths, tokenizer)
-        return [Phase(config, list(train_paths), 0, masking)]
+        return [Stretch(config, train_paths, masking=masking)]
     manifests = manifest.read_all(train_paths)
-    phases: list[Phase] = []
+    stretches: list[Stretch] = []
     step = 0
     for number, phase in enumerate(config.split_phases(), 1):
         folders = {folder for folder, x in manifests.items() if _has_lengths(x, phase)}
@@ -48,15 +96,15 @@ def plan_phases(
                 f"{phase.max_predictions_per_seq}. Name such records, too."
             )
         first = 0
-        if phases and phases[-1].paths == paths:
-            before = phases[-1]
+        if stretches and stretches[-1].paths == paths:
+            before = stretches[-1]
             first = (
                 (step + before.offset) * before.config.train_batch_size // phase.train_batch_size
             )
         masking = make_masking(phase, paths, tokenizer)
-        phases.append(Phase(phase, paths, first - step, masking))
+        stretches.append(Stretch(phase, paths, first - step, masking))
         step = phase.last_step
-    return phases
+    return stretches
 
 
 def _list_lengths(contents: dict[str, Any], config: PretrainConfig) -> dict[str, int]:

@@ -21,7 +21,7 @@ from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import run_dir
+from albert_tf.train import start
 from albert_tf.train_config import FinetuneConfig
 
 
@@ -208,7 +208,7 @@ def find_vocabulary(
     if path:
         tokenizer = tokenization.load(path)
         if initial is not None:
-            run_dir.check_vocabulary(initial, tokenizer, path)
+            start.check_vocabulary(initial, tokenizer, path)
         return path, tokenizer
     own = model_checkpoint.load_tokenizer(initial) if initial else None
     if initial is None or own is None:

@@ -13,7 +13,7 @@ from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import predictions
-from albert_tf.train import command_log, report_page, reports, run_dir
+from albert_tf.train import command_log, report_page, reports, run_folder
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 
@@ -167,7 +167,7 @@ def _describe_run(
     rows = []
     if tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):  # a copy may lack it
         rows.append(["training data", json.dumps(_read(workdir, run_files.TRAINING_DATA))])
-    flat = run_dir.flatten(config)
+    flat = run_folder.flatten(config)
     rows += [[name, x if isinstance(x, str) else json.dumps(x)] for name, x in flat.items()]
     table = report_page.make_table([["", "value"], *rows])
     return [*parts, f"<details><summary>The config</summary>{table}</details>"]

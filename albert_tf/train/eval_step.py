@@ -22,7 +22,7 @@ _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 def make_evaluate(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
-    objective: losses.Objective,
+    loss: losses.Loss,
     *,
     num_branches: int,
 ) -> Callable[[Iterable], dict[str, float]]:
@@ -30,7 +30,7 @@ def make_evaluate(
 
     def evaluate_replica(batch):
         return add_structures(
-            {**objective.sums(model(rows), rows), **objective.counts(rows)}
+            {**loss.sums(model(rows), rows), **loss.counts(rows)}
             for rows in split_rows(batch, num_branches)
         )
 
@@ -44,8 +44,8 @@ def make_evaluate(
         for batch in batches:
             for name, value in to_floats(run_batch(batch)).items():
                 totals[name] = totals.get(name, 0.0) + value
-        counts = {f"num_{name}": totals[name] for name in objective.names}
-        return {**losses.means(totals, objective.names), **counts}
+        counts = {f"num_{name}": totals[name] for name in loss.names}
+        return {**losses.means(totals, loss.names), **counts}
 
     return evaluate
 

@@ -9,7 +9,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -18,8 +18,9 @@ from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.run_files import HISTORY, NEWEST, RECORDS
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import devices, reports, run_dir
-from albert_tf.train.run_dir import RunIdentity
+from albert_tf.train import devices, reports, run_folder
+from albert_tf.train.run_data import RunData
+from albert_tf.train.start import Start
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
@@ -27,6 +28,7 @@ from albert_tf.train_config import TrainConfig
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
+T = TypeVar("T")
 
 
 def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
@@ -39,7 +41,7 @@ def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
     prefix = training_checkpoint.find_prefix(path, which)
     folder = os.path.dirname(prefix)
     for run in (folder, os.path.dirname(folder)):
-        if run_dir.is_run(run):
+        if run_folder.is_run(run):
             return run, prefix
     raise UserError(
         f"--continue_from: {path!r} is not in the folder of a run. Take its weights with "
@@ -47,15 +49,41 @@ def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
     )
 
 
-def check(identity: RunIdentity, source: str) -> None:
-    """Raises `UserError` unless a run can go on with the weights and moments of `source`."""
-    if os.path.realpath(source) == os.path.realpath(identity.workdir):
+def find_source(
+    workdir: str, config: TrainConfig, data: RunData, start: Start
+) -> tuple[str, str] | None:
+    """The run and the checkpoint to go on from; None if the folder has one, or starts anew.
+
+    Raises `UserError` unless a run can go on with the weights and moments there.
+    """
+    if training_checkpoint.find_newest(workdir):
+        return None
+    if start.continue_from:
+        source = find_run(start.continue_from, start.which or NEWEST)
+        _check(workdir, config, data, source[0])
+        return source
+    if read(workdir):
+        raise UserError(
+            f"{workdir} was to go on from another run, and has no checkpoint yet. Name that run "
+            "again with --continue_from, or take another --workdir."
+        )
+    return None
+
+
+def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
+    """The config with which a run goes on: its own if it has begun."""
+    source = workdir if run_folder.is_run(workdir) else find_run(continue_from)[0]
+    return run_folder.read_config(source, cls)
+
+
+def _check(workdir: str, config: TrainConfig, data: RunData, source: str) -> None:
+    if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError(
             f"--continue_from: {source} is the --workdir, too. Name a new folder for the run that "
             "goes on; the old one stays as it is."
         )
-    before = run_dir.read_config(source, type(identity.config))
-    for name, (old, new) in _compare(before, identity.config).items():
+    before = run_folder.read_config(source, type(config))
+    for name, (old, new) in _compare(before, config).items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
         if is_model or name == "sentence_task":
             raise UserError(
@@ -63,14 +91,14 @@ def check(identity: RunIdentity, source: str) -> None:
                 "with the model that it has. Take that value, or only the weights, with "
                 "--init_checkpoint."
             )
-    if tokenization.load(run_dir.vocabulary_path(source)).sha256 != identity.tokenizer.sha256:
+    if tokenization.load(run_folder.vocabulary_path(source)).sha256 != data.tokenizer.sha256:
         raise UserError(
-            f"those of {source} and of the records ({identity.vocabulary}) are different "
+            f"those of {source} and of the records ({data.vocabulary}) are different "
             "vocabularies. Make records with that of the run."
         )
 
 
-def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) -> None:
+def begin(state: TrainState, workdir: str, data: RunData, source: str, prefix: str) -> None:
     """Sets the state to the checkpoint of another run, and saves it in the folder of this one.
 
     The folder gets the other run's metrics up to there, its history with one more line, and then a
@@ -83,10 +111,9 @@ def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) ->
             f"{prefix} is at step {state.step}, and the config ends at {state.config.last_step}. "
             "Raise num_train_steps (--set num_train_steps=)."
         )
-    record = _make_record(state, identity, source, prefix)
+    record = _make_record(state, data, source, prefix)
     state.position.assign(record["position"])
     if devices.is_chief(state.strategy):
-        workdir = identity.workdir
         files.make_folders(workdir)
         reports.copy(source, workdir, state.step)
         records = [*(r for r in read(source) if r["step"] <= state.step), record]
@@ -94,26 +121,27 @@ def begin(state: TrainState, identity: RunIdentity, source: str, prefix: str) ->
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
-def _make_record(state: TrainState, identity: RunIdentity, source: str, prefix: str):
+def _make_record(state: TrainState, data: RunData, source: str, prefix: str):
     """The change, with the number of batches of the new run's records that are used up."""
-    before = run_dir.read_config(source, type(identity.config))
-    changes = _compare(before, identity.config)
+    config = state.config
+    before = run_folder.read_config(source, type(config))
+    changes = _compare(before, config)
     path = os.path.join(source, RECORDS)
-    old, new = files.read_sealed(path, RECORDS), identity.files[RECORDS]
-    has_phases = bool(getattr(identity.config, "phases", ()))
+    old, new = files.read_sealed(path, RECORDS), data.files[RECORDS]
+    has_phases = bool(getattr(config, "phases", ()))
     # With phases the position is that of a run which had them from its beginning.
     position = state.step if has_phases else 0
     if old != new:
         changes["--train_files"] = [_describe_files(rows) for rows in (old, new)]
     elif not changes.keys() & {*_ORDER, "phases"} and not has_phases:
         examples = int(state.position.numpy()) * before.train_batch_size
-        position = examples // identity.config.train_batch_size
+        position = examples // config.train_batch_size
     return {"step": state.step, "run": prefix, "position": position, "changes": changes}
 
 
 def _compare(before: TrainConfig, after: TrainConfig) -> dict[str, list[Any]]:
     """{field: [before, after]} of the fields that differ."""
-    one, other = (run_dir.flatten(config_io.to_dict(config)) for config in (before, after))
+    one, other = (run_folder.flatten(config_io.to_dict(config)) for config in (before, after))
     return {name: [one.get(name), x] for name, x in other.items() if one.get(name) != x}
 
 

@@ -1,12 +1,11 @@
 """The state of a training run: the model, its optimizer and its position in the data."""
 
 import dataclasses
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
-from albert_tf.model import losses
+from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features
 from albert_tf.train import devices
@@ -19,16 +18,20 @@ class TrainState:
 
     config: TrainConfig
     strategy: tf.distribute.Strategy  # in whose scope the variables were made
-    model: keras.Model  # called with a batch, `training` and `seed`
-    weights: list[keras.Variable]  # those that are trained; a gradient must reach each
+    objective: Objective
+    model: keras.Model
+    weights: list[keras.Variable]  # those that are trained
     optimizer: lamb.Lamb  # built for `weights`; its `iterations` is the step
     position: tf.Variable  # number of batches of the data used up
-    objective: losses.Objective
-    features: features.Features  # of the records, those that the model reads
 
     @property
     def step(self) -> int:
         return int(self.optimizer.iterations.numpy())
+
+    @property
+    def features(self) -> features.Features:
+        """The features of the records that the model reads."""
+        return self.objective.list_features(self.config)
 
     @property
     def num_branches(self) -> int:
@@ -49,32 +52,27 @@ class TrainState:
 
 
 def make_train_state(
-    config: TrainConfig,
-    strategy: tf.distribute.Strategy,
-    make_model: Callable[[], tuple[keras.Model, list[keras.Variable]]],
-    objective: losses.Objective,
-    spec: features.Features,
-    choose_rate_factors: Callable[[list[str]], list[float]] | None = None,
+    config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
 ) -> TrainState:
-    """Makes the variables of a run; `make_model` returns the model and its trained weights.
-
-    `choose_rate_factors` gives what multiplies the learning rate of the weights of these names.
+    """Makes the variables of a run.
 
     Raises `UserError` for an unknown optimizer, or `jit_compile` on several replicas.
     """
     devices.share_cores(_choose_num_branches(config, strategy, objective))
     with strategy.scope():
-        model, weights = make_model()
+        model, weights = objective.make_model(config)
         optimizer = optimizers.make_optimizer(config)
         names = [weight.path for weight in weights]
-        optimizer.build(weights, choose_rate_factors and choose_rate_factors(names))
+        optimizer.build(weights, objective.choose_rate_factors(config, names))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-    return TrainState(config, strategy, model, weights, optimizer, position, objective, spec)
+    return TrainState(config, strategy, objective, model, weights, optimizer, position)
 
 
 def _choose_num_branches(
-    config: TrainConfig, strategy: tf.distribute.Strategy, objective: losses.Objective
+    config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
 ) -> int:
     """One if rows are compared: what is learnt must not depend on the number of cores."""
-    return 1 if objective.compares_rows else devices.choose_num_branches(config, strategy)
+    if objective.loss.compares_rows:
+        return 1
+    return devices.choose_num_branches(config, strategy)

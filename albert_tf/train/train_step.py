@@ -22,17 +22,17 @@ def make_update(
 
     An update: gradients of local sums over global counts, summed over micro-batches and replicas,
     clipped once to `max_grad_norm`, applied once. Summed over the `num_replicas`, `results` has the
-    objective's sums and counts, `learning_rate`, `gradient_norm` (before clipping) and
+    loss's sums and counts, `learning_rate`, `gradient_norm` (before clipping) and
     `weight_norm` (after the update). `replica` is a number from 0, an int or [] int32; `reduce`
     sums a structure of tensors over the replicas.
     """
-    config, objective, optimizer = state.config, state.objective, state.optimizer
+    config, loss, optimizer = state.config, state.objective.loss, state.optimizer
     variables = [weight.value for weight in state.weights]
-    branch_gradients = functools.partial(_gradients, state.model, objective, variables)
+    branch_gradients = functools.partial(_gradients, state.model, loss, variables)
     gradients_of = functools.partial(_add_branches, branch_gradients, num_branches)
 
     def update(batch, replica, reduce):
-        local_counts = objective.counts(batch)
+        local_counts = loss.counts(batch)
         counts = reduce(local_counts)
         step = tf.cast(optimizer.iterations.value, tf.int32)
         key = tf.random.fold_in(tf.constant([config.seed, 0], tf.int32), step, alg="philox")
@@ -55,7 +55,7 @@ def make_update(
 def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     """Returns `run_updates(iterator, num_updates) -> totals`, which runs on the device.
 
-    `totals` has the objective's sums and counts over all updates, and the other results of the
+    `totals` has the loss's sums and counts over all updates, and the other results of the
     last one (see `make_update`).
     """
     strategy = state.strategy
@@ -71,7 +71,7 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     compiled = (
         tf.function(update_replica, jit_compile=True) if state.jit_compile else update_replica
     )
-    added = state.objective.total_names
+    added = state.objective.loss.total_names
 
     def run_replicas(batch, length=None):
         def run_at(batch):
@@ -97,11 +97,11 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     return lambda iterator, num_updates: to_floats(run_updates(iterator, tf.constant(num_updates)))
 
 
-def _gradients(model, objective, variables, batch, counts, key):
+def _gradients(model, loss, variables, batch, counts, key):
     with tf.GradientTape() as tape:
-        sums = objective.sums(model(batch, training=True, seed=key), batch)
-        loss = losses.mean_loss(sums, counts)
-    return tape.gradient(loss, variables), sums
+        sums = loss.sums(model(batch, training=True, seed=key), batch)
+        minimised = losses.mean_loss(sums, counts)
+    return tape.gradient(minimised, variables), sums
 
 
 def _add_branches(gradients_of, num_branches, batch, counts, key):

@@ -32,8 +32,9 @@ from albert_tf.records import input_pipeline, manifest
 from albert_tf.run_files import BEGINNING, METRICS_LOG, RECORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import history, run_dir
-from albert_tf.train_config import PretrainConfig
+from albert_tf.train import history, run_folder
+from albert_tf.train.run_data import RunData
+from albert_tf.train_config import PretrainConfig, TrainConfig
 from albert_tf.workfolder import WorkFolder
 
 TEXTS = ("the cafe sold 2011, offices", "An old bad day. (so) w1", "")
@@ -184,20 +185,28 @@ def _config() -> PretrainConfig:
     return tiny_run.settings(albert=tiny_run.albert(), learning_rate=1e-05)
 
 
+def _write_run(folder: Path, config: TrainConfig, contents: dict[str, Any]) -> None:
+    """Writes what a run keeps of its data, whose vocabulary lies in the folder."""
+    vocabulary = str(folder / manifest.VOCABULARY)
+    data = RunData(
+        stretches=[],
+        vocabulary=vocabulary,
+        tokenizer=tokenization.load(vocabulary),
+        files=contents,
+        held_out={},
+        make_evaluate=None,
+        explain=lambda error: error,
+    )
+    opened = run_folder.open_folder(str(folder), config, data)
+    run_folder.write(opened, config, data, {"checkpoint": None, "weights": None})
+
+
 def make_run(folder: Path) -> None:
     """The folder of a run with a history, but without checkpoints."""
     vocabulary = folder / manifest.VOCABULARY
     make_sentencepieces(vocabulary)
-    tokenizer = tokenization.load(str(vocabulary))
     rows = [["train-0.tfrecord", 21], ["train-1.tfrecord", 16]]
-    identity = run_dir.RunIdentity(
-        workdir=str(folder),
-        config=_config(),
-        vocabulary=str(vocabulary),
-        tokenizer=tokenizer,
-        files={RECORDS: rows},
-    )
-    run_dir.write(identity, run_dir.NEW_WEIGHTS)
+    _write_run(folder, _config(), {RECORDS: rows})
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
     content = history.to_lines([record, {**record, "step": 6}])
     files.write_bytes(str(folder / "history.jsonl"), content)
@@ -209,12 +218,12 @@ def make_run(folder: Path) -> None:
 
 def read_run(folder: Path) -> Any:
     return (
-        run_dir.read_config(str(folder), PretrainConfig),
+        run_folder.read_config(str(folder), PretrainConfig),
         files.read_sealed(str(folder / RECORDS), RECORDS),
         files.read_sealed(str(folder / BEGINNING), BEGINNING),
         history.read(str(folder)),
         finetuned_model.read_thresholds(str(folder / "model.ckpt-0")),
-        tokenization.load(run_dir.vocabulary_path(str(folder))).sha256,
+        tokenization.load(run_folder.vocabulary_path(str(folder))).sha256,
     )
 
 
@@ -291,17 +300,8 @@ def read_hub_module(folder: Path) -> Any:
 def make_finetuning_run(folder: Path) -> None:
     folder.mkdir()
     task = {"task": "own", "kind": "classification", "labels": ["x", "y"], "has_pairs": False}
-    config = tiny_finetuning.settings()
     make_sentencepieces(folder / manifest.VOCABULARY)
-    tokenizer = tokenization.load(str(folder / manifest.VOCABULARY))
-    identity = run_dir.RunIdentity(
-        workdir=str(folder),
-        config=config,
-        vocabulary=str(folder / manifest.VOCABULARY),
-        tokenizer=tokenizer,
-        files={"task.json": task},
-    )
-    run_dir.write(identity, run_dir.NEW_WEIGHTS)
+    _write_run(folder, tiny_finetuning.settings(), {"task.json": task})
     (folder / "model.ckpt-0.index").touch()  # else it is no checkpoint of the run
 
 

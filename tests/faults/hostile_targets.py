@@ -31,7 +31,7 @@ from albert_tf.records import manifest
 from albert_tf.tasks import finetuned_model, predictions, recipes
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.train import history, run_dir
+from albert_tf.train import history, run_folder
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 
@@ -78,7 +78,7 @@ def read_config(case: tuple[type, bytes], folder: Path) -> None:
 def overrides(draw: Any) -> tuple[type, list[str]]:
     cls = draw(st.sampled_from((PretrainConfig, FinetuneConfig)))
     names = [*_fields(cls), *(f"albert.{name}" for name in _fields(AlbertConfig)), "albert.a.b"]
-    defaults = run_dir.flatten(_defaults(cls))
+    defaults = run_folder.flatten(_defaults(cls))
     kept = st.sampled_from(sorted(defaults)).map(lambda x: f"{x}={json.dumps(defaults[x])}")
     name = st.sampled_from(names) | TEXT
     value = TEXT | JSON.map(json.dumps) | st.sampled_from(["albert_base_v1", "1e999", "[" * 10**5])
@@ -348,7 +348,7 @@ def runs(draw: Any) -> dict[str, bytes]:
 def read_run(contents: dict[str, bytes], folder: Path) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    run_dir.read_config(str(folder), FinetuneConfig)
+    run_folder.read_config(str(folder), FinetuneConfig)
     prefix = str(folder / "model.ckpt-0")
     (folder / "model.ckpt-0.index").touch()
     finetuned_model.read_finetuning_run(prefix)

@@ -14,10 +14,10 @@ from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import shards
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import reports, run_dir
+from albert_tf.train import reports
 
 _sync, _save, _write_hashes = files.sync, vocabulary._save, tokenization.write_hashes
-_list_files, _write_run = training_checkpoint._list_files, run_dir.write
+_list_files = training_checkpoint._list_files
 _write_records = record_writer.write
 
 
@@ -83,12 +83,6 @@ def _save_hashes_last(output_dir: str, *rest) -> None:
     _write_hashes(output_dir)
 
 
-def _write_config_first(identity, beginning) -> None:
-    files.make_folders(identity.workdir)
-    run_dir.config_io.save(identity.config, f"{identity.workdir}/{run_dir.RUN_CONFIG}")
-    _write_run(identity, beginning)
-
-
 def _write_without_sync(path: str, examples) -> None:
     with mock.patch.object(files, "sync", _forget):
         _write_records(path, examples)
@@ -122,10 +116,6 @@ _ROWS = (
     ),
     ("checkpoints are not synced", "pretraining", "power", *_NO_SYNC),
     ("metrics twice after a resume", "pretraining", "stop", reports, "truncate", _forget),
-    (
-        *("the config of a run before its data", "pretraining", "stop"),
-        *(run_dir, "write", _write_config_first),
-    ),
 )
 MUTATIONS = (
     *(Mutation(*row[:3], (row[3:],)) for row in _ROWS),

@@ -8,8 +8,9 @@ import replicas
 import tensorflow as tf
 import tiny_tasks
 
-from albert_tf.model import losses, task_heads
+from albert_tf.model import task_heads
 from albert_tf.model.task_heads import HeadSizes
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.train import train_step
 
 B, C, D = 5, 3, 4
@@ -179,4 +180,4 @@ def test_a_batch_is_not_split_for_the_cores():
     """What is learnt must not depend on the machine."""
     assert make_objective(0.05).compares_rows
     assert not any(tiny_tasks.make_objective(kind).compares_rows for kind in tiny_tasks.OBJECTIVES)
-    assert not losses.pretraining_objective("sop").compares_rows
+    assert not OBJECTIVES["sop"].loss.compares_rows

@@ -5,6 +5,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.model import losses
+from albert_tf.objectives.all_objectives import OBJECTIVES
 
 NAMES = {"sop": "sentence_order", "nsp": "next_sentence", "none": None}
 every_task = pytest.mark.parametrize("task", NAMES)
@@ -32,7 +33,7 @@ def expected_sums(logits, labels, weights):
 @every_task
 @pytest.mark.parametrize("real", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.0)])
 def test_sums_and_counts(task, real):
-    objective, batch, logits = losses.pretraining_objective(task), tiny.batch(), outputs()
+    objective, batch, logits = OBJECTIVES[task].loss, tiny.batch(), outputs()
     if 0.0 in real:
         batch = with_copy(batch)
     counts, sums = objective.counts(batch), objective.sums(logits, batch)
@@ -56,7 +57,7 @@ def test_sums_and_counts(task, real):
 
 def test_what_has_no_weight_changes_nothing():
     objective, batch, logits = (
-        losses.pretraining_objective("sop"),
+        OBJECTIVES["sop"].loss,
         with_copy(tiny.batch()),
         outputs(),
     )
@@ -73,7 +74,7 @@ def test_what_has_no_weight_changes_nothing():
 
 
 def test_losses_are_float32_whatever_the_logits():
-    batch, objective = tiny.batch(), losses.pretraining_objective("sop")
+    batch, objective = tiny.batch(), OBJECTIVES["sop"].loss
     half = outputs(dtype=tf.bfloat16)
     rounded = {name: tf.cast(value, tf.float32) for name, value in half.items()}
     actual, expected = objective.sums(half, batch), objective.sums(rounded, batch)
@@ -84,7 +85,7 @@ def test_losses_are_float32_whatever_the_logits():
 @every_task
 def test_a_batch_may_be_cut_up(task):
     """Local sums over global counts: the parts' losses add up to the whole's, of any sizes."""
-    objective, batch, logits = losses.pretraining_objective(task), tiny.batch(), outputs()
+    objective, batch, logits = OBJECTIVES[task].loss, tiny.batch(), outputs()
     counts = objective.counts(batch)
     whole = losses.mean_loss(objective.sums(logits, batch), counts)
     parts = [
@@ -101,7 +102,7 @@ def test_a_batch_may_be_cut_up(task):
 
 @every_task
 def test_the_mean_loss_is_a_sum_of_means(task):
-    objective, batch, logits = losses.pretraining_objective(task), tiny.batch(), outputs()
+    objective, batch, logits = OBJECTIVES[task].loss, tiny.batch(), outputs()
     sums = {k: v.numpy() for k, v in objective.sums(logits, batch).items()}
     expected = sums["masked_lm_loss"] / 10  # 3 + 2 + 5 predictions
     if name := NAMES[task]:
@@ -110,7 +111,7 @@ def test_the_mean_loss_is_a_sum_of_means(task):
 
 
 def test_a_batch_without_predictions_has_a_loss():
-    objective, batch = losses.pretraining_objective("none"), tiny.batch()
+    objective, batch = OBJECTIVES["none"].loss, tiny.batch()
     batch["masked_lm_weights"] = tf.zeros_like(batch["masked_lm_weights"])
     loss = losses.mean_loss(objective.sums(outputs(), batch), objective.counts(batch))
     assert loss.numpy() == 0.0

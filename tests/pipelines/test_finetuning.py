@@ -81,7 +81,7 @@ def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, c
     assert config.class_weights == pytest.approx(expected)
     assert f"class_weights: x {expected[0]:.4g}, y" in capsys.readouterr().err
     assert run("classification", class_weights="balanced", **short)  # the same run
-    with pytest.raises(UserError, match=r"belongs to a run with class_weights=\("):
+    with pytest.raises(UserError, match="holds work with class_weights="):
         run("classification", **short)
 
 
@@ -154,19 +154,14 @@ def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_
 )
 def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets):
     task, config = task_table.get(name), settings()
-    state = train_state.make_train_state(
-        config,
-        ONE,
-        lambda: task.make_model(config),
-        task.kind.make_objective(config),
-        task.make_features(config.max_seq_length),
-    )
+    state = train_state.make_train_state(config, ONE, finetuning.make_objective(config, task))
     assert state.buckets == buckets
 
 
 def test_a_run_has_the_rates_of_its_config():
     config = settings(layerwise_lr_decay=0.5)
-    state = finetuning.make_train_state(config, ONE, task_table.get("rte"))
+    objective = finetuning.make_objective(config, task_table.get("rte"))
+    state = train_state.make_train_state(config, ONE, objective)
     names = [weight.path for weight in state.weights]
     factors = dict(zip(names, state.optimizer.rate_factors, strict=True))
     for name, factor in factors.items():

@@ -1,7 +1,6 @@
 """What a run of fine-tuning refuses."""
 
 import dataclasses
-import json
 
 import pytest
 import tiny_checkpoints
@@ -10,10 +9,9 @@ import tiny_run
 from tiny_finetuning import finetune, predict, settings, write_folder
 
 from albert_tf import files
-from albert_tf.checkpoints import formats, training_checkpoint
+from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
-from albert_tf.tasks import finetuned_model
 
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
 run = tiny_finetuning.run_task
@@ -29,7 +27,7 @@ def test_a_checkpoint_of_another_vocabulary(run, folders, vocabulary, tmp_path):
     other = tmp_path / "other"
     tiny_run.write_vocabulary(str(other))
     (other / "cleaning.json").write_text('{"lower_case": false}')
-    options = {"initial": tiny_checkpoints.make(str(other))}
+    options = {"checkpoint": tiny_checkpoints.make(str(other))}
     refused(run, "are different vocabularies", options=options)
     with pytest.raises(UserError, match=r"are of another vocabulary than .*other"):
         finetune(settings(), *folders["span"], tmp_path / "run", str(other))
@@ -83,35 +81,15 @@ def test_folders_of_other_tasks_with_the_same_labels(vocabulary, tmp_path):
     assert (tmp_path / "out/predictions-dev.json").read_bytes() == before
 
 
-def test_a_run_of_before_pairs_were_known_goes_on(run, vocabulary, tmp_path):
-    train = {
-        known: write_folder(tmp_path / f"{known}" / "train", "classification", vocabulary, **more)
-        for known, more in (
-            ("before", {}),
-            ("now", {"has_pairs": True}),
-            ("one", {"has_pairs": False}),
-        )
-    }
-    run(train=train["before"])
-    assert run(train=train["now"])
-    run(train=train["now"], name="new")
-    content = json.loads((tmp_path / "new" / "task.json").read_text())
-    assert content["has_pairs"] is True
-    prefix = training_checkpoint.find_prefix(f"{tmp_path}/new")
-    assert finetuned_model.read_finetuning_run(prefix)[1].has_pairs is True
-    refused(run, r"belongs to a run with other --task", train=train["one"], name="new")
-    assert run(train=train["before"], name="new")
-
-
 def test_a_workdir_of_another_run(run, folders, vocabulary, tmp_path):
     run()
-    refused(run, "belongs to a run with learning_rate=0.01, not 0.5", learning_rate=0.5)
-    refused(run, r"belongs to a run with other --task \(see task\.json", kind="regression")
+    refused(run, "holds work with learning_rate=0.01, not 0.5", learning_rate=0.5)
+    refused(run, "holds work with --task.kind=", kind="regression")
     other = write_folder(tmp_path / "o", "classification", vocabulary)
-    refused(run, r"other training data \(see training_data\.json", train=other)
+    refused(run, "holds work with --training_data.folder=", train=other)
     run(patience=3, n_best_size=5)  # means nothing to what is learnt
     tiny_run.run(tiny_run.write_data(tmp_path / "data"), tmp_path / "pre", tiny_run.settings())
-    refused(run, "pre belongs to a run of another program", name="pre")
+    refused(run, "pre holds work with ", name="pre")
 
 
 def test_a_second_run_in_the_folder(run, tmp_path):

@@ -18,7 +18,7 @@ run = tiny_finetuning.run_task
 
 def initial(vocabulary, **changes):
     made = tiny_checkpoints.make(vocabulary, **changes)
-    return {"initial": made}
+    return {"checkpoint": made}
 
 
 def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
@@ -31,8 +31,8 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path
     assert "loaded 25, missing 0, unexpected 0, mismatched 0" in log
     assert not any("step 0" in line for line in log)
     weights = native.read_weights(f"{tmp_path}/run")
-    for name in weights.keys() & start["initial"].weights.keys():
-        np.testing.assert_array_equal(weights[name], start["initial"].weights[name])
+    for name in weights.keys() & start["checkpoint"].weights.keys():
+        np.testing.assert_array_equal(weights[name], start["checkpoint"].weights[name])
     assert weights["output_weights"].shape == (3, 8)
 
 
@@ -40,13 +40,13 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     """With its head if asked for, which must then fit."""
     run(name="mnli")
     checkpoint = formats.read(f"{tmp_path}/mnli")
-    options = {"initial": checkpoint, "init_head": True}
+    options = {"checkpoint": checkpoint, "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run(name="with", options=options, **still)
     assert "evaluation at step 0" in capsys.readouterr().err
     weights = native.read_weights(f"{tmp_path}/with")
     np.testing.assert_array_equal(weights["output_weights"], checkpoint.weights["output_weights"])
-    run(name="without", options={"initial": checkpoint}, **still)
+    run(name="without", options={"checkpoint": checkpoint}, **still)
     assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
     weights = native.read_weights(f"{tmp_path}/without")
     assert np.abs(weights["output_weights"] - checkpoint.weights["output_weights"]).max() > 1e-3
@@ -59,7 +59,7 @@ def test_a_run_starts_from_a_regression_of_transformers(run, vocabulary, tmp_pat
     made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
     (tmp_path / "theirs").mkdir()
     formats.get_writer("hugging_face")(made, str(tmp_path / "theirs"))
-    options = {"initial": formats.read(f"{tmp_path}/theirs"), "init_head": True}
+    options = {"checkpoint": formats.read(f"{tmp_path}/theirs"), "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run("regression", options=options, **still)
     again = formats.read(f"{tmp_path}/run")

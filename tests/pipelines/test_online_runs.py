@@ -9,10 +9,11 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines import pretraining, pretraining_evaluation, pretraining_records
+from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.records import input_pipeline, manifest, online_masking
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import training_run
+from albert_tf.train import run_data
+from albert_tf.train.run_data import Stretch
 from albert_tf.train_config import Phase
 
 TWO = ["CPU:0", "CPU:1"]
@@ -36,11 +37,12 @@ def read_batches(data, number, strategy=None, position=0, **changes):
     """The first batches to train on, of all replicas."""
     strategy = strategy or tf.distribute.get_strategy()
     config = tiny_run.settings(**changes)
-    state = pretraining.make_train_state(config, strategy)
+    state = tiny_run.train_state(strategy, **{"seed": 5, "num_train_steps": 12, **changes})
     paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
     tokenizer = tokenization.load(f"{data}/{manifest.VOCABULARY}")
     masking = pretraining_records.make_masking(config, paths, tokenizer)
-    batches = iter(training_run.distribute_batches(state, paths, position, masking=masking))
+    stretch = Stretch(config, paths, masking=masking)
+    batches = iter(run_data.distribute_batches(state, stretch, position))
     taken = [next(batches) for _ in range(number)]
     local = strategy.experimental_local_results
     return [{name: np.concatenate(local(x)) for name, x in batch.items()} for batch in taken]
@@ -142,18 +144,14 @@ def test_a_share_to_mask_of_records_with_masks_is_refused(data, tmp_path):
         tiny_run.run(static, tmp_path / "run", SETTINGS)
     both = [f"{folder}/train-*" for folder in (data, static)]
     with pytest.raises(UserError, match=r"static differ in masking, ngram, .*same flags"):
-        pretraining.run(
-            tiny_run.settings(), tf.distribute.get_strategy(), both, [], str(tmp_path / "run")
-        )
+        tiny_run.run_files(both, [], tmp_path / "run", tiny_run.settings())
     assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_evaluation_may_be_of_records_with_masks(data, tmp_path):
     static = tiny_run.write_data(tmp_path / "static", like=data)
     config = tiny_run.settings(num_train_steps=2)
-    one = tf.distribute.get_strategy()
-    files = [f"{data}/train-*"], [f"{static}/eval-*"]
-    pretraining.run(config, one, *files, str(tmp_path / "run"))
+    tiny_run.run_files([f"{data}/train-*"], [f"{static}/eval-*"], tmp_path / "run", config)
     assert "eval_masked_lm_loss" in tiny_run.metrics(tmp_path / "run")[-1]
 
 

@@ -16,11 +16,11 @@ from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.pipelines import (
     loaded_model,
-    pretraining,
     pretraining_evaluation,
     pretraining_records,
 )
 from albert_tf.tasks import finetuned_model
+from albert_tf.train import train_state
 from albert_tf.train_config import PretrainConfig
 
 ONE = tf.distribute.get_strategy()
@@ -133,8 +133,11 @@ def test_init_checkpoint_starts_from_the_weights_of_another_run(data, tmp_path):
 def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path):
     # LAMB scales every update to the weight: only an absurd rate overflows.
     config = tiny_run.settings(learning_rate=1e30, num_warmup_steps=0)
-    with pytest.raises(UserError, match=r"not finite any more.*\(none yet\)"):
+    message = r"^loss, .*, weight_norm: not finite any more in the updates 1 to 2\. .*\(none yet\)"
+    with pytest.raises(UserError, match=message):
         tiny_run.run(data, tmp_path, config)
+    [record] = tiny_run.metrics(tmp_path)  # written before the end
+    assert np.isnan(record["loss"])
     assert tf.train.latest_checkpoint(str(tmp_path)) is None
 
 
@@ -152,7 +155,8 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     )
     tiny_run.run(data, tmp_path / "run", config)
     log = capsys.readouterr().err
-    assert "not finite: back to" in log
+    assert "masked_lm_loss, masked_lm_accuracy, gradient_norm, weight_norm: not finite any" in log
+    assert log.index("mlm nan") < log.index(": back to ")
     assert [record["step"] for record in tiny_run.metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
 
@@ -196,8 +200,10 @@ def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data,
 def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
     config = tiny_run.settings(num_train_steps=1)
     tiny_run.run(data, tmp_path, config)
-    with pytest.raises(UserError, match=r"other --train_files \(see records\.json"):
-        pretraining.run(config, ONE, [f"{data}/train-0*"], [], str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"holds work with --records\.2=\[.train-1.tfrecord., 16\], not None"
+    ):
+        tiny_run.run_files([f"{data}/train-0*"], [], tmp_path, config)
 
 
 def test_weights_of_another_vocabulary_are_refused(data, tmp_path):
@@ -274,7 +280,7 @@ def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(data, tmp_pa
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("{\n")
-    monkeypatch.setattr(pretraining, "make_train_state", None)
+    monkeypatch.setattr(train_state, "make_train_state", None)
     with pytest.raises(UserError, match=r"metrics\.jsonl: line \d is damaged"):
         tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
 
@@ -283,7 +289,7 @@ def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or
     data, tmp_path
 ):
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
-    with pytest.raises(UserError, match=r"a run with albert\.hidden_size=8, not 10"):
+    with pytest.raises(UserError, match=r"holds work with albert\.hidden_size=8, not 10"):
         albert = tiny_run.albert(hidden_size=10)
         tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1, albert=albert))
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1, keep_checkpoint_max=9))
@@ -292,16 +298,16 @@ def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or
 def test_missing_data_and_other_vocabularies_are_refused(data, tmp_path):
     config = tiny_run.settings()
     with pytest.raises(UserError, match="no file matches"):
-        pretraining.run(config, ONE, [f"{data}/nothing-*"], [], str(tmp_path))
+        tiny_run.run_files([f"{data}/nothing-*"], [], tmp_path, config)
     with pytest.raises(UserError, match="so unfinished or not made here"):
         (tmp_path / "train-0.tfrecord").touch()
-        pretraining.run(config, ONE, [f"{tmp_path}/train-*"], [], str(tmp_path / "run"))
+        tiny_run.run_files([f"{tmp_path}/train-*"], [], tmp_path / "run", config)
     other = tiny_run.write_records(
         str(tmp_path / "other"), tiny_run.TRAIN, vocabulary_sha256="other"
     )
     with pytest.raises(UserError, match="different vocabularies"):
         files = [f"{data}/train-*", f"{other}/train-*"]
-        pretraining.run(config, ONE, files, [], str(tmp_path / "run"))
+        tiny_run.run_files(files, [], tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
 
 

@@ -16,9 +16,9 @@ from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.model.weight_names import weights_by_name
-from albert_tf.pipelines import pretraining
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan.aot import artifact, environment, lowering
-from albert_tf.train import train_step
+from albert_tf.train import train_state, train_step
 
 ROOT = Path(__file__).parents[2]
 STEPS, BATCH = 20, 6
@@ -48,7 +48,7 @@ def description(lowered):
 
 
 def test_new_state_is_that_of_a_new_model(description):
-    state = pretraining.make_train_state(SETTINGS, ONE)
+    state = train_state.make_train_state(SETTINGS, ONE, OBJECTIVES["sop"])
     state = {**weights_by_name(state.model), **state.optimizer.slots()}
     inputs = {x["name"]: x for x in description["inputs"] if x["output"] is not None}
     assert inputs.keys() == state.keys() | {"iterations"}
@@ -142,11 +142,11 @@ def python_with_jax():
 
 def train(config, examples):
     """With TensorFlow: the state before and after, and the loss of each step."""
-    state = pretraining.make_train_state(config, ONE)
+    state = train_state.make_train_state(config, ONE, OBJECTIVES["sop"])
     variables = {**weights_by_name(state.model), **state.optimizer.slots()}
     run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensor_slices(examples).batch(BATCH))
-    names = losses.pretraining_objective("sop").names
+    names = OBJECTIVES["sop"].loss.names
     before = {name: variable.numpy() for name, variable in variables.items()}
     expected_losses = [losses.means(run_updates(batches, 1), names)["loss"] for _ in range(STEPS)]
     return before, {name: variable.numpy() for name, variable in variables.items()}, expected_losses

@@ -8,8 +8,9 @@ import tiny_run
 
 from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
-from albert_tf.pipelines import pretraining
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan.aot import lowering
+from albert_tf.train import train_state
 from albert_tf.train_config import FinetuneConfig
 
 BATCH = 6
@@ -69,11 +70,12 @@ def test_the_state_is_the_real_model_and_its_moments(alone):
 
 def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_replicas):
     config = tiny_run.settings(sentence_task="none")
-    state = pretraining.make_train_state(config, tf.distribute.get_strategy())
+    objective = OBJECTIVES[config.sentence_task]
+    state = train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
     reduced = eight_replicas.module.decode().count('"stablehlo.all_reduce"(')
     # The counts, the gradients, and the totals of an update.
     num_totals = sum(of is None for of in eight_replicas.state)
-    assert reduced == len(state.objective.names) + len(state.weights) + num_totals
+    assert reduced == len(state.objective.loss.names) + len(state.weights) + num_totals
     assert "all_reduce" not in alone.module.decode()
 
 

@@ -10,7 +10,8 @@ from replicas import two_replicas
 from tensorflow.python.autograph.core import ag_ctx
 
 from albert_tf.model import losses, weight_names
-from albert_tf.train import devices, eval_step, train_step, training_loop
+from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.train import devices, eval_step, loop, train_step
 
 BATCH, UPDATES = 8, 3
 ONE = tf.distribute.get_strategy
@@ -166,7 +167,7 @@ def test_a_tiny_model_learns_64_examples_by_heart():
     state = tiny_run.train_state(ONE(), albert=albert, num_train_steps=400)
     data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
     make_run_updates(state, 2)(iter(data.batch(64).repeat()), 400)
-    evaluate = eval_step.make_evaluate(ONE(), state.model, state.objective, num_branches=1)
+    evaluate = eval_step.make_evaluate(ONE(), state.model, state.objective.loss, num_branches=1)
     metrics = evaluate(data.batch(16))
     assert metrics["masked_lm_accuracy"] > 0.9
     assert metrics["sentence_order_accuracy"] > 0.95
@@ -177,7 +178,7 @@ def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
     strategy = make_strategy()
     network, _ = tiny_run.network(strategy, tiny_run.albert())
     evaluate = eval_step.make_evaluate(
-        strategy, network, losses.pretraining_objective("sop"), num_branches=num_branches
+        strategy, network, OBJECTIVES["sop"].loss, num_branches=num_branches
     )
     seven = tiny_run.examples(7)
     copies = {name: np.concatenate([v, v[:1]]) for name, v in seven.items()}
@@ -203,12 +204,7 @@ def test_evaluation_counts_real_examples_alone(make_strategy, num_branches):
 )
 def test_loops_end_at_the_multiples_of_all_intervals(evaluates, steps):
     intervals = {"steps_per_loop": 4, "save_checkpoints_steps": 6, "eval_steps": 3}
-    state = tiny_run.train_state(ONE(), num_train_steps=11, **intervals)
-
-    def run_updates(iterator, num_updates):
-        state.optimizer.iterations.assign_add(num_updates)
-        return {"updates": num_updates}
-
-    loops = list(training_loop.run_loops(state, run_updates, None, evaluates=evaluates))
-    assert [step for step, _ in loops] == steps
-    assert sum(totals["updates"] for _, totals in loops) == 11
+    config, ends = tiny_run.settings(num_train_steps=11, **intervals), [0]
+    while ends[-1] < 11:
+        ends.append(loop.find_end(config, ends[-1], evaluates=evaluates))
+    assert ends[1:] == steps

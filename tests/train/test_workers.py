@@ -12,8 +12,7 @@ import tiny_run
 import tiny_workers
 
 from albert_tf.errors import LostWorkerError, UserError
-from albert_tf.pipelines import pretraining
-from albert_tf.train import multi_worker, run_dir
+from albert_tf.train import multi_worker, run_folder
 
 CLUSTER = multi_worker.Cluster(
     ("a:1", "b:2", "c:3"), (("chief", 0), ("worker", 0), ("worker", 1)), 1
@@ -158,8 +157,9 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
 
     def compare(*data, eval_files=(), **start):
         files = [f"{folder}/train-*" for folder in data or [same]]
-        run = functools.partial(pretraining.run, config, ONE, files, eval_files)
-        return compared(functools.partial(run, str(tmp_path / "w"), pretraining.Start(**start)))
+        return compared(
+            lambda: tiny_run.run_files(files, eval_files, tmp_path / "w", config, **start)
+        )
 
     values = compare()
     assert values["--train_files.2"] == ["train-1.tfrecord", 16]
@@ -176,10 +176,10 @@ def test_pretraining_compares_all_that_it_is_given(compared, tmp_path):
 
 def test_of_many_files_workers_compare_a_digest():
     rows = [[f"train-{number}", 3] for number in range(1001)]
-    assert run_dir.number_rows(rows[1:])["1"] == ["train-1", 3]
-    digest = run_dir.number_rows(rows)
+    assert run_folder.number_rows(rows[1:])["1"] == ["train-1", 3]
+    digest = run_folder.number_rows(rows)
     assert digest["number"] == 1001
-    assert digest != run_dir.number_rows([*rows[:-1], ["train-1000", 4]])
+    assert digest != run_folder.number_rows([*rows[:-1], ["train-1000", 4]])
 
 
 def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path):
@@ -199,7 +199,7 @@ def test_finetuning_compares_all_that_it_is_given(compared, vocabulary, tmp_path
     assert values["training data.num_records"] == 24
     assert differences(values, compare(dev)) == ["dev data"]
     assert differences(compare(other), compare(dev)) == ["dev data"]
-    assert differences(values, compare(initial=initial)) == ["--init_checkpoint"]
+    assert differences(values, compare(checkpoint=initial)) == ["--init_checkpoint"]
     assert differences(values, compare(init_head=True)) == ["--init_head"]
     assert differences(values, compare(allow_partial="x")) == ["--allow_partial"]
 

@@ -14,11 +14,13 @@ import tensorflow as tf
 
 from albert_tf.kinds.base import Task
 from albert_tf.model import xla
-from albert_tf.pipelines import finetuning, pretraining
+from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.objectives.objective import Objective
+from albert_tf.pipelines import finetuning
 from albert_tf.records import features
-from albert_tf.train import train_step
+from albert_tf.train import train_state, train_step
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import FinetuneConfig, PretrainConfig
+from albert_tf.train_config import FinetuneConfig, PretrainConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,7 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     size. With one replica there is no all-reduce.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)
-    with _tracing():
-        state = pretraining.make_train_state(config, tf.distribute.get_strategy())
+    state = _make_state(config, OBJECTIVES[config.sentence_task])
     return _lower(state, num_replicas)
 
 
@@ -76,8 +77,7 @@ def lower_task(
         jit_compile=True,
         class_weights=(),
     )
-    with _tracing():
-        state = finetuning.make_train_state(config, tf.distribute.get_strategy(), task)
+    state = _make_state(config, finetuning.make_objective(config, task))
     for length in state.buckets:  # with jit_compile those of TPUs
         yield length, _lower(state, num_replicas, length)
 
@@ -86,6 +86,11 @@ def lower_task(
 def _tracing() -> Iterator[None]:
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
         yield
+
+
+def _make_state(config: TrainConfig, objective: Objective) -> TrainState:
+    with _tracing():
+        return train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
 
 
 def _lower(state: TrainState, num_replicas: int, length: int | None = None) -> Lowered:

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines import initial_weights
+from albert_tf.objectives import initial_weights
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 

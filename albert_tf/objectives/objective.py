@@ -1,0 +1,45 @@
+"""Defines `Objective`: what a run learns, of pre-training or of a task."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from albert_tf.model.losses import Loss
+from albert_tf.records.features import Features
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+
+def _keep_first_weights(
+    model: Any, config: Any, paths: Sequence[str], tokenizer: Tokenizer
+) -> None:
+    """Leaves a new model as it is made."""
+
+
+def _choose_equal_rates(config: Any, names: Sequence[str]) -> None:
+    """Multiplies no learning rate."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What a run learns.
+
+    Attributes:
+        loss: the sums and counts of a batch, whose means are minimised.
+        best_by: the metric whose highest value makes a checkpoint the best.
+        list_features: config -> features of the records that the model reads.
+        make_model: config -> the model, called with a batch, `training` and `seed`, and its weights
+            that are trained. A gradient must reach each: LAMB would let others decay to nothing.
+        choose_rate_factors: config, names of these weights -> what multiplies the learning rate of
+            each; None multiplies none.
+        initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
+            that do not begin as they are made.
+    """
+
+    loss: Loss
+    best_by: str
+    list_features: Callable[[Any], Features]
+    make_model: Callable[[Any], tuple[keras.Model, list[keras.Variable]]]
+    choose_rate_factors: Callable[[Any, Sequence[str]], list[float] | None] = _choose_equal_rates
+    initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] = _keep_first_weights

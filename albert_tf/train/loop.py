@@ -1,0 +1,303 @@
+"""The host's side of training: loops of updates on the device, and duties after each."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import files
+from albert_tf.checkpoints import training_checkpoint
+from albert_tf.errors import UserError
+from albert_tf.model import losses
+from albert_tf.run_files import BEST, BEST_METRICS, KEPT
+from albert_tf.train import command_log, devices, reports, train_step
+from albert_tf.train.eval_step import SUM
+from albert_tf.train.train_state import TrainState
+from albert_tf.train_config import TrainConfig
+
+
+@dataclasses.dataclass(kw_only=True)
+class Turn:
+    """Updates that have run in one call of the device, and what the duties find out."""
+
+    first: int  # step before them
+    step: int  # after them
+    record: Mapping[str, float] = dataclasses.field(default_factory=dict)  # to report
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)  # of held-out data
+    is_undone: bool = False  # rolled back, and no other duty is done
+    is_interrupted: bool = False  # by a signal
+    is_last: bool = False  # the run ends after it
+
+
+@dataclasses.dataclass(kw_only=True)
+class Loop:
+    """Trains a state to its last step.
+
+    Attributes:
+        workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
+        checkpoint: of the state.
+        train_batches: position -> endless batches for the replicas.
+        evaluate: returns the metrics of the held-out data, if there are.
+        evaluates_first: before the first update: the weights come from elsewhere.
+    """
+
+    state: TrainState
+    workdir: str
+    checkpoint: tf.train.Checkpoint
+    train_batches: Callable[[int], Iterable]
+    evaluate: Callable[[], dict[str, float]] | None
+    evaluates_first: bool = False
+
+    def __post_init__(self) -> None:
+        self.signals: list[int] = []  # that this worker has received
+        self.rollbacks = self.state.config.max_rollbacks
+        self.is_chief = devices.is_chief(self.state.strategy)
+        # After each loop of updates, in this order. A run that is killed on the way evaluates
+        # again, for it saves last.
+        self.duties = (
+            self.report,
+            self.roll_back,
+            self.notice_signals,
+            self.evaluate_when_due,
+            self.keep_best,
+            self.lose_patience,
+            self.keep_for_good,
+            self.save,
+        )
+
+    def run(self) -> bool:
+        """Trains to the last step; after SIGTERM or Ctrl-C saves. Returns whether it was reached.
+
+        Raises `UserError` if a loss, a gradient or a weight is not finite and no rollbacks are
+        left, or if workers are at different steps.
+        """
+        state = self.state
+        if self._total(state.step) != state.step * state.strategy.num_replicas_in_sync:
+            raise UserError(
+                "the workers are at different steps. "
+                f"All must see the same --workdir {self.workdir}."
+            )
+        signals = signal.SIGTERM, signal.SIGINT
+        with files.handling_signals(self._catch, *signals), contextlib.closing(self._writer):
+            turn, command = self._catch_up(), None
+            if self.is_chief and not turn.is_last:
+                command = command_log.begin(self.workdir)
+            turns = self._run_turns()
+            while not turn.is_last:
+                turn = next(turns)
+                for duty in self.duties:
+                    if not turn.is_undone:
+                        duty(turn)
+            if turn.is_interrupted:
+                logging.info(f"interrupted at step {turn.step}. Run the same command to resume.")
+            else:
+                logging.info(f"done: step {turn.step}, checkpoints in {self.workdir}")
+            is_finished = not self._is_interrupted()
+            if command:
+                command_log.end(self.workdir, command, finished=is_finished)
+            return is_finished
+
+    def _catch_up(self) -> Turn:
+        """Does what a run that was broken off has left to do at the step where it goes on."""
+        step, config = self.state.step, self.state.config
+        turn = Turn(first=step, step=step, is_last=step == config.last_step)
+        if self.is_chief:
+            # At step 0 nothing was saved: a run that was killed wrote all that stands there.
+            reports.truncate(self.workdir, step or -1)
+            if training_checkpoint.find_step(self.workdir) == step:
+                training_checkpoint.keep_newest(self.workdir, step, config.keep_checkpoint_max)
+        if step == 0 and self.evaluate and self.evaluates_first:
+            self._evaluate(turn)
+        elif step and self._is_due(step):
+            is_missing = self.is_chief and not reports.has_evaluation(self.workdir, step)
+            if self._any_worker(is_missing):
+                self._evaluate(turn)
+        self.keep_best(turn)
+        turn.is_last |= step > 0 and self._is_out_of_patience(step)
+        return turn
+
+    def _run_turns(self) -> Iterator[Turn]:
+        """Runs updates to the last step; the caller does the duties after each turn."""
+        state, config = self.state, self.state.config
+        run_updates = train_step.make_run_updates(state)
+        # When the first turn was over: it compiles, which tells nothing of the updates to come.
+        compiled: tuple[int, float] | None = None
+        logging.info("the first update compiles the model, which takes a while")
+        while True:
+            begin, turn = time.monotonic(), None
+            # A rollback leaves out data.
+            batches = iter(self.train_batches(int(state.position.numpy())))
+            while turn is None or not turn.is_undone:
+                first = state.step
+                step = find_end(config, first, evaluates=self.evaluate is not None)
+                totals = run_updates(batches, step - first)
+                state.position.assign_add(step - first)
+                now = time.monotonic()
+                record = {
+                    "step": step,
+                    **losses.means(totals, state.objective.loss.names),
+                    **{x: totals[x] for x in ("learning_rate", "gradient_norm", "weight_norm")},
+                    "sequences_per_second": (step - first)
+                    * config.train_batch_size
+                    / (now - begin),
+                }
+                if compiled:
+                    pace = (now - compiled[1]) / (step - compiled[0])
+                    record["seconds_left"] = (config.last_step - step) * pace
+                turn = Turn(first=first, step=step, record=record, is_last=step == config.last_step)
+                yield turn
+                begin = time.monotonic()
+                compiled = compiled or (step, begin)
+
+    def report(self, turn: Turn) -> None:
+        """Writes losses, norms and speed, whatever they are."""
+        logging.info(reports.line(turn.record, self.state.config.last_step))
+        self._write(turn.record)
+
+    def roll_back(self, turn: Turn) -> None:
+        """Names what is not finite; restores the last checkpoint and leaves out the data since.
+
+        They may be the cause. Raises `UserError` if there is no checkpoint, or no rollback is left.
+        """
+        names = [name for name, value in turn.record.items() if not math.isfinite(value)]
+        if not names:
+            return
+        updates = f"the updates {turn.first + 1} to {turn.step}"
+        what = f"{', '.join(names)}: not finite any more in {updates}"
+        position = int(self.state.position.numpy())
+        prefix = training_checkpoint.resume(self.checkpoint, self.workdir)
+        if prefix is None or self.rollbacks == 0:
+            raise UserError(
+                f"{what}. The last good checkpoint is {prefix or '(none yet)'}. Lower "
+                "learning_rate or raise num_warmup_steps, or let the run skip such data with "
+                "max_rollbacks."
+            )
+        self.state.position.assign(position)
+        self.rollbacks -= 1
+        turn.is_undone, turn.is_last = True, False
+        if self.is_chief:
+            reports.truncate(self.workdir, self.state.step)
+        logging.info(f"{what}: back to {prefix}, resuming with the data after batch {position}")
+
+    def notice_signals(self, turn: Turn) -> None:
+        """Ends the run after SIGTERM or Ctrl-C."""
+        turn.is_interrupted = self._is_interrupted()
+        turn.is_last |= turn.is_interrupted
+
+    def evaluate_when_due(self, turn: Turn) -> None:
+        """Computes and reports the metrics of the held-out data."""
+        if self._is_due(turn.step) and not turn.is_interrupted:
+            self._evaluate(turn)
+
+    def keep_best(self, turn: Turn) -> None:
+        """Saves the checkpoint if none before it has a better score."""
+        if not turn.metrics or not self.is_chief:
+            return
+        best, by = self._read_best(), self.state.objective.best_by
+        if best is None or best["step"] == turn.step or not best[by] >= turn.metrics[by]:
+            folder = os.path.join(self.workdir, BEST)
+            training_checkpoint.save(self.checkpoint, folder, turn.step, 1)
+            content = {"step": turn.step, **turn.metrics}
+            files.write_sealed(os.path.join(folder, BEST_METRICS), content)
+
+    def lose_patience(self, turn: Turn) -> None:
+        """Ends the run if many evaluations in a row have no better score."""
+        turn.is_last |= bool(turn.metrics) and self._is_out_of_patience(turn.step)
+
+    def keep_for_good(self, turn: Turn) -> None:
+        """Saves a checkpoint that stays."""
+        interval = self.state.config.keep_every
+        if interval and turn.step % interval == 0 and self.is_chief:
+            folder = os.path.join(self.workdir, KEPT)
+            logging.info(f"kept {training_checkpoint.save(self.checkpoint, folder, turn.step)}")
+
+    def save(self, turn: Turn) -> None:
+        """Saves the checkpoint from which the run resumes."""
+        config = self.state.config
+        if self.is_chief and (turn.is_last or turn.step % config.save_checkpoints_steps == 0):
+            keep = config.keep_checkpoint_max
+            prefix = training_checkpoint.save(self.checkpoint, self.workdir, turn.step, keep)
+            logging.info(f"saved {prefix}")
+
+    def _evaluate(self, turn: Turn) -> None:
+        assert self.evaluate
+        turn.metrics = self.evaluate()
+        logging.info(f"evaluation at step {turn.step} | {reports.format_metrics(turn.metrics)}")
+        self._write({"step": turn.step, **{f"eval_{name}": x for name, x in turn.metrics.items()}})
+
+    def _is_due(self, step: int) -> bool:
+        """Whether there is an evaluation after `step`."""
+        config = self.state.config
+        is_multiple = config.eval_steps > 0 and step % config.eval_steps == 0
+        return self.evaluate is not None and (step == config.last_step or is_multiple)
+
+    def _is_out_of_patience(self, step: int) -> bool:
+        config = self.state.config
+        if not config.patience:
+            return False
+        # Only the chief has written it for sure.
+        best = self._read_best() if self.is_chief else None
+        age = step - best["step"] if best else 0
+        is_over = self._any_worker(age >= config.patience * config.eval_steps > 0)
+        if is_over:
+            by = self.state.objective.best_by
+            logging.info(f"no better {by} in {config.patience} evaluations up to step {step}")
+        return is_over
+
+    def _read_best(self) -> dict[str, float] | None:
+        """The step and the metrics of the best checkpoint, if there is one."""
+        path = os.path.join(self.workdir, BEST, BEST_METRICS)
+        return files.read_sealed(path, BEST) if tf.io.gfile.exists(path) else None
+
+    def _write(self, record: Mapping[str, float]) -> None:
+        if self.is_chief:
+            reports.write(self.workdir, self._writer, record)
+
+    @functools.cached_property
+    def _writer(self) -> tf.summary.SummaryWriter:
+        if self.is_chief:
+            return tf.summary.create_file_writer(self.workdir)
+        return tf.summary.create_noop_writer()
+
+    def _catch(self, number: int, _: Any) -> None:
+        """Notes a signal; a second Ctrl-C interrupts."""
+        if number == signal.SIGINT and self.signals:
+            raise KeyboardInterrupt
+        self.signals.append(number)
+
+    @functools.cached_property
+    def _total(self) -> Callable[[int], int]:
+        """A function that sums a number over the replicas of all workers."""
+        strategy = self.state.strategy
+
+        @tf.function(autograph=False)
+        def total(number: tf.Tensor) -> tf.Tensor:
+            return strategy.reduce(SUM, strategy.run(lambda: tf.identity(number)), axis=None)
+
+        return lambda number: int(total(tf.constant(number, tf.int64)))
+
+    def _any_worker(self, flag: bool) -> bool:
+        """Whether the condition holds on any of the workers."""
+        return self._total(int(flag)) > 0
+
+    def _is_interrupted(self) -> bool:
+        """Whether any worker has received a signal: all end at the same step."""
+        return self._any_worker(bool(self.signals))
+
+
+def find_end(config: TrainConfig, step: int, *, evaluates: bool) -> int:
+    """Returns where the loop of updates that begins at a step ends.
+
+    It is at a multiple of the config's intervals, whatever step it begins at.
+    """
+    intervals = [config.steps_per_loop, config.save_checkpoints_steps, config.keep_every]
+    intervals += [config.eval_steps] if evaluates else []
+    return min(config.last_step, *((step // n + 1) * n for n in intervals if n))

@@ -1,0 +1,83 @@
+"""The data of a run, and the batches of it for the replicas."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albert_tf.records import input_pipeline, manifest, online_masking
+from albert_tf.records.online_masking import OnlineMasking
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import devices
+from albert_tf.train.train_state import TrainState
+from albert_tf.train_config import TrainConfig
+
+Evaluate = Callable[[], dict[str, float]]
+
+
+class Stretch(NamedTuple):
+    """Updates with one config and one set of records: a run, or a phase of one.
+
+    Attributes:
+        offset: the number of the first batch in the records, less that in the run.
+        masking: how records without masks are masked.
+    """
+
+    config: TrainConfig
+    paths: Sequence[str]
+    offset: int = 0
+    masking: OnlineMasking | None = None
+    group_by_length: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunData:
+    """What a run reads.
+
+    Attributes:
+        stretches: one after the other.
+        vocabulary: the folder of the records' vocabulary.
+        tokenizer: of this vocabulary.
+        files: {file in the folder of the run: JSON value} of what must be the same on resume.
+        held_out: {name: JSON value} of the held-out data; empty if there is none.
+        make_evaluate: returns what computes the metrics of the held-out data, if there is any.
+        explain: the user's error for records that cannot be read.
+    """
+
+    stretches: Sequence[Stretch]
+    vocabulary: str
+    tokenizer: Tokenizer
+    files: Mapping[str, Any]
+    held_out: Mapping[str, Any]
+    make_evaluate: Callable[[TrainState], Evaluate] | None
+    explain: Callable[[Exception], Exception]
+
+
+def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):
+    """Returns endless batches for the replicas, from a position of the run on."""
+    config = state.config
+    make_batches = functools.partial(
+        input_pipeline.train_batches,
+        stretch.paths,
+        batch_size=config.train_batch_size,
+        seed=config.seed,
+        shuffle_buffer_size=config.shuffle_buffer_size,
+        position=position + stretch.offset,
+        group_by_length=state.features if stretch.group_by_length else None,
+    )
+    if stretch.masking:
+        make_batches = functools.partial(
+            online_masking.number_rows,
+            make_batches,
+            position=position + stretch.offset,
+            step=state.step,
+            num_records=sum(manifest.count_examples(stretch.paths)),
+        )
+    return input_pipeline.distribute(
+        state.strategy,
+        make_batches,
+        state.features,
+        buckets=state.buckets,
+        static_shapes=devices.needs_static_shapes(state.strategy),
+        masking=stretch.masking,
+    )

@@ -1,0 +1,159 @@
+"""What a new run begins with: new weights, a checkpoint, a smaller model, or another run."""
+
+import dataclasses
+import hashlib
+import os
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import files
+from albert_tf.checkpoints import (
+    formats,
+    growth,
+    matching,
+    model_checkpoint,
+    training_checkpoint,
+)
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.model.task_model import AlbertForTask
+from albert_tf.run_files import BEGINNING, BEST
+from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train.train_state import TrainState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a new run begins with; without a path these are new weights.
+
+    Attributes:
+        init_checkpoint: a checkpoint of any of the `formats`, whose weights it takes.
+        grow_from: a run of a smaller model, whose grown weights and moments it takes (`growth`).
+        continue_from: a run whose weights, moments and step it goes on with (`history`).
+        which: checkpoint of a run; by default the best, of `continue_from` the newest.
+        allow_partial: that of `matching.assign_weights`.
+        init_head: whether a task takes the head of the checkpoint, too.
+        checkpoint: what `init_checkpoint` holds, if it was read already.
+    """
+
+    init_checkpoint: str | None = None
+    grow_from: str | None = None
+    continue_from: str | None = None
+    which: str | None = None
+    allow_partial: str | None = None
+    init_head: bool = False
+    checkpoint: ModelCheckpoint | None = None
+
+    def __post_init__(self) -> None:
+        names = ("init_checkpoint", "continue_from", "grow_from")
+        if len(named := [f"--{name}" for name in names if getattr(self, name)]) > 1:
+            raise UserError(f"{' and '.join(named)} exclude each other. Name one.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The flags, which all workers must have in common."""
+        own = {f"--{name}": value for name, value in vars(self).items() if name != "checkpoint"}
+        return {**own, "--init_checkpoint": self.init_checkpoint or self.name}
+
+    @property
+    def name(self) -> str | None:
+        """What the run keeps of the checkpoint whose weights it takes; None if it takes none."""
+        path = self.init_checkpoint or self.grow_from
+        if path is None:
+            return self.checkpoint.source if self.checkpoint else None
+        return path if self.which in (None, BEST) else f"{path} --which={self.which}"
+
+    def read(self, config: AlbertConfig) -> ModelCheckpoint:
+        """Reads the weights, grown to a model of this config."""
+        which = self.which or BEST
+        if self.grow_from:
+            return growth.grow_checkpoint(formats.read(self.grow_from, which=which), config)
+        if self.checkpoint:
+            return self.checkpoint
+        assert self.init_checkpoint
+        return formats.read(self.init_checkpoint, which=which)
+
+    def describe(self, checkpoint: ModelCheckpoint) -> dict[str, Any]:
+        """Returns what a run keeps of the weights that it starts from: path and a checksum."""
+        digest = hashlib.sha256()
+        for name, weight in sorted(checkpoint.weights.items()):
+            digest.update(f"{name} {weight.dtype} {weight.shape} ".encode())
+            digest.update(weight.tobytes())
+        return {"checkpoint": self.name, "weights": digest.hexdigest()}
+
+    def check_resumed(self, workdir: str, config: AlbertConfig) -> None:
+        """Raises `UserError` if the run in `workdir` started from other weights.
+
+        The same path is trusted: a checkpoint may be gone when its run resumes, and that of a run
+        which still trains changes.
+        """
+        path = os.path.join(workdir, BEGINNING)
+        if self.name is None or not tf.io.gfile.exists(path):  # a run that goes on has none
+            return
+        before = files.read_sealed(path, BEGINNING)
+        if self.name == before["checkpoint"]:
+            return
+        if self.describe(self.read(config))["weights"] != before["weights"]:
+            started = before["checkpoint"] or "new weights"
+            raise UserError(
+                f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
+                "Take another --workdir, or the checkpoint of that run."
+            )
+
+    def evaluates(self, state: TrainState) -> bool:
+        """Whether the weights are worth an evaluation before the first update."""
+        has_new_head = isinstance(state.model, AlbertForTask) and not self.init_head
+        return self.name is not None and not has_new_head
+
+    def assign(self, checkpoint: ModelCheckpoint, state: TrainState) -> None:
+        """Sets the weights of a state to those of a checkpoint, and its moments to grown ones.
+
+        Raises `UserError` if the weights do not fit, or mean something else. The number of layers
+        may differ: a deep model may start from a shallow one.
+        """
+        for field in ("num_attention_heads", "hidden_act"):
+            theirs, ours = (getattr(c, field) for c in (checkpoint.config, state.config.albert))
+            if theirs != ours:
+                raise UserError(
+                    f"{checkpoint.source} was trained with {field}={theirs!r}, the config has "
+                    f"{ours!r}. Take that of the checkpoint (--set albert.{field}=)."
+                )
+        if isinstance(state.model, AlbertForTask):
+            matching.assign_task_weights(
+                checkpoint,
+                state.model,
+                with_head=self.init_head,
+                allow_partial=self.allow_partial,
+            )
+            return
+        matching.assign_weights(
+            checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
+        )
+        has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
+        # The first correction of the moments' bias would multiply grown ones by ten.
+        if self.grow_from and has_moments and not state.config.bias_correction:
+            path = training_checkpoint.find_prefix(self.grow_from, self.which or BEST)
+            _assign_moments(state, path)
+
+
+NEW = Start()
+
+
+def _assign_moments(state: TrainState, path: str) -> None:
+    moments, slots = growth.read_moments(path, state.config.albert), state.optimizer.slots()
+    for name in slots.keys() & moments.keys():
+        slots[name].assign(moments[name])
+    logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown, too")
+
+
+def check_vocabulary(checkpoint: ModelCheckpoint, tokenizer: Tokenizer, folder: str) -> None:
+    """Raises `UserError` if a checkpoint has a vocabulary other than the records, in `folder`."""
+    theirs = model_checkpoint.load_tokenizer(checkpoint)
+    if theirs is not None and theirs.sha256 != tokenizer.sha256:
+        raise UserError(
+            f"those of {checkpoint.source} and of the records ({folder}) are different "
+            "vocabularies. Make records with that of the checkpoint."
+        )
