@@ -6,36 +6,21 @@ from typing import Any
 from albert_tf import config_io, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError, require
-from albert_tf.export import model_kinds
+from albert_tf.errors import UserError
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import Task
-from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.base import Kind, Task
+from albert_tf.kinds.multi_label import MultiLabel
+from albert_tf.kinds.span import Span
 from albert_tf.model import layers, weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
-_CLASSES = "output_bias"
-_OUTPUTS = {
-    "classification": _CLASSES,
-    "regression": _CLASSES,
-    "multiple_choice": _CLASSES,
-    "multi_label": _CLASSES,
-    "token_classification": "cls/token_classification/output_bias",
-}
-# Number of outputs of the head of a kind; of others one for each label.
-_NUM_OUTPUTS = {"regression": 1, "multiple_choice": 1}
-# The kinds to which a choice applies, where not all.
-_APPLIES_TO = {
-    "labels": ("classification", "multiple_choice", "multi_label", "token_classification"),
-    "pooling": ("sentence_embedding",),
-    "normalize": ("sentence_embedding",),
-    "top_k": ("fill_mask",),
-}
+# Choices that mean nothing to some kinds.
+_CHOICES = ("labels", "pooling", "normalize", "top_k")
 
 
 def read(config: ExportConfig) -> ExportedModel:
@@ -69,8 +54,9 @@ def choose(
     """Makes the model that is exported of a checkpoint in memory; errors as of `read`."""
     task = task or finetuned_model.infer_task(checkpoint)
     kind = _select_kind(config.source, task, run_config)
-    may_be_none = kind == "span_or_none" or (
-        kind == "span" and task is not None and task.kind.may_be_none
+    served = KINDS[kind]
+    may_be_none = isinstance(served, Span) and (
+        served.may_be_none or (task is not None and task.kind.may_be_none)
     )
     _check_choices(config, kind, may_be_none=may_be_none)
     thresholds = finetuned_model.read_thresholds(checkpoint.source)
@@ -90,7 +76,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
-        thresholds=thresholds if kind == "multi_label" else {},
+        thresholds=thresholds if isinstance(served, MultiLabel) else {},
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )
@@ -141,7 +127,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
         )
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
     with layers.replacing(checkpoint.weights.keys()):
-        network = model_kinds.make_network(checkpoint.config, options)
+        network = kind.make_network(checkpoint.config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
@@ -183,7 +169,8 @@ def _select_kind(config: SourceConfig, task: Task | None, run_config: FinetuneCo
 
 def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> None:
     """Raises `UserError` if a choice would change nothing in a model of that kind."""
-    for name, kinds in _APPLIES_TO.items():
+    for name in _CHOICES:
+        kinds = [known for known, served in KINDS.items() if name in served.choices]
         if getattr(config.source, name) not in (None, (), False) and kind not in kinds:
             raise UserError(f"--{name} is for {', '.join(kinds)}, not for {kind}: leave it out.")
     if config.null_threshold is None:
@@ -198,10 +185,11 @@ def _check_choices(config: ExportConfig, kind: str, *, may_be_none: bool) -> Non
 
 def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str, ...]:
     """Returns the checked labels of the kind; classes without labels are numbered."""
-    if options.kind not in _OUTPUTS:
+    kind, labels = KINDS[options.kind], options.labels
+    if not isinstance(kind, Kind) or kind.labels_weight is None:
         return ()
-    labels, size = options.labels, len(checkpoint.weights[_OUTPUTS[options.kind]])
-    if size != (expected := _NUM_OUTPUTS.get(options.kind) or len(labels) or size):
+    size = len(checkpoint.weights[kind.labels_weight])
+    if size != (expected := kind.count_outputs(labels) or size):
         raise UserError(
             f"{checkpoint.source} has {size} classes, not {expected}. "
             "Give all --labels in the order of their ids, or another --kind."
@@ -216,12 +204,4 @@ def _complete_labels(checkpoint: ModelCheckpoint, options: Options) -> tuple[str
             raise UserError(
                 f"--labels: {label!r} {mistakes[0]}: give each label a name of its own."
             )
-    if options.kind == "regression":
-        return ()
-    if options.kind == "multiple_choice" and not labels:
-        raise UserError(f"{checkpoint.source} does not name its choices: give --labels=A,B,C,D.")
-    if options.kind == "token_classification":
-        message = f"{checkpoint.source} does not name its tags: give --labels=O,B-PER,I-PER."
-        require(bool(labels), message)
-        tag_schemes.find_scheme(labels)
-    return labels or tuple(map(str, range(size)))
+    return kind.complete_labels(labels, size, checkpoint.source)

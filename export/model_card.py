@@ -88,11 +88,6 @@ _NO_PADDING = """\
 Nothing is computed for padding: a batch costs what its pieces cost, so that short and long texts
 may be answered together, and token ids may be padded to any length.
 """
-# What becomes of a longer text.
-_CUT = "; of a longer text the end is not read, and no reply says so"
-_WINDOWS = "; a longer text is read in windows that overlap"
-_WINDOWED = ("span", "span_or_none", "token_classification")
-_CUTS = dict.fromkeys(_WINDOWED, _WINDOWS) | {"fill_mask": f"{_CUT}: a [MASK] in it has no guesses"}
 _CARD = """\
 # {title}
 
@@ -185,7 +180,7 @@ def write(
         thresholds = ", ".join(f"{name} {x:.4g}" for name, x in options.thresholds.items())
         notes += f"\nThe thresholds of probabilities, above which a label applies: {thresholds}.\n"
     padding = ""
-    if options.kind != "span":
+    if not getattr(model.network, "reads_padding", False):
         padding = _NO_PADDING
     limits = ""
     if options.text:
@@ -197,7 +192,7 @@ def write(
         scores=f" ({model.scores})" if model.scores else "",
         config=config,
         longest=longest,
-        cuts=_CUTS.get(options.kind, _CUT) if options.text else "",
+        cuts=model.kind.cut if options.text else "",
         notes=notes,
         limits=limits,
         padding=padding,

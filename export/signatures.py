@@ -4,7 +4,7 @@ All of a model's end in one and the same function of token ids, so that its grap
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +17,11 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import answer_ops, packing, tag_ops, text_requests, token_ids
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import Function, Signature
+from albert_tf.kinds.served import PAIR, TEXT
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.model import xla
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
-
-TEXT, PAIR = "text", "text_pair"
-_SENTENCE = "The museum opens at nine and closes at five."
-_QUESTION = "When does the museum open?"
-_MASKED = "The museum [MASK] at nine and [MASK] at five."
 
 
 def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[str, Signature]:
@@ -50,14 +46,14 @@ def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[s
     signatures = make_text_signatures(model, answer, windows) if model.options.text else {}
     ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
-    name, method, convert = REPLIES.get(
-        model.options.kind, (serving_api.EXAMPLES, serving_api.PREDICT, None)
-    )
+    kind = model.kind
+    name = kind.reply or serving_api.EXAMPLES
+    method = f"tensorflow/serving/{kind.reply or 'predict'}"
     choices = len(model.options.labels) if model.kind.rank == 3 else 1
 
     def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = answer(token_ids.parse_examples(batch["inputs"], model.inputs, choices))
-        return convert(outputs, model) if convert else outputs
+        return kind.to_reply(outputs, model.options.labels)
 
     example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
     signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
@@ -92,25 +88,6 @@ def _make_example_ids(model: ExportedModel) -> Tensors:
     return {name: tf.constant(values[name], tf.int32) for name in model.inputs}
 
 
-def _to_classes(outputs: Tensors, model: ExportedModel) -> Tensors:
-    scores = outputs["probabilities"]
-    labels = tf.constant(model.options.labels)
-    return {"classes": tf.broadcast_to(labels, tf.shape(scores)), "scores": scores}
-
-
-def _to_value(outputs: Tensors, model: ExportedModel) -> Tensors:
-    return {"outputs": outputs["value"]}
-
-
-# {kind: (name of the signature of examples, method, conversion of the outputs)}
-REPLIES: Mapping[str, tuple[str, str, Callable[[Tensors, ExportedModel], Tensors]]] = {
-    "classification": ("classify", serving_api.CLASSIFY, _to_classes),
-    "multiple_choice": ("classify", serving_api.CLASSIFY, _to_classes),
-    "regression": ("regress", serving_api.REGRESS, _to_value),
-    "multi_label": ("classify", serving_api.CLASSIFY, _to_classes),
-}
-
-
 class _TextModel(NamedTuple):
     """A model, its tokenizer, and its functions of token ids: of texts, and of many windows."""
 
@@ -122,6 +99,46 @@ class _TextModel(NamedTuple):
     @property
     def config(self) -> FinetuneConfig:
         return self.model.options.run_config
+
+    def _pack(self, inputs: Mapping[str, tf.Tensor]) -> packing.Batch:
+        """Packs a text, or a pair of texts."""
+        ids = {name: self.tokenizer.tokenize(texts) for name, texts in inputs.items()}
+        vocabulary, length = self.tokenizer.vocabulary, self.config.max_seq_length
+        return packing.pack(ids[TEXT], ids.get(PAIR), vocabulary, length)
+
+    def answer_texts(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        return self.answer(self._pack(inputs))
+
+    def answer_tokens(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        """Returns the outputs and the ids, which tell the tokens."""
+        batch = self._pack(inputs)
+        names = (features.INPUT_IDS, features.INPUT_MASK)
+        return {**self.answer(batch), **{name: batch[name] for name in names}}
+
+    def guess_masks(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        length, vocabulary = self.config.max_seq_length, self.tokenizer.vocabulary
+        batch = text_requests.pack_masked(inputs[TEXT], self.tokenizer, length)
+        positions = batch[features.MASKED_LM_POSITIONS]
+        return text_requests.decode_guesses(self.answer(batch), positions, vocabulary)
+
+    def answer_choices(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        return self.answer(text_requests.pack_choices(inputs, self.tokenizer, self.config))
+
+    def answer_questions(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        options, config, names = self.model.options, self.config, self.model.inputs
+        read = answer_ops.make_reader(
+            lambda batch: self.answer_windows({name: batch[name] for name in names}),
+            self.tokenizer,
+            config,
+            AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
+            null_threshold=options.null_threshold,
+        )
+        return read(inputs["question"], inputs["context"])
+
+    def mark_spans(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+        labels = self.model.options.labels
+        tag = tag_ops.make_tagger(self.answer_windows, self.tokenizer, self.config, labels)
+        return tag(inputs[TEXT])
 
 
 def make_text_signatures(
@@ -140,94 +157,20 @@ def make_text_signatures(
     in_batches = functools.partial(answer_ops.run_in_batches, answer)
     windows: Any = answer_windows or in_batches
     text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer, windows)
-    entries, has_pairs = _TEXT_SIGNATURES[model.options.kind], model.options.has_pairs
+    entries, has_pairs = model.kind.list_requests(), model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
         # The model was trained on one of them, and would answer the other with nonsense.
         name = PAIR if has_pairs else TEXT
         entries = {name: entries[name]}
     signatures = {}
-    for name, (function, example) in entries.items():
+    for name, example in entries.items():
         if "options" in example:
             options = [f"At {hour}." for hour in range(8, 8 + len(model.options.labels))]
             example = {**example, "options": [options]}
-        signatures[name] = _make_signature(
-            functools.partial(_answer_checked, function, text_model), example
-        )
+        signatures[name] = _make_signature(functools.partial(_answer_checked, text_model), example)
     return signatures
 
 
-def _answer_checked(
-    function: Callable[[_TextModel, Tensors], Tensors], model: _TextModel, inputs: Tensors
-) -> Tensors:
-    return function(model, token_ids.check_texts(inputs, model.model.options.max_text_bytes))
-
-
-def _pack(model: _TextModel, inputs: Tensors) -> packing.Batch:
-    """Packs a text, or a pair of texts."""
-    ids = {name: model.tokenizer.tokenize(texts) for name, texts in inputs.items()}
-    vocabulary, length = model.tokenizer.vocabulary, model.config.max_seq_length
-    return packing.pack(ids[TEXT], ids.get(PAIR), vocabulary, length)
-
-
-def _answer_text(model: _TextModel, inputs: Tensors) -> Tensors:
-    return model.answer(_pack(model, inputs))
-
-
-def _answer_tokens(model: _TextModel, inputs: Tensors) -> Tensors:
-    """Returns the outputs and the ids, which tell the tokens."""
-    batch = _pack(model, inputs)
-    names = (features.INPUT_IDS, features.INPUT_MASK)
-    return {**model.answer(batch), **{name: batch[name] for name in names}}
-
-
-def _answer_masks(model: _TextModel, inputs: Tensors) -> Tensors:
-    length, vocabulary = model.config.max_seq_length, model.tokenizer.vocabulary
-    batch = text_requests.pack_masked(inputs[TEXT], model.tokenizer, length)
-    positions = batch[features.MASKED_LM_POSITIONS]
-    return text_requests.decode_guesses(model.answer(batch), positions, vocabulary)
-
-
-def _answer_choices(model: _TextModel, inputs: Tensors) -> Tensors:
-    return model.answer(text_requests.pack_choices(inputs, model.tokenizer, model.config))
-
-
-def _answer_question(model: _TextModel, inputs: Tensors) -> Tensors:
-    options, config, names = model.model.options, model.config, model.model.inputs
-    read = answer_ops.make_reader(
-        lambda batch: model.answer_windows({name: batch[name] for name in names}),
-        model.tokenizer,
-        config,
-        AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
-        null_threshold=options.null_threshold,
-    )
-    return read(inputs["question"], inputs["context"])
-
-
-def _answer_spans(model: _TextModel, inputs: Tensors) -> Tensors:
-    labels = model.model.options.labels
-    tag = tag_ops.make_tagger(model.answer_windows, model.tokenizer, model.config, labels)
-    return tag(inputs[TEXT])
-
-
-# (function of the inputs, inputs of an example)
-_Entry = tuple[Callable[[_TextModel, Tensors], Tensors], dict[str, list]]
-_CLASSIFIER: Mapping[str, _Entry] = {
-    TEXT: (_answer_text, {TEXT: [_SENTENCE]}),
-    PAIR: (_answer_text, {TEXT: [_QUESTION], PAIR: [_SENTENCE]}),
-}
-_CHOICES: dict[str, list] = {"passage": [_SENTENCE], "question": [_QUESTION], "options": [[]]}
-_READER: Mapping[str, _Entry] = {
-    "question": (_answer_question, {"question": [_QUESTION], "context": [_SENTENCE]})
-}
-_TEXT_SIGNATURES: Mapping[str, Mapping[str, _Entry]] = {
-    "encoder": {TEXT: (_answer_tokens, {TEXT: [_SENTENCE]})},
-    "sentence_embedding": {TEXT: (_answer_text, {TEXT: [_SENTENCE]})},
-    "fill_mask": {TEXT: (_answer_masks, {TEXT: [_MASKED]})},
-    "classification": _CLASSIFIER,
-    "regression": _CLASSIFIER,
-    "multiple_choice": {"question": (_answer_choices, _CHOICES)},
-    "span": _READER,
-    "span_or_none": _READER,
-    "token_classification": {TEXT: (_answer_spans, {TEXT: [_SENTENCE]})},
-    "multi_label": _CLASSIFIER,
-}
+def _answer_checked(server: _TextModel, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+    model = server.model
+    return model.kind.answer(server, token_ids.check_texts(inputs, model.options.max_text_bytes))

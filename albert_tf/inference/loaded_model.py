@@ -125,7 +125,7 @@ class LoadedModel:
             pooling=pooling,
             normalize=normalize,
         )
-        compute = model_kinds.KINDS[options.kind].compute_outputs
+        compute = model_kinds.KINDS[options.kind].serve
         rows = _as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)

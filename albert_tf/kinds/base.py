@@ -14,13 +14,14 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import metrics
+from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
+TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 Tokens = Sequence[int]
 Prediction = dict[str, Any]
 Predictions = dict[str, Prediction]  # by id of the example
-Tensors = Mapping[str, Any]  # of a batch, or of the head
 Outputs = Mapping[str, np.ndarray]  # of all records, [N, ...]
 # Rows of `examples.jsonl`, with labels.
 Gold = Sequence[Mapping[str, Any]]
@@ -46,12 +47,10 @@ class Confusions(NamedTuple):
     pairs: Counter[tuple[str, str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
+class Kind(Served):
     """A kind of task; a subclass for each, and `task_table.KINDS` has them.
 
     Attributes:
-        name: in files and on the command line.
         metrics: of a task of the user's own; none where there can be no such task.
         num_labels: how many labels a task has at least; 0 if it has none.
         label_advice: why a task has no labels.
@@ -65,8 +64,6 @@ class Kind:
         has_several_sequences: whether a record has a sequence for each class, or text.
     """
 
-    name: str
-
     metrics: ClassVar[tuple[str, ...]] = ()
     num_labels = 2
     label_advice = ""
@@ -78,9 +75,6 @@ class Kind:
     crowded_text = ""
     windowed_texts = ""
     has_several_sequences = False
-
-    def __str__(self) -> str:
-        return self.name
 
     # The task.
 
@@ -111,8 +105,7 @@ class Kind:
         """Returns {name: feature} of an example, whose sequences are one after the other."""
         number = num_classes if self.has_several_sequences else 1
         tokens = features.TokenFeature(max_seq_length, number)
-        names = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
-        return {**dict.fromkeys(names, tokens), **self.make_targets(tokens, num_classes)}
+        return {**dict.fromkeys(TOKENS, tokens), **self.make_targets(tokens, num_classes)}
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """Returns the features of the labels: by default one id."""
@@ -165,6 +158,31 @@ class Kind:
     ) -> dict[str, Any]:
         """Returns the sums of `Loss` over examples with weights [B]."""
         raise NotImplementedError
+
+    # An exported model: of texts, or of pairs of texts.
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return {TEXT: {TEXT: [SENTENCE]}, PAIR: {TEXT: [QUESTION], PAIR: [SENTENCE]}}
+
+    def make_network(self, config: Any, options: Any) -> Any:
+        from albert_tf.model import task_heads, task_model
+
+        run = options.run_config
+        sizes = task_heads.HeadSizes(len(options.labels), run.start_n_top, run.end_n_top)
+        head = self.choose_head(run)
+        return task_model.AlbertForTask(config, head, sizes, dtype=options.dtype)
+
+    def apply(self, network: Any, ids: Tensors) -> dict[str, Any]:
+        """Returns the outputs of the head; ids [B, S], of choices [B * C, S]."""
+        return dict(network.apply({name: ids[name] for name in TOKENS}, ids))
+
+    def count_outputs(self, labels: Sequence[str]) -> int:
+        """Returns the outputs of a head with these labels; 0 if any number will do."""
+        return len(labels)
+
+    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
+        """Returns the labels of a head of `size` outputs: classes without labels are numbered."""
+        return labels or tuple(map(str, range(size)))
 
     # Predictions.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base
 from albert_tf.kinds.base import (
     Confusions,
@@ -28,6 +29,11 @@ class Classification(Kind):
 
     metrics = ("accuracy",)
     has_class_weights = True
+    description = "tells the class of a text, or of a pair of texts"
+    parts = frozenset({"encoder", "pooler", "classifier"})
+    labels_weight = "output_bias"
+    choices = ("labels",)
+    reply = "classify"
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads
@@ -45,6 +51,12 @@ class Classification(Kind):
         return losses.classification_sums(
             self.name, outputs["logits"], labels, weights, class_weights
         )
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        return choose_label("label", self.apply(network, ids)["logits"], options.labels)
+
+    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+        return to_classes(outputs, labels)
 
     def decode(
         self,
@@ -106,3 +118,15 @@ class Classification(Kind):
         counts = Counter(row["label"] for row in examples)
         present = sum(counts[x] > 0 for x in labels)
         return tuple(len(examples) / (present * counts[x]) if counts[x] else 1.0 for x in labels)
+
+
+def choose_label(name: str, logits: Any, labels: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the likeliest label under `name`, and the probabilities of all; logits [B, C]."""
+    best = tf.gather(tf.constant(labels), tf.argmax(logits, -1, output_type=tf.int32))
+    return {name: best, "probabilities": tf.nn.softmax(logits), "logits": logits}
+
+
+def to_classes(outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+    """Returns outputs as TensorFlow Serving's method classify has them."""
+    scores = outputs["probabilities"]
+    return {"classes": tf.broadcast_to(tf.constant(labels), tf.shape(scores)), "scores": scores}

@@ -19,6 +19,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
+from albert_tf.kinds.classification import to_classes
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -33,10 +34,31 @@ class MultiLabel(Kind):
     num_labels = 1
     has_class_weights = True
     has_label_thresholds = True
+    description = "tells which labels apply to a text"
+    parts = frozenset({"encoder", "pooler", "classifier"})
+    labels_weight = "output_bias"
+    choices = ("labels",)
+    reply = "classify"
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """1.0 where a label applies: floats, so that [N, C] is not taken for tokens if C is S."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)}
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        logits = self.apply(network, ids)["logits"]  # [B, C]
+        probabilities = tf.sigmoid(logits)
+        limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
+        chosen = probabilities > tf.constant(limits, tf.float32)
+        # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
+        labels = tf.ragged.boolean_mask(
+            tf.broadcast_to(tf.constant(options.labels), tf.shape(logits)), chosen
+        )
+        counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
+        outputs = {"labels": labels.to_tensor(), "num_labels": counts}
+        return {**outputs, "probabilities": probabilities, "logits": logits}
+
+    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+        return to_classes(outputs, labels)
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         sets = [value if isinstance(value, tuple) else () for value in values]

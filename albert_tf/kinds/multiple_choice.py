@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import require
 from albert_tf.kinds import metrics, token_lengths
-from albert_tf.kinds.base import Gold, Predictions, Scores, Task, Tokens
-from albert_tf.kinds.classification import Classification
+from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
+from albert_tf.kinds.classification import Classification, choose_label
+from albert_tf.kinds.served import QUESTION, SENTENCE, TextServer
+from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 
@@ -16,6 +20,8 @@ class MultipleChoice(Classification):
     lengths = ("max_qa_length",)
     crowded_text = "passage"
     has_several_sequences = True
+    description = "chooses among the answers to a question about a text"
+    rank = 3
 
     def count_texts(self, task: Task) -> int:
         return 1 + len(task.labels)
@@ -24,6 +30,31 @@ class MultipleChoice(Classification):
         from albert_tf.model import task_heads
 
         return task_heads.MultipleChoice
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        from albert_tf.records.model_inputs import require_all
+
+        number = len(options.labels)
+        shape = tf.shape(ids[features.INPUT_IDS])
+        is_complete = tf.equal(shape[1], number)
+        with require_all((is_complete, f"every question must have {number} choices.")):
+            # [B, C, S] -> [B * C, S], of empty batches, too
+            flat = [shape[0] * shape[1], shape[2]]
+            rows = {name: tf.reshape(ids[name], flat) for name in TOKENS}
+        return choose_label("choice", self.apply(network, rows)["logits"], options.labels)
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return {"question": {"passage": [SENTENCE], "question": [QUESTION], "options": [[]]}}
+
+    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
+        return server.answer_choices(inputs)
+
+    def count_outputs(self, labels: Sequence[str]) -> int:
+        return 1
+
+    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
+        require(bool(labels), f"{source} does not name its choices: give --labels=A,B,C,D.")
+        return labels
 
     def truncate(
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths

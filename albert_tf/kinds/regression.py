@@ -31,9 +31,25 @@ class Regression(Kind):
     metrics = ("pearson", "spearman")
     num_labels = 0
     label_advice = "predicts numbers"
+    description = "gives a number for a text, or for a pair of texts"
+    parts = frozenset({"encoder", "pooler", "classifier"})
+    labels_weight = "output_bias"
+    reply = "regress"
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)}
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        return {"value": self.apply(network, ids)["logits"][:, 0]}
+
+    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+        return {"outputs": outputs["value"]}
+
+    def count_outputs(self, labels: Sequence[str]) -> int:
+        return 1
+
+    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
+        return ()
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         return np.array([[value or 0.0] for value in values], np.float32)

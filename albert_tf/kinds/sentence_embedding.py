@@ -20,6 +20,7 @@ from albert_tf.kinds.base import (
     Tensors,
     Tokens,
 )
+from albert_tf.kinds.served import Served
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
@@ -40,6 +41,9 @@ class SentenceEmbedding(Kind):
     num_labels = 0
     label_advice = "has no labels"
     has_several_sequences = True
+    description = "gives one vector for a text"
+    parts = Served.parts
+    choices = ("pooling", "normalize")
 
     def count_texts(self, task: Task) -> int:
         return 1
@@ -56,6 +60,26 @@ class SentenceEmbedding(Kind):
         sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
+
+    def make_network(self, config: Any, options: Any) -> Any:
+        return Served.make_network(self, config, options)
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return Served.list_requests(self)
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        from albert_tf.model import albert_model, task_heads
+
+        if options.pooling == "first":
+            positions = albert_model.no_positions(ids)
+            outputs = network(ids, positions=positions, skips_padding=True)
+            vectors = tf.cast(outputs["pooled_output"], tf.float32)
+        else:
+            outputs = network(ids, skips_padding=True)
+            vectors = task_heads.average_tokens(
+                outputs["sequence_output"], ids[features.INPUT_MASK]
+            )
+        return {"embedding": tf.math.l2_normalize(vectors, -1) if options.normalize else vectors}
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads

@@ -20,6 +20,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
+from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS, TextServer
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.records import features
@@ -43,6 +44,7 @@ class Span(Kind):
     num_labels = 0
     is_percent = True
     windowed_texts = "questions"
+    cut = WINDOWS
     lengths = ("doc_stride", "max_query_length")
     crowded_text = "context"
 
@@ -59,6 +61,28 @@ class Span(Kind):
         names = (features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE)
         answer = dict.fromkeys((features.UNIQUE_IDS, *names), one)
         return {features.P_MASK: tokens._replace(padding=1), **answer}
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        end = ", or that there is none" if self.may_be_none else ""
+        return f"finds the answer to a question in a text{end}"
+
+    @property
+    def parts(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"encoder", "squad2" if self.may_be_none else "squad1"})
+
+    @property
+    def more_inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (features.P_MASK,) if self.may_be_none else ()
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        return self.apply(network, ids)
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return {"question": {"question": [QUESTION], "context": [SENTENCE]}}
+
+    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
+        return server.answer_questions(inputs)
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads

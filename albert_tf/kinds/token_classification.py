@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import require
 from albert_tf.kinds import base, metrics, token_lengths
 from albert_tf.kinds.base import (
     Confusions,
@@ -21,6 +22,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
+from albert_tf.kinds.served import SENTENCE, TEXT, WINDOWS, TextServer
 from albert_tf.kinds.spans import qa_windows, tag_schemes
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
@@ -31,6 +33,11 @@ class TokenClassification(Kind):
 
     metrics = ("f1", "precision", "recall", "accuracy")
     windowed_texts = "tagged words"
+    description = "marks spans in a text, of any length"
+    parts = frozenset({"encoder", "token_classifier"})
+    labels_weight = "cls/token_classification/output_bias"
+    choices = ("labels",)
+    cut = WINDOWS
     lengths = ("label_pieces", "doc_stride")
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -72,6 +79,23 @@ class TokenClassification(Kind):
         return losses.classification_sums(
             self.name, outputs["logits"], labels, _trained(batch, weights)
         )
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        logits = self.apply(network, ids)["logits"]  # [B, S, C]
+        best = tf.gather(tf.constant(options.labels), tf.argmax(logits, -1, output_type=tf.int32))
+        tags = tf.where(ids[features.INPUT_MASK] > 0, best, "")
+        return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        return {TEXT: {TEXT: [SENTENCE]}}
+
+    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
+        return server.mark_spans(inputs)
+
+    def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
+        require(bool(labels), f"{source} does not name its tags: give --labels=O,B-PER,I-PER.")
+        tag_schemes.find_scheme(labels)
+        return labels
 
     def decode(
         self,

@@ -22,18 +22,18 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.export import model_card, model_kinds, model_versions, saved_model, serving_api
+from albert_tf.export import model_card, model_versions, saved_model, serving_api
 from albert_tf.export.int8.int8_runtime import Result
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES, Tensors, make_specs
 from albert_tf.export.serving_api import DEFAULT, TOKEN_IDS, Signature
 from albert_tf.export.signatures import make_signatures
+from albert_tf.kinds import task_table
+from albert_tf.kinds.sentence_embedding import SentenceEmbedding
 from albert_tf.model import xla
 
 # The kinds that have a score, whose outputs are those of a task's head.
-KINDS = tuple(
-    kind for kind in model_kinds.KINDS if kind not in ("encoder", "sentence_embedding", "fill_mask")
-)
+KINDS = [name for name, kind in task_table.KINDS.items() if not isinstance(kind, SentenceEmbedding)]
 _NUM_SHOWN = 8  # token ids of an example
 _CARD = """\
 # {title}

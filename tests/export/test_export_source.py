@@ -193,7 +193,7 @@ REFUSED = {
     "labels for nothing": (
         "encoder",
         {"kind": "sentence_embedding", "labels": ["a"]},
-        "--labels is for classification, multiple_choice, multi_label, token_classification, not",
+        "--labels is for classification, multiple_choice, token_classification, multi_label, not",
     ),
     "pooling for nothing": (
         "encoder",

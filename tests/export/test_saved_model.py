@@ -11,7 +11,7 @@ import tiny_exports
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from albert_tf.errors import UserError
-from albert_tf.export import model_kinds, model_versions, saved_model, serving_api, signatures
+from albert_tf.export import model_kinds, model_versions, saved_model, serving_api
 from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
     ids = tiny_exports.ids(model)
     whole = {**ids, "input_mask": tf.ones_like(ids["input_mask"])}
     wanted = tiny_exports.expected(model, whole)
-    name = signatures.REPLIES.get(kind, (serving_api.EXAMPLES,))[0]
+    name = model_kinds.KINDS[kind].reply or serving_api.EXAMPLES
     answers = tiny_exports.ask_session(
         folder,
         {

@@ -1,0 +1,76 @@
+"""What an exported model of a kind is: its weights, inputs, outputs, and requests of text."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+Tensors = Mapping[str, Any]
+# Names of signatures and of their inputs.
+TEXT, PAIR = "text", "text_pair"
+# The texts of an example of a request.
+SENTENCE = "The museum opens at nine and closes at five."
+QUESTION = "When does the museum open?"
+# The value of `Served.cut` where texts are read in windows.
+WINDOWS = "; a longer text is read in windows that overlap"
+
+
+class TextServer(Protocol):
+    """The tokenizer and the network in a graph, as `export.signatures` has them."""
+
+    def answer_texts(self, inputs: Tensors) -> dict[str, Any]: ...
+    def answer_choices(self, inputs: Tensors) -> dict[str, Any]: ...
+    def answer_questions(self, inputs: Tensors) -> dict[str, Any]: ...
+    def mark_spans(self, inputs: Tensors) -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A kind of exported model. `options` are `export.model_kinds.Options`.
+
+    Attributes:
+        name: in files and on the command line.
+        description: completes the sentence "An ALBERT that ...".
+        parts: of `weight_names.parts`, which a checkpoint must have.
+        labels_weight: the weight with a number for each output of the head, if outputs are labels.
+        more_inputs: inputs beside the ids, int32 [B, ...].
+        rank: of the ids: 2 for [B, S], 3 for [B, C, S].
+        choices: the flags of an export that mean something, of those that not all kinds have.
+        cut: what becomes of a text that is too long, for the card of the model.
+        reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
+    """
+
+    name: str
+
+    description: ClassVar[str] = ""
+    parts: ClassVar[frozenset[str]] = frozenset({"encoder", "pooler"})
+    labels_weight: ClassVar[str | None] = None
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+    rank: ClassVar[int] = 2
+    choices: ClassVar[tuple[str, ...]] = ()
+    cut: ClassVar[str] = "; of a longer text the end is not read, and no reply says so"
+    reply: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def make_network(self, config: Any, options: Any) -> Any:
+        """Returns a new network with the weights that the kind needs, or more: the encoder."""
+        from albert_tf.model import albert_model
+
+        return albert_model.Albert(config, dtype=options.dtype)
+
+    def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
+        """Returns the outputs, by name, for checked token ids."""
+        raise NotImplementedError
+
+    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+        """Returns the outputs as `reply` has them."""
+        return dict(outputs)
+
+    def list_requests(self) -> dict[str, dict[str, list[Any]]]:
+        """Returns {signature: {input of text: those of an example}}, the most usual first."""
+        return {TEXT: {TEXT: [SENTENCE]}}
+
+    def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
+        """Returns the outputs for texts."""
+        return server.answer_texts(inputs)
