@@ -62,6 +62,12 @@ class Kind(Served):
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
         has_several_sequences: whether a record has a sequence for each class, or text.
+        source_choices: the fields of `task_source.DataSource` on which records depend.
+        reads_labels: whether labels that the user does not name are those of the train file.
+        reads_words: whether a task of the user's own is read from words with tags.
+        has_choices: whether an example has a column for each label.
+        has_label_lists: whether an example has any number of labels.
+        has_groups: whether an example is texts that belong together, each a record to evaluate.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ()
@@ -75,6 +81,12 @@ class Kind(Served):
     crowded_text = ""
     windowed_texts = ""
     has_several_sequences = False
+    source_choices: ClassVar[tuple[str, ...]] = ()
+    reads_labels = False
+    reads_words = False
+    has_choices = False
+    has_label_lists = False
+    has_groups = False
 
     # The task.
 

@@ -29,6 +29,7 @@ class Classification(Kind):
 
     metrics = ("accuracy",)
     has_class_weights = True
+    reads_labels = True
     description = "tells the class of a text, or of a pair of texts"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"

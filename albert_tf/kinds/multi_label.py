@@ -34,6 +34,9 @@ class MultiLabel(Kind):
     num_labels = 1
     has_class_weights = True
     has_label_thresholds = True
+    source_choices = ("label_separator",)
+    reads_labels = True
+    has_label_lists = True
     description = "tells which labels apply to a text"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"

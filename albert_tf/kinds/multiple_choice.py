@@ -20,6 +20,8 @@ class MultipleChoice(Classification):
     lengths = ("max_qa_length",)
     crowded_text = "passage"
     has_several_sequences = True
+    reads_labels = False
+    has_choices = True
     description = "chooses among the answers to a question about a text"
     rank = 3
 

@@ -41,6 +41,7 @@ class SentenceEmbedding(Kind):
     num_labels = 0
     label_advice = "has no labels"
     has_several_sequences = True
+    has_groups = True
     description = "gives one vector for a text"
     parts = Served.parts
     choices = ("pooling", "normalize")

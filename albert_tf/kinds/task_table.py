@@ -88,6 +88,13 @@ def from_header(content: Any) -> Task:
     return make_own(kind, labels, has_pairs=has_pairs, num_texts=num_texts)
 
 
+def get_kind(name: str) -> Kind:
+    """Returns the kind of a task of the user's own; raises `UserError` if there is no such kind."""
+    kinds = [known for known in KINDS if KINDS[known].metrics]
+    require(name in kinds, f"there is no kind {name!r}. Take one of {', '.join(kinds)}.")
+    return KINDS[name]
+
+
 def make_own(
     kind: str, labels: Sequence[str] = (), *, has_pairs: bool | None = None, num_texts: int = 1
 ) -> Task:
@@ -97,14 +104,12 @@ def make_own(
     token classification, the tags of words, B- and I- of each type of span. Raises `UserError` if
     there is no such kind, or the labels do not fit it.
     """
-    kinds = [known for known in KINDS if KINDS[known].metrics]
-    require(kind in kinds, f"there is no kind {kind!r}. Take one of {', '.join(kinds)}.")
+    known_kind = get_kind(kind)
     labels = labels.tolist() if hasattr(labels, "tolist") else labels  # of NumPy
     is_list = isinstance(labels, list | tuple) and all(isinstance(x, str) and x for x in labels)
     require(is_list, f"labels: {str(labels)[:60]!r} is no list of names, none of them empty.")
     if len(set(labels)) < len(labels):
         raise UserError(f"a label is there twice: {', '.join(labels)}.")
-    known_kind = KINDS[kind]
     known_kind.check_labels(labels)
     metrics = known_kind.choose_metrics(labels)
     return Task(OWN, known_kind, tuple(labels), metrics, has_pairs=has_pairs, num_texts=num_texts)

@@ -33,6 +33,9 @@ class TokenClassification(Kind):
 
     metrics = ("f1", "precision", "recall", "accuracy")
     windowed_texts = "tagged words"
+    source_choices = ("repair_tags",)
+    reads_labels = True
+    reads_words = True
     description = "marks spans in a text, of any length"
     parts = frozenset({"encoder", "token_classifier"})
     labels_weight = "cls/token_classification/output_bias"

@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf import run_files
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.data_prep.task_data import own_tables, task_cache
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
@@ -100,8 +100,7 @@ def run_job(job: Job, strategy: tf.distribute.Strategy) -> bool:
 def _find_task(arguments: Arguments) -> Task | None:
     """The task; None if it is the user's own and the checkpoint has it."""
     data = arguments.data
-    has_labels = data.labels or data.kind not in own_tables.NAMED_LABELS
-    if data.task == task_table.OWN and "train" not in arguments.mode and not has_labels:
+    if data.task == task_table.OWN and "train" not in arguments.mode and not data.knows_labels:
         return None
     return task_cache.make_task(data, arguments.train_file)
 

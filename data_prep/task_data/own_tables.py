@@ -12,10 +12,7 @@ from albert_tf.data_prep.task_data import race, table_files, task_source, token_
 from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Task
-
-# The kinds whose labels are in the data; the names of others are known without.
-NAMED_LABELS = ("classification", "multi_label", "token_classification")
+from albert_tf.kinds.base import Kind, Task
 
 
 def find_file(split: str, data_dir: str) -> str:
@@ -48,37 +45,38 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     Raises:
         UserError: labels, choices and kind disagree, or there is no file to read labels from.
     """
-    kind, labels, data_dir = arguments.kind, arguments.labels, arguments.source.data_dir
+    name, labels, data_dir = arguments.kind, arguments.labels, arguments.source.data_dir
+    kind = task_table.get_kind(name)
     columns = arguments.source.columns
     choices = columns.choices
     require(
-        (kind == "multiple_choice") == bool(choices),
+        kind.has_choices == bool(choices),
         "--choice_columns belongs to --kind=multiple_choice, which needs it.",
     )
-    is_tagged = kind == "token_classification"
     require(
-        not is_tagged or columns.second_text is None, "--second_text_column: a tagged text is one."
+        not kind.reads_words or columns.second_text is None,
+        "--second_text_column: a tagged text is one.",
     )
-    if not labels and kind in NAMED_LABELS:
-        find = token_tables.find_file if is_tagged else find_file
+    if not labels and kind.reads_labels:
+        find = token_tables.find_file if kind.reads_words else find_file
         path = train_file or (data_dir and find("train", data_dir))
         if not path:
             raise UserError("give --labels, as there is no train file to take them from.")
-        if is_tagged:
+        if kind.reads_words:
             labels = token_tables.read_labels(path, columns)
         else:
             labels = _read_labels(path, columns, _separator(kind, arguments.source))
-    if kind == "sentence_embedding":
-        return task_table.make_own(kind, labels, num_texts=2 + len(columns.negatives))
-    for name in ("negatives", "simcse"):
-        flag = "negative_columns" if name == "negatives" else name
-        require(not getattr(columns, name), f"--{flag} is for --kind=sentence_embedding.")
+    if kind.has_groups:
+        return task_table.make_own(name, labels, num_texts=2 + len(columns.negatives))
+    for field in ("negatives", "simcse"):
+        flag = "negative_columns" if field == "negatives" else field
+        require(not getattr(columns, field), f"--{flag} is for --kind=sentence_embedding.")
     labels = labels or tuple(string.ascii_uppercase[: len(choices)])
     if choices and len(labels) != len(choices):
         raise UserError(f"{len(labels)} labels for {len(choices)} choices: one for each is needed.")
     # A second text of multiple choice is the question.
     has_pairs = None if choices else columns.second_text is not None
-    return task_table.make_own(kind, labels, has_pairs=has_pairs)
+    return task_table.make_own(name, labels, has_pairs=has_pairs)
 
 
 def read(split: TaskSplit, path: str) -> list[Example]:
@@ -89,9 +87,9 @@ def read(split: TaskSplit, path: str) -> list[Example]:
             number of choices than the task has, or one text where the task has pairs.
     """
     task, columns = split.task, split.source.columns
-    if task.kind.name == "sentence_embedding":
+    if task.kind.has_groups:
         return list(_read_embedding_rows(split, path, table_files.read_table(path)))
-    num_choices = len(task.labels) if task.kind.name == "multiple_choice" else 0
+    num_choices = len(task.labels) if task.kind.has_choices else 0
     if len(columns.choices) != num_choices:
         raise UserError(
             f"--choice_columns names {len(columns.choices)} columns, but the task, which is "
@@ -108,13 +106,13 @@ def read(split: TaskSplit, path: str) -> list[Example]:
     return list(_read_rows(split, path, table))
 
 
-def _separator(kind: str, source: task_source.DataSource) -> str | None:
+def _separator(kind: Kind, source: task_source.DataSource) -> str | None:
     """Returns what stands between the labels of a text, if there may be several."""
-    return source.label_separator if kind == "multi_label" else None
+    return source.label_separator if kind.has_label_lists else None
 
 
 def _read_rows(split: TaskSplit, path: str, table: table_files.Table) -> Iterator[Example]:
-    columns, separator = split.source.columns, _separator(split.task.kind.name, split.source)
+    columns, separator = split.source.columns, _separator(split.task.kind, split.source)
     places: dict[str, str] = {}
     for number, (line, row) in enumerate(table.rows):
         place = f"{path}, line {line}"

@@ -113,7 +113,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         }
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
-        if task.kind.name == "sentence_embedding":
+        if task.kind.has_groups:
             header["num_texts"] = embedding_features.count_texts(split)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
@@ -170,11 +170,6 @@ def _describe_records(
 ) -> dict[str, Any]:
     """Returns all that the records depend on."""
     task, source = split.task, split.source
-    choices: dict[str, Any] = {}  # those of a kind are left out for others, whose names stay
-    if task.kind.name == "multi_label":
-        choices["label_separator"] = source.label_separator
-    if task.kind.name == "token_classification":
-        choices["repair_tags"] = source.repair_tags
     return {
         "format": _FORMAT,
         "task": [task.name, task.kind.name, *task.labels],
@@ -191,7 +186,8 @@ def _describe_records(
             ]
             for path in paths
         ],
-        **choices,
+        # Those of a kind are left out for others, whose names stay.
+        **{name: getattr(source, name) for name in task.kind.source_choices},
     }
 
 
@@ -220,7 +216,8 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
 
 def get_family(task: Task) -> Family:
     """Returns how the files of a task are read; of one's own tasks the kind may decide."""
-    return FAMILIES.get((task.name, task.kind.name)) or FAMILIES[task.name]
+    is_tagged = task.name == task_table.OWN and task.kind.reads_words
+    return _TAGGED if is_tagged else FAMILIES[task.name]
 
 
 def _is_complete(folder: str) -> bool:
@@ -256,7 +253,14 @@ _SQUAD = Family(
         questions, tokenizer, folder, lengths
     ),
 )
-FAMILIES: Mapping[str | tuple[str, str], Family] = {
+_TAGGED = Family(
+    find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
+    read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
+    write=lambda split, examples, tokenizer, folder, lengths: token_features.write(
+        examples, tokenizer, folder, task=split.task, lengths=lengths
+    ),
+)
+FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),
     **dict.fromkeys(_SQUAD_VERSIONS, _SQUAD),
     "race": _GLUE._replace(
@@ -270,16 +274,8 @@ FAMILIES: Mapping[str | tuple[str, str], Family] = {
             split, examples, tokenizer, folder, lengths
         ),
     ),
-    (task_table.OWN, "token_classification"): Family(
-        find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
-        read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
-        write=lambda split, examples, tokenizer, folder, lengths: token_features.write(
-            examples, tokenizer, folder, task=split.task, lengths=lengths
-        ),
-    ),
 }
 
 
 def _find_write(split: TaskSplit) -> Callable:
-    is_embedding = split.task.kind.name == "sentence_embedding"
-    return embedding_features.write if is_embedding else _GLUE.write
+    return embedding_features.write if split.task.kind.has_groups else _GLUE.write

@@ -79,6 +79,12 @@ class DataArguments:
     )
     labels: tuple[str, ...] = setting("own: in the order of their ids; default: as in train", ())
 
+    @property
+    def knows_labels(self) -> bool:
+        """Whether the labels are known without the data."""
+        kind = task_table.KINDS.get(self.kind)
+        return bool(self.labels) or kind is None or not kind.reads_labels
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSplit:

@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
-from albert_tf.data_prep.task_data import own_tables, task_cache
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_versions
@@ -102,9 +102,8 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
 def read(arguments: Int8Arguments) -> Source:
     """Reads the model and prepares its data, dev and train, before anything takes long."""
     data = arguments.data
-    is_known = data.labels or data.kind not in own_tables.NAMED_LABELS
     task = None
-    if data.task != task_table.OWN or is_known:
+    if data.task != task_table.OWN or data.knows_labels:
         task = task_cache.make_task(data, arguments.train_file)
     changes = ConfigOverrides(overrides=arguments.overrides)
     model = finetuned_model.read_finetuned(arguments.checkpoint, task, changes, arguments.which)

@@ -1,0 +1,210 @@
+"""What every kind of task keeps: a new one needs a case here."""
+
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tiny
+
+from albert_tf.errors import UserError
+from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Task
+from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans.qa_windows import FIRST_ID, Windows, Words
+from albert_tf.model import weight_names
+from albert_tf.records import features
+from albert_tf.tasks import predictions
+from albert_tf.train_config import FinetuneConfig
+
+TEXT = "ab cd"  # two words, two tokens
+
+
+class Case(NamedTuple):
+    """A task, two examples, and outputs of a network that is right."""
+
+    task: Task
+    gold: list[dict[str, Any]]
+    outputs: dict[str, Any]
+
+
+def make(kind, labels, gold, outputs, task=None):
+    rows = [{"id": f"ä{k}", **row} for k, row in enumerate(gold)]
+    arrays = {name: np.array(x) for name, x in outputs.items()}
+    return Case(task or task_table.make_own(kind, labels), rows, arrays)
+
+
+def question(*answers):
+    return {
+        "question": "What?",
+        "context": TEXT,
+        "answers": list(answers),
+        "is_impossible": not answers,
+        "labelled": True,
+    }
+
+
+def text(*span):
+    return {"text": TEXT, "words": [[0, 2], [3, 5]], "spans": [list(span)], "labelled": True}
+
+
+SURE = [[9.0, 0.0], [0.0, 9.0]]
+IDS = [[FIRST_ID], [FIRST_ID + 1]]
+CASES = {
+    "classification": make(
+        "classification", ["a", "b"], [{"label": "a"}, {"label": "b"}], {"logits": SURE}
+    ),
+    "regression": make(
+        "regression", [], [{"label": 1.0}, {"label": 2.5}], {"logits": [[1.0], [2.5]]}
+    ),
+    "multiple_choice": make(
+        "multiple_choice", ["A", "B"], [{"label": "A"}, {"label": "B"}], {"logits": SURE}
+    ),
+    "span": make(
+        "span",
+        [],
+        [question("ab"), question("cd", "ab cd")],
+        {
+            "start_logits": [[0.0, 9, 0, 0], [0, 0, 9, 0]],
+            "end_logits": [[0.0, 9, 0, 0], [0, 0, 9, 0]],
+            "unique_ids": IDS,
+        },
+        task_table.get("squad1"),
+    ),
+    "span_or_none": make(
+        "span_or_none",
+        [],
+        [question("ab"), question()],
+        {
+            "start_top_log_probs": [[-0.1], [-0.1]],
+            "end_top_log_probs": [[-0.1], [-0.1]],
+            "start_top_index": [[1], [2]],
+            "end_top_index": [[1], [2]],
+            "cls_logits": [-5.0, 5.0],
+            "unique_ids": IDS,
+        },
+        task_table.get("squad2"),
+    ),
+    "sentence_embedding": make(
+        "sentence_embedding",
+        [],
+        [{"label": None, "texts": [0, 1]}, {"label": None, "texts": [2, 3]}],
+        {"embedding": [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]},
+    ),
+    "token_classification": make(
+        "token_classification",
+        ["O", "B-X", "I-X"],
+        [text(0, 2, "X"), text(3, 5, "X")],
+        {"logits": 9.0 * np.eye(3)[[[0, 1, 0, 0], [0, 0, 1, 0]]]},
+    ),
+    "multi_label": make(
+        "multi_label",
+        ["x", "y"],
+        [{"label": ["x"]}, {"label": ["x", "y"]}, {"label": ["y"]}],
+        {"logits": [[9.0, -9.0], [9.0, 9.0], [-9.0, 9.0]]},
+    ),
+}
+every_kind = pytest.mark.parametrize("name", task_table.KINDS)
+
+
+def decode(case, folder):
+    columns = ([0, 1], [1, 1], [2, 2], [0, 2], [1, 1], [3, 3], [0, 3, 0, 3], [2, 5, 2, 5])
+    windows = Windows(np.array(IDS)[:, 0], *map(np.array, columns))
+    qa_windows.write(str(folder / qa_windows.WINDOWS), windows)
+    words = Words(*map(np.array, ([0, 0, 1, 1], [0, 3, 0, 3], [2, 5, 2, 5], [0, 1, 2, 3])))
+    qa_windows.write(str(folder / qa_windows.WORDS), words)
+    task = case.task
+    return task.kind.decode(case.outputs, case.gold, task, FinetuneConfig(), str(folder))
+
+
+def test_every_kind_has_a_case():
+    assert [*CASES] == [*task_table.KINDS]
+    assert all(case.task.kind is task_table.KINDS[name] for name, case in CASES.items())
+
+
+@every_kind
+def test_a_network_that_is_right_has_the_best_score_and_makes_no_mistake(name, tmp_path):
+    case = CASES[name]
+    task, kind = case.task, case.task.kind
+    predicted = decode(case, tmp_path)
+    scores = predictions.score(task, case.gold, predicted)
+    best_by = kind.choose_best_by(task, case.gold)
+    best = 100 if kind.is_percent else 1
+    assert {metric: scores[metric] for metric in {*task.metrics, best_by}} == pytest.approx(
+        dict.fromkeys({*task.metrics, best_by}, best)
+    )
+    assert kind.find_worst_mistakes(task, case.gold, predicted, 5) == ([], 0)
+    table = kind.score_labels(task, case.gold, predicted)
+    assert [*table] == [*kind.list_types(task.labels)]
+    assert all(row["f1"] == 1 for row in table.values())
+    if confusions := kind.count_confusions(task, case.gold, predicted):
+        assert all(one == other for one, other in confusions.pairs)
+    thresholds = kind.tune_thresholds(task, case.gold, predicted)
+    assert kind.apply_thresholds(task, predicted, thresholds) == predicted
+    predictions.warn_if_constant(task, case.gold, predicted, 0.1)
+
+
+@every_kind
+def test_predictions_are_checked_and_kept(name, tmp_path):
+    case = CASES[name]
+    task, kind = case.task, case.task.kind
+    predicted = decode(case, tmp_path)
+    path = str(tmp_path / "found.json")
+    predictions.write(path, task, predicted, split="dev", checkpoint="run/best/ckpt-7")
+    content = predictions.read(path)
+    assert content["predictions"] == predicted
+    assert task_table.from_header(content) == task
+    for prediction in predicted.values():
+        # Ranks cannot be told from cosines alone.
+        assert kind.is_plain(prediction["prediction"], task.labels) != kind.has_groups
+        assert all(isinstance(line, str) for line in kind.describe(prediction, task.labels))
+        for field in prediction:
+            wrong = {**prediction, field: object()}
+            assert not kind.is_sound(wrong, task.labels)
+    assert not kind.is_plain(object(), task.labels)
+    with pytest.raises(UserError, match="does not fit the kind"):
+        predictions.write(path, task, {"ä0": {}}, split="dev", checkpoint="c")
+
+
+@every_kind
+def test_an_ensemble_of_equals_is_as_each(name, tmp_path):
+    case = CASES[name]
+    [first, *_] = decode(case, tmp_path).values()
+    if name == "sentence_embedding":
+        with pytest.raises(UserError, match="have no average"):
+            case.task.kind.average([first], case.task.labels)
+        return
+    average = case.task.kind.average([first, first], case.task.labels)
+    assert case.task.kind.is_sound(average, case.task.labels)
+    assert average["prediction"] == first["prediction"]
+
+
+@every_kind
+def test_labels_are_as_the_features_say(name):
+    case = CASES[name]
+    spec = case.task.make_features(7)
+    assert {"input_ids", "input_mask", "segment_ids"} < spec.keys()
+    if "label" not in case.gold[0] or case.task.kind.has_groups:
+        return
+    values = [tuple(x) if isinstance(x, list) else x for x in (x["label"] for x in case.gold)]
+    ids = case.task.kind.make_label_ids([*values, None], case.task.labels)
+    feature = spec[features.LABEL_IDS]
+    assert ids.shape == (len(values) + 1, *feature.shape)
+    assert (ids.dtype.kind == "f") == feature.dtype.is_floating
+
+
+@every_kind
+def test_an_export_knows_its_weights_and_requests(name):
+    kind = task_table.KINDS[name]
+    assert kind.parts <= weight_names.parts(tiny.config()).keys()
+    assert kind.description
+    assert kind.list_requests()
+
+
+def test_kinds_are_known_without_tensorflow():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('tensorflow', 'keras')));"
+        "import albert_tf.kinds.task_table"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
