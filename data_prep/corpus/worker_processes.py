@@ -1,6 +1,7 @@
 """Distributes jobs over processes that end with this one, however it ends."""
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -23,8 +24,7 @@ def run(
 ) -> Iterator[Any]:
     """Yields the results of `make_work(*arguments)(job)` for all jobs, in the order they arrive.
 
-    One process means this one. Further processes start when a job finds none idle. At most one job
-    waits in memory for a free process. An exception in a process is raised here.
+    One process means this one. An exception in a process is raised here.
     """
     if num_processes == 1:
         work = make_work(*arguments)
@@ -47,7 +47,7 @@ def run(
         return ours
 
     try:
-        yield from distribute(start, num_processes, iter(jobs))
+        yield from distribute(start, num_processes, jobs)
     finally:
         for process in processes:
             process.terminate()
@@ -55,22 +55,15 @@ def run(
 
 
 def distribute(
-    start: Callable[[], Connection], num_processes: int, jobs: Iterator[Any]
+    start: Callable[[], Connection], num_processes: int, jobs: Iterable[Any]
 ) -> Iterator[Any]:
     """Yields the results of all jobs; each connection of `start()` leads to a new process."""
-    idle: list[Connection] = []
-    busy: list[Connection] = []
-    job = next(jobs, None)
-    while busy or job is not None:
-        can_send = job is not None and len(busy) < num_processes
-        ready = wait(busy, 0 if can_send else None)
-        if not ready:
-            busy.append(idle.pop() if idle else start())
-            # A new process reads only after it has imported TensorFlow: sending here would
-            # delay the start of the next one.
-            threading.Thread(target=_send, args=(busy[-1], job), daemon=True).start()
-            job = next(jobs, None)
-        for connection in ready:
+    left, busy = iter(jobs), []
+    for job in itertools.islice(left, num_processes):
+        busy.append(start())
+        _send(busy[-1], job)
+    while busy:
+        for connection in wait(busy):
             assert isinstance(connection, Connection)
             try:
                 result = connection.recv()
@@ -79,13 +72,14 @@ def distribute(
                     "a process was killed, perhaps because memory ran out. The same command "
                     "resumes; --num_processes=1 needs the least memory."
                 ) from None
-            if result is None:
-                busy.remove(connection)
-                idle.append(connection)
-            elif isinstance(result, BaseException):
+            if isinstance(result, BaseException):
                 raise result
-            else:
+            if result is not None:
                 yield result
+            elif (job := next(left, None)) is not None:
+                _send(connection, job)
+            else:
+                busy.remove(connection)
 
 
 def _send(connection: Connection, job: Any) -> None:

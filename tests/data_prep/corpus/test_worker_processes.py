@@ -36,19 +36,9 @@ def start():
     ("num_jobs", "most", "started"), [(0, 3, 0), (1, 3, 1), (2, 5, 2), (9, 3, 3)]
 )
 def test_no_process_without_a_job(start, num_jobs, most, started):
-    results = worker_processes.distribute(start, most, iter(range(1, num_jobs + 1)))
+    results = worker_processes.distribute(start, most, range(1, num_jobs + 1))
     assert sorted(results) == [job**2 for job in range(1, num_jobs + 1)]
     assert len(start.connections) == started
-
-
-def test_an_idle_process_gets_the_next_job(start):
-    def jobs():
-        yield 2
-        time.sleep(1)  # the first is done
-        yield 3
-
-    assert list(worker_processes.distribute(start, 7, jobs())) == [4, 9]
-    assert len(start.connections) == 1
 
 
 def test_a_killed_process_is_an_error():
@@ -58,4 +48,4 @@ def test_a_killed_process_is_an_error():
         return ours
 
     with pytest.raises(UserError, match=r"a process was killed.*--num_processes=1"):
-        list(worker_processes.distribute(start_and_die, 2, iter([1])))
+        list(worker_processes.distribute(start_and_die, 2, [1]))
