@@ -76,13 +76,6 @@ def replacing(path: str) -> Iterator[str]:
         raise
 
 
-def remove_temporary(folder: str) -> None:
-    """Removes files that killed processes have left in a folder, which the caller has locked."""
-    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
-        if is_temporary(name):
-            tf.io.gfile.remove(os.path.join(folder, name))
-
-
 def is_temporary(name: str) -> bool:
     """Returns whether a file is one that `replacing` has not renamed yet."""
     return bool(re.fullmatch(r".*\.[0-9a-f]{32}\.tmp", name))
