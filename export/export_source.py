@@ -11,7 +11,6 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.multi_label import MultiLabel
 from albert_tf.kinds.span import Span
 from albert_tf.model import layers, weight_names
 from albert_tf.run_files import BEST
@@ -76,7 +75,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
-        thresholds=thresholds if isinstance(served, MultiLabel) else {},
+        thresholds=thresholds if served.has_label_thresholds else {},
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )

@@ -33,10 +33,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import text_tagging
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Prediction, Task
-from albert_tf.kinds.sentence_embedding import SentenceEmbedding
-from albert_tf.kinds.span import Span
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.kinds.token_classification import TokenClassification
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
@@ -174,19 +171,19 @@ class LoadedModel:
                 f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
                 "bin/run_finetuning or with_head, or use embed or fill_mask."
             )
-        if isinstance(self.task.kind, SentenceEmbedding):
+        if self.task.kind.has_groups:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
         rows = _as_tuples(inputs, self.task.kind.count_texts(self.task))
         if not rows:
             return []
         tokenizer, config = self._require_tokenizer(), self.run_config
-        if isinstance(self.task.kind, Span):
+        if self.task.kind.reads_words:
+            texts = [text for (text,) in rows]
+            return text_tagging.predict(texts, tokenizer, config, self.task, self._run_windows)
+        if self.task.kind.windowed_texts:
             return text_tagging.find_answers(
                 rows, tokenizer, config, self.task.kind, self._run_windows
             )
-        if isinstance(self.task.kind, TokenClassification):
-            texts = [text for (text,) in rows]
-            return text_tagging.predict(texts, tokenizer, config, self.task, self._run_windows)
         outputs = self._run(rows, self.task.kind, self.model)
         dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
         predictions = inference.decode_outputs(self.run_config, dataset, outputs)

@@ -11,7 +11,6 @@ from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Predictions, Task, is_number
-from albert_tf.kinds.span import Span
 from albert_tf.tasks import predictions
 
 
@@ -42,7 +41,7 @@ def score(
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
     split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
     gold = [_to_row(example) for example in task_cache.read_examples(split)]
-    if isinstance(task.kind, Span):
+    if task.kind.may_lack_predictions:
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
     if is_plain and is_squad2:
         predicted = _add_odds(predicted, odds_file)

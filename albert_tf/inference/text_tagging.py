@@ -8,8 +8,7 @@ from albert_tf.data_prep.task_data import span_features, token_features
 from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.data_prep.task_data.token_tables import TaggedText
 from albert_tf.kinds import token_lengths
-from albert_tf.kinds.base import Prediction, Task
-from albert_tf.kinds.span import Span
+from albert_tf.kinds.base import Kind, Prediction, Task
 from albert_tf.kinds.spans import span_decoding, tag_decoding
 from albert_tf.records import features
 from albert_tf.tokenizers import text_words
@@ -42,7 +41,7 @@ def find_answers(
     inputs: Sequence[Sequence[str]],
     tokenizer: Tokenizer,
     config: FinetuneConfig,
-    kind: Span,
+    kind: Kind,
     run: _Run,
 ) -> list[Prediction]:
     """Returns a prediction of `span_decoding` for each question and context."""

@@ -15,6 +15,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import metrics
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
+from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
@@ -55,9 +56,8 @@ class Kind(Served):
         num_labels: how many labels a task has at least; 0 if it has none.
         label_advice: why a task has no labels.
         has_class_weights: whether the loss may have weights of the classes.
-        has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
         is_percent: whether scores are percent.
-        may_be_none: whether a question may have no answer in the text.
+        may_lack_predictions: whether an example without prediction is wrong, and no mistake.
         lengths: the fields of `Lengths` that records depend on beside `max_seq_length`.
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
@@ -74,9 +74,8 @@ class Kind(Served):
     num_labels = 2
     label_advice = ""
     has_class_weights = False
-    has_label_thresholds = False
     is_percent = False
-    may_be_none = False
+    may_lack_predictions = False
     lengths: ClassVar[tuple[str, ...]] = ()
     crowded_text = ""
     windowed_texts = ""
@@ -231,6 +230,10 @@ class Kind(Served):
         """Returns the lines in which a terminal shows a prediction."""
         values = prediction.get("probabilities")
         return [f"{prediction['prediction']}{f' ({max(values):.3f})' if values else ''}"]
+
+    def make_options(self, config: FinetuneConfig) -> AnswerOptions:
+        """Returns which parts of a text are answers, where predictions are such."""
+        raise NotImplementedError
 
     # Scores.
 

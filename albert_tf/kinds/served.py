@@ -37,6 +37,8 @@ class Served:
         choices: the flags of an export that mean something, of those that not all kinds have.
         cut: what becomes of a text that is too long, for the card of the model.
         reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
+        has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
+        may_be_none: whether a question may have no answer in the text.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Served:
     choices: ClassVar[tuple[str, ...]] = ()
     cut: ClassVar[str] = "; of a longer text the end is not read, and no reply says so"
     reply: ClassVar[str] = ""
+    has_label_thresholds = False
+    may_be_none = False
 
     def __str__(self) -> str:
         return self.name

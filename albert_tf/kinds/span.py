@@ -43,6 +43,7 @@ class Span(Kind):
 
     num_labels = 0
     is_percent = True
+    may_lack_predictions = True
     windowed_texts = "questions"
     cut = WINDOWS
     lengths = ("doc_stride", "max_query_length")

@@ -29,11 +29,10 @@ from albert_tf.export.requests.token_ids import NAMES, Tensors, make_specs
 from albert_tf.export.serving_api import DEFAULT, TOKEN_IDS, Signature
 from albert_tf.export.signatures import make_signatures
 from albert_tf.kinds import task_table
-from albert_tf.kinds.sentence_embedding import SentenceEmbedding
 from albert_tf.model import xla
 
 # The kinds that have a score, whose outputs are those of a task's head.
-KINDS = [name for name, kind in task_table.KINDS.items() if not isinstance(kind, SentenceEmbedding)]
+KINDS = [name for name, kind in task_table.KINDS.items() if not kind.has_groups]
 _NUM_SHOWN = 8  # token ids of an example
 _CARD = """\
 # {title}
