@@ -70,7 +70,7 @@ def run_one(commands: Mapping[str, Command], flag: str | None = None) -> None:
             with printing():
                 print(f"{sys.modules['__main__'].__doc__}\n{name} {known} --help lists the flags.")
             sys.exit(0)
-        sys.exit(f"{name}: {start}{chosen} is none of {known}. --help describes them.")
+        sys.exit(f"{name}: {start + chosen!r} is none of {known}. --help describes them.")
     if flag:
         flags.DEFINE_enum(flag, None, commands, "which other flags there are depends on it")
     else:
@@ -236,7 +236,9 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     try:
         rest = flags.FLAGS(arguments)
     except flags.Error as error:
-        sys.exit(f"{name}: {' '.join(str(error).split())} --help lists the flags.")
+        message = " ".join(str(error).split())
+        end = "" if message.endswith((".", "?")) else "."
+        sys.exit(f"{name}: {message}{end} --help lists the flags.")
     for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
         if flag.value in ("", [], [""]) and flag.value != flag.default:
             sys.exit(f"{name}: --{flag.name} is empty: give it a value, or leave it out.")

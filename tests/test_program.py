@@ -388,12 +388,13 @@ COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print,
 @pytest.mark.parametrize(
     ("flag", "words", "message"),
     [
-        (None, [], "thing:  is none of small|big. --help describes them."),
-        (None, ["--width=3"], "thing: --width=3 is none of small|big. --help describes them."),
+        (None, [], "thing: '' is none of small|big. --help describes them."),
+        (None, ["--width=3"], "thing: '--width=3' is none of small|big. --help describes them."),
+        (None, ["\udcff"], r"thing: '\udcff' is none of small|big."),
         (None, ["small", "--is_big=1"], "thing small: Unknown command line flag 'is_big'"),
         (None, ["big"], "thing big: flag --files=None: Flag --files must have a value"),
-        ("form", [], "thing: --form= is none of --form=small|big. --help describes them."),
-        ("form", ["--form=new"], "thing: --form=new is none of --form=small|big. --help"),
+        ("form", [], "thing: '--form=' is none of --form=small|big. --help describes them."),
+        ("form", ["--form=new"], "thing: '--form=new' is none of --form=small|big. --help"),
         ("form", ["--form=small", "--files=a"], "thing: Unknown command line flag 'files'"),
     ],
 )
