@@ -14,11 +14,8 @@ import tiny_run
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
-from albert_tf.pipelines import (
-    loaded_model,
-    pretraining_evaluation,
-    pretraining_records,
-)
+from albert_tf.inference import loaded_model
+from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.tasks import finetuned_model
 from albert_tf.train import train_state
 from albert_tf.train_config import PretrainConfig
