@@ -113,18 +113,6 @@ def test_plain_predictions_have_no_auc():
     }
 
 
-@pytest.mark.parametrize("task", [TAGS, LABELS], ids=lambda task: task.kind.name)
-def test_a_file_of_predictions_is_written_and_checked(task, tmp_path):
-    _, labels = several((["x"], [0.9, 0.4, 0.2]))
-    predicted = PREDICTED if task is TAGS else labels
-    path = str(tmp_path / "predictions-dev.json")
-    predictions.write(path, task, predicted, split="dev", checkpoint="c")
-    assert predictions.read(path)["predictions"] == predicted
-    wrong = {"0": {**predicted["0"], "prediction": ["w"]}}
-    with pytest.raises(UserError, match="the prediction of '0' does not fit the kind"):
-        predictions.write(path, task, wrong, split="dev", checkpoint="c")
-
-
 def test_ensembles():
     _, one = several((["x"], [0.9, 0.4, 0.2]))
     _, two = several((["x"], [0.0, 0.8, 0.2]))

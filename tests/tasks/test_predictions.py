@@ -30,14 +30,6 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("task", FOUND, ids=lambda task: task.name)
-def test_what_is_written_is_read(task, tmp_path):
-    path = write_predictions(tmp_path / "found.json", task, FOUND[task])
-    assert predictions.read(path) == content(task, FOUND[task])
-    assert os.listdir(tmp_path) == ["found.json"]
-    assert task_table.from_header(predictions.read(path)) == task
-
-
 def test_an_ensemble_names_all_its_checkpoints(tmp_path):
     path = write_predictions(tmp_path / "found.json", OWN, OWN_PREDICTIONS, checkpoint=("a", "b"))
     assert predictions.read(path)["checkpoint"] == ["a", "b"]
