@@ -11,7 +11,7 @@ from albert_tf.experiments import tables
 from albert_tf.experiments.runner import Runner
 from albert_tf.experiments.suite import Suite
 from albert_tf.experiments.tables import Numbers, Table
-from albert_tf.train import report_page
+from albert_tf.tasks import report_page
 
 
 def write(runner: Runner, prefix: str, suite_path: str) -> None:

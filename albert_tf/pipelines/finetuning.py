@@ -34,6 +34,7 @@ def make_trainer(
     start: Start = NEW,
     *,
     strategy: tf.distribute.Strategy,
+    debug_nans: bool = False,
 ) -> Trainer:
     """Returns what trains a task; the best checkpoint is that of the task's metric.
 
@@ -70,6 +71,7 @@ def make_trainer(
         folder=folder,
         start=start,
         strategy=strategy,
+        debug_nans=debug_nans,
     )
 
 

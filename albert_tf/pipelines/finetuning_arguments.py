@@ -49,6 +49,9 @@ class Arguments:
     cache_dir: str | None = setting("of records; default: beside --workdir", None)
     config: ConfigOverrides = field(default_factory=ConfigOverrides)
     num_seeds: int = setting("runs, in --workdir/seed-K", 1)
+    debug_nans: bool = setting(
+        "end at the first operation whose result is not finite, and name it; slow", False
+    )
     tpu: bool = setting("run on a TPU", False)
     tpu_name: str = setting("the TPU's name or address", "local")
 

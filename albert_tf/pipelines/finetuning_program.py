@@ -173,7 +173,9 @@ def _train(job: Job, strategy: tf.distribute.Strategy) -> bool:
     fitted = finetuned_model.fit_to_data(job.config, job.task, arguments.config, train)
     for config, workdir in seeds.make_runs(fitted, arguments.workdir, arguments.num_seeds):
         trainer = finetuning.make_trainer(
-            config, train, dev, vocabulary, workdir, start, strategy=strategy
+            *(config, train, dev, vocabulary, workdir, start),
+            strategy=strategy,
+            debug_nans=arguments.debug_nans,
         )
         if not trainer.run():
             return False

@@ -12,8 +12,8 @@ from albert_tf import files, run_files
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import predictions
-from albert_tf.train import command_log, report_page, reports, run_folder
+from albert_tf.tasks import predictions, report_page
+from albert_tf.train import command_log, reports, run_folder
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 

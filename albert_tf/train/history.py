@@ -3,7 +3,7 @@
 {"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000, "of": 1,
  "changes": {"num_train_steps": [1000, 2000], "albert.hidden_dropout_prob": [0.1, 0.0]}}
 
-"of" is the number of lines, so that a missing one is noticed; earlier versions did not write it.
+"of" is the number of lines, so that a missing one is noticed.
 """
 
 import json
@@ -166,17 +166,16 @@ def read(workdir: str) -> list[dict[str, Any]]:
     for number, record in enumerate(records, 1):
         if not _is_change(record):
             raise UserError(f"{path}: line {number} is damaged: it is no change of a run.")
-    if not records or any(record.get("of", 0) > len(records) for record in records):
+    if not records or any(record["of"] > len(records) for record in records):
         raise UserError(f"{path} is damaged: lines are missing. Restore it from a copy.")
     return records
 
 
 def _is_change(record: Any) -> bool:
-    if not isinstance(record, dict) or not isinstance(record.get("changes"), dict):
+    types = {"changes": dict, "of": int}
+    if not isinstance(record, dict) or not all(isinstance(record.get(x), types[x]) for x in types):
         return False
     values = record["changes"].values()
-    if not isinstance(record.get("of", 0), int):
-        return False
     return {"step", "run", "position"} <= record.keys() and all(
         isinstance(value, list) and len(value) == 2 for value in values
     )

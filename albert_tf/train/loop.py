@@ -18,7 +18,7 @@ from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
 from albert_tf.run_files import BEST, BEST_METRICS, KEPT
-from albert_tf.train import command_log, devices, reports, train_step
+from albert_tf.train import command_log, devices, numerics, reports, train_step
 from albert_tf.train.eval_step import SUM
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
@@ -138,7 +138,10 @@ class Loop:
             while turn is None or not turn.is_undone:
                 first = state.step
                 step = find_end(config, first, evaluates=self.evaluate is not None)
-                totals = run_updates(batches, step - first)
+                try:
+                    totals = run_updates(batches, step - first)
+                except tf.errors.InvalidArgumentError as error:
+                    raise numerics.explain(error, state.step) from None
                 state.position.assign_add(step - first)
                 now = time.monotonic()
                 record = {
@@ -178,7 +181,7 @@ class Loop:
             raise UserError(
                 f"{what}. The last good checkpoint is {prefix or '(none yet)'}. Lower "
                 "learning_rate or raise num_warmup_steps, or let the run skip such data with "
-                "max_rollbacks."
+                "max_rollbacks. --debug_nans names the operation."
             )
         self.state.position.assign(position)
         self.rollbacks -= 1

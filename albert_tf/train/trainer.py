@@ -16,6 +16,7 @@ from albert_tf.train import (
     devices,
     history,
     multi_worker,
+    numerics,
     reports,
     run_data,
     run_folder,
@@ -38,6 +39,7 @@ class Trainer:
     Attributes:
         folder: of the run.
         start: what a new run begins with.
+        debug_nans: ends the run at the first operation whose result is not finite, and names it.
     """
 
     config: TrainConfig
@@ -46,6 +48,7 @@ class Trainer:
     folder: str
     start: Start = NEW
     strategy: tf.distribute.Strategy
+    debug_nans: bool = False
 
     def run(self) -> bool:
         """Returns whether the last step was reached: SIGTERM or Ctrl-C saves a checkpoint and ends.
@@ -58,7 +61,8 @@ class Trainer:
         reports.read(self.folder)  # refuses a damaged line
         folder = run_folder.open_folder(self.folder, self.config, data)
         is_chief = devices.is_chief(self.strategy)
-        with folder.locked() if is_chief else contextlib.nullcontext():
+        locked = folder.locked() if is_chief else contextlib.nullcontext()
+        with locked, numerics.checking(self.debug_nans):
             folder.check()
             if source := history.find_source(self.folder, self.config, data, self.start):
                 state = self._make_state(self.config)
@@ -94,7 +98,10 @@ class Trainer:
 
     def _run_stretch(self, stretch: Stretch) -> bool:
         """Trains to the end of a stretch; returns whether it came there."""
-        state, beginning = self._make_state(stretch.config), None
+        config, beginning = stretch.config, None
+        if self.debug_nans:
+            config = dataclasses.replace(config, jit_compile=False)  # XLA checks nothing
+        state = self._make_state(config)
         folder = run_folder.open_folder(self.folder, self.config, self.data)
         checkpoint = training_checkpoint.make_checkpoint(
             state.model, state.optimizer, state.position

@@ -158,6 +158,13 @@ def test_a_rollback_leaves_out_the_data_that_did_it(tmp_path, capsys):
     assert tiny_run.all_tensors(tmp_path / "run")["position/.ATTRIBUTES/VARIABLE_VALUE"] == 7
 
 
+def test_the_operation_that_is_not_finite_is_named(data, tmp_path):
+    config = tiny_run.settings(learning_rate=1e16, num_warmup_steps=0)
+    message = r"^step [12]: the result of MatMul of \S+/self_attention \(layers\.py, line \d+\)"
+    with pytest.raises(UserError, match=message):
+        tiny_run.run(data, tmp_path / "run", config, debug_nans=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -3,7 +3,7 @@
 import math
 import re
 
-from albert_tf.train import report_page
+from albert_tf.tasks import report_page
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" \ud800"
 
