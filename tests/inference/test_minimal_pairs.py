@@ -13,7 +13,7 @@ import albert_tf
 from albert_tf import train_config
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.pipelines import minimal_pairs
+from albert_tf.inference import minimal_pairs
 
 vocabulary = tiny_exports.vocabulary
 PAIRS = [
