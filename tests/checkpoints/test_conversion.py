@@ -1,12 +1,9 @@
 """Tests of converting: no weight is lost, differences are logged, failures leave no files."""
 
-import itertools
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +23,8 @@ CASES = {
     "groups": tiny_checkpoints.GROUPED,
     "E=H": tiny_checkpoints.SQUARE,
     **{name: {"model": name} for name in ("classifier", "squad1", "masked_lm", "bare")},
+    "bare groups": {"model": "bare", **tiny_checkpoints.GROUPED},
+    "bare E=H": {"model": "bare", **tiny_checkpoints.SQUARE},
 }
 
 
@@ -54,17 +53,22 @@ def convert(capsys):
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, convert):
+    """Each is detected, and read to the bit; some come from each to each."""
     made = tiny_checkpoints.make(vocabulary, **changes)
     have_place = [x for x in WRITTEN if made.weights.keys() <= formats.FORMATS[x].list_places(made)]
     assert len(have_place) == (5 if changes.get("model") == "bare" else 3)  # two have no heads
-    route = [*itertools.chain(*itertools.permutations(have_place, 2)), have_place[0]]
+    length = len(have_place)  # a prime: each step leads through all
+    steps = range(1, length if changes in ({}, {"model": "bare"}) else 2)
+    route = [have_place[step * k % length] for step in steps for k in range(length)]
+    route.append(have_place[0])
     path = write(tmp_path / "start", made, route[0])
     for number, name in enumerate(route):
         lines = convert(path, tmp_path / str(number), name)
         path = str(tmp_path / str(number))
         numbers = f"loaded {len(made.weights)}, missing 0, unexpected 0, mismatched 0"
         assert numbers in lines
-        tiny_checkpoints.assert_same(formats.read(path), made)
+        assert formats.detect_format(path) == name
+        tiny_checkpoints.assert_same(formats.read(path, name), made)
 
 
 def test_the_report(tmp_path, vocabulary, convert):
@@ -241,7 +245,7 @@ def test_weights_that_no_class_of_transformers_holds_are_refused(tmp_path, conve
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", ["albert_tf", "keras_hub"])
 def test_no_weights_at_all(tmp_path, name, convert):
     made = model_checkpoint.select_weights(tiny_checkpoints.make(more={"other": (2,)}), ["other"])
     source = write(tmp_path / "in", made, "google")
@@ -313,16 +317,11 @@ def test_sigterm_leaves_nothing(tmp_path, monkeypatch, convert):
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.slow
-def test_the_program(tmp_path):
+def test_the_program(tmp_path, run_program, capsys):
     source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
-    program = [sys.executable, ROOT / "bin" / "convert_checkpoint"]
-    command = [*program, f"--from={source}", f"--to={tmp_path}/out", "--to_format=hugging_face"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "loaded 32, missing 0, unexpected 0, mismatched 0" in done.stderr.splitlines()
+    flags = [f"--from={source}", f"--to={tmp_path}/out", "--to_format=hugging_face"]
+    assert not run_program(ROOT / "bin/convert_checkpoint", *flags)
+    assert "loaded 32, missing 0, unexpected 0, mismatched 0" in capsys.readouterr().err
     tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), tiny_checkpoints.make())
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 1
-    assert again.stderr.startswith("convert_checkpoint: --to: ")
-    assert len(again.stderr.splitlines()) == 1
+    again = run_program(ROOT / "bin/convert_checkpoint", *flags)
+    assert again.startswith("convert_checkpoint: --to: ")

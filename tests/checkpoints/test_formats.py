@@ -31,20 +31,13 @@ def write(folder, made, name):
     return folder
 
 
-@pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
-def test_a_written_checkpoint_is_detected(tmp_path, made, name):
-    folder = write(tmp_path / name, made, name)
-    assert formats.detect_format(str(folder)) == name
-    tiny_checkpoints.assert_same(formats.read(str(folder)), made)
-    tiny_checkpoints.assert_same(formats.read(str(folder), name), made)
-
-
 @pytest.mark.parametrize(
     ("name", "file"),
     [
         ("albert_tf", "model.ckpt-0"),
         ("albert_tf", "model.ckpt-0.index"),
         ("google", "model.ckpt-best"),
+        ("google", "model.ckpt-best.index"),
         ("google", "model.ckpt-best.data-00000-of-00001"),
         ("hugging_face", "model.safetensors"),
         ("hugging_face", "config.json"),

@@ -43,24 +43,23 @@ def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_p
     assert [record["step"] for record in evaluated] == [0, 2]
     # Nothing is learnt at such a rate.
     assert evaluated[1]["eval_loss"] == pytest.approx(evaluated[0]["eval_loss"], rel=1e-5)
-
-
-def test_a_resumed_run_is_not_evaluated_at_step_0_again(data, tmp_path, capsys):
-    init = write(tmp_path / "init", data)
-    run(data, tmp_path / "run", init)
-    before = tiny_run.metrics(tmp_path / "run")
-    capsys.readouterr()
     run(data, tmp_path / "run", init)
     log = "".join(capsys.readouterr())
     assert "resumed from" in log
     assert "evaluation at step 0" not in log
-    assert tiny_run.metrics(tmp_path / "run") == before
-
-
-def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_path):
-    init, other = (write(tmp_path / f"{scale}", data, scale=scale) for scale in (1, 2))
+    assert tiny_run.metrics(tmp_path / "run") == records
+    for path in (tmp_path / "run").glob("model.ckpt-*"):  # as if killed before it saved
+        path.unlink()
     run(data, tmp_path / "run", init)
+    steps = [x["step"] for x in tiny_run.metrics(tmp_path / "run") if "eval_loss" in x]
+    assert steps == [0, 2]
+
+
+def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_path, capsys):
+    init, other = (write(tmp_path / f"{scale}", data, scale=scale) for scale in (1, 2))
+    run(data, tmp_path / "run", init, evaluate=False)
     run(data, tmp_path / "new", None)
+    assert "evaluation at step 0" not in "".join(capsys.readouterr())  # no files, no weights
     for workdir, before in (("run", init), ("new", "new weights")):
         with pytest.raises(UserError, match=f"a run that started from {before}, not from {other}"):
             run(data, tmp_path / workdir, other)
@@ -70,22 +69,6 @@ def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_
     run(data, tmp_path / "run", init)  # gone: a run that resumes does not need them
     (tmp_path / "run/beginning.json").unlink()  # of an earlier version
     run(data, tmp_path / "run", other)
-
-
-def test_a_run_killed_before_it_saved_has_one_evaluation_at_step_0(data, tmp_path):
-    init = write(tmp_path / "init", data)
-    run(data, tmp_path / "run", init)
-    for path in (tmp_path / "run").glob("model.ckpt-*"):
-        path.unlink()
-    run(data, tmp_path / "run", init)
-    steps = [r["step"] for r in tiny_run.metrics(tmp_path / "run") if "eval_loss" in r]
-    assert steps == [0, 2]
-
-
-def test_no_evaluation_without_files_or_without_a_checkpoint(data, tmp_path, capsys):
-    run(data, tmp_path / "one", write(tmp_path / "init", data), evaluate=False)
-    run(data, tmp_path / "two", None)
-    assert "evaluation at step 0" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -118,24 +101,16 @@ def test_a_refused_checkpoint_is_listed_in_full(data, tmp_path, capsys):
 
 
 def test_allowed_differences_are_listed(data, tmp_path, capsys):
-    init = write(tmp_path / "init", data, more=tiny_checkpoints.SQUAD1)
-    run(data, tmp_path / "run", init, allow_partial="cls/squad/.*")
-    lines = "".join(capsys.readouterr()).splitlines()
-    assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= set(lines)
-
-
-def test_a_published_model_without_a_sentence_head_gets_a_new_one(data, tmp_path, capsys):
-    init = write(tmp_path / "init", data, without="seq_relationship")
-    run(data, tmp_path / "run", init, allow_partial="cls/seq_relationship/.*")
+    """A shallower published model of a task, without a sentence head, gets a new one."""
+    more = {"more": tiny_checkpoints.SQUAD1, "without": "seq_relationship"}
+    init = write(tmp_path / "init", data, num_hidden_layers=1, **more)
+    deeper = tiny_run.albert(num_hidden_layers=2)
+    allowed = "cls/(squad|seq_relationship)/.*"
+    run(data, tmp_path / "run", init, allow_partial=allowed, albert=deeper)
     log = "".join(capsys.readouterr())
+    assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= {*log.splitlines()}
     assert "no sentence head" in log
-    assert "loaded 30, missing 2, unexpected 0" in log
-
-
-def test_a_deeper_model_may_start_from_a_shallow_one(data, tmp_path, capsys):
-    init = write(tmp_path / "init", data, num_hidden_layers=1)
-    run(data, tmp_path / "run", init, albert=tiny_run.albert(num_hidden_layers=2))
-    assert "loaded 32, missing 0" in "".join(capsys.readouterr())
+    assert "loaded 30, missing 2, unexpected 2" in log
 
 
 def test_another_vocabulary_is_refused(data, tmp_path):

@@ -11,7 +11,6 @@ import tiny_run
 from albert_tf.checkpoints import formats, keras_hub
 from albert_tf.errors import UserError
 
-CASES = {"": {}, "groups": tiny_checkpoints.GROUPED, "E=H": tiny_checkpoints.SQUARE}
 WEIGHTS = "model.weights.h5"
 
 
@@ -34,11 +33,8 @@ def change_config(folder, **changes):
     path.write_text(json.dumps({**content, "config": {**content["config"], **changes}}))
 
 
-@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_a_written_preset_is_read_to_the_bit(tmp_path, vocabulary, changes):
-    made = written(tmp_path, vocabulary, **changes)
-    assert formats.detect_format(str(tmp_path)) == "keras_hub"
-    tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
+def test_a_preset_has_the_files_of_keras_hub(tmp_path, vocabulary):
+    written(tmp_path, vocabulary)
     names = {"config.json", "metadata.json", "model.weights.h5", "tokenizer.json", "assets"}
     names.add("preprocessor.json")
     assert {path.name for path in tmp_path.iterdir()} == names

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import hostile_bytes
 import hostile_flags
 import tiny_checkpoints
-import tiny_run
 import tiny_texts
 from hostile_json import JSON, SCALAR, TEXT, damaged, dump, objects
 from hypothesis import strategies as st
@@ -299,13 +298,6 @@ def read_corpus(case: tuple[str, bytes], folder: Path) -> None:
     path = folder / f"x{suffix}"
     path.write_bytes(content)
     list(documents.read(str(path), max_bytes=1000))
-
-
-@functools.cache
-def _pieces() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        tiny_run.write_vocabulary(folder)
-        return Path(folder, tokenization.MODEL).read_bytes()
 
 
 @st.composite

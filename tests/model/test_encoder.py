@@ -121,15 +121,6 @@ def test_no_mapping_between_equal_sizes():
     assert (projection.kernel.shape, projection.bias.shape) == ((6, 8), (8,))
 
 
-def test_attention_looks_at_no_padding():
-    made = make(num_hidden_layers=1)
-    tiny.fill(made)
-    other = tf.where(tf.reshape(MASK, [-1, 1]) == 1, inputs(), 5.0)
-    real = np.asarray(tf.reshape(MASK, [-1]), bool)
-    [before], [after] = made(inputs(), layout=LAYOUT), made(other, layout=LAYOUT)
-    assert_close(before[real], after[real], 1e-6)
-
-
 @pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
 @pytest.mark.parametrize("sizes", [(4, 1), (2, 2), (1, 1)])
 def test_a_loop_runs_the_same_blocks(sizes, positions):

@@ -93,6 +93,7 @@ def test_their_tokenizer_normalizes_as_ours_and_their_preprocessor_cuts_there(tm
         "",
     ):
         assert list(theirs(text)) == ours.encode(text), text
+    assert theirs.cls_token_id == ours.cls_id
     preprocessor = hub.models.AlbertTextClassifierPreprocessor.from_preset(preset)
     ids = [ours.cls_id, *ours.encode("the cat " * 9)[:7], ours.sep_id]
     assert preprocessor("The C\u00c1t " * 9)["token_ids"].numpy().tolist() == ids
@@ -111,14 +112,3 @@ def test_of_a_preset_of_others_the_ids_are_theirs(tmp_path):
     ours = model_checkpoint.load_tokenizer(formats.read(str(tmp_path)))
     for text in ("The CAT and the d\u00f2g, 40, x", "the"):
         assert ours.encode(text) == list(theirs(text))
-
-
-def test_their_tokenizer_gives_the_ids_of_normalized_text(tmp_path):
-    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
-    made = tiny_checkpoints.make(vocabulary, model="bare")
-    keras_hub.write(made, str(tmp_path))
-    theirs = hub.models.AlbertTokenizer.from_preset(str(tmp_path))
-    ours = tokenization.load(vocabulary)
-    text = "the cat and the dog"
-    assert list(theirs(text)) == ours.encode(text)
-    assert theirs.cls_token_id == ours.cls_id

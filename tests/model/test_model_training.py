@@ -181,14 +181,6 @@ def test_xla_compiles_forward_and_backward():
     assert_close(gradients, expected, 1e-5)
 
 
-@pytest.mark.slow
-def test_xla_rematerializes_with_the_same_masks():
-    """Of XLA's own: it draws other masks from a seed than the operations on a CPU."""
-    plain = xla_step(make(DROPOUT))
-    for way in ("rematerialize", "layer_loop"):
-        assert_close(xla_step(make(DROPOUT, **{way: True})), plain, 1e-6)
-
-
 def test_gradients_are_dense():
     _, gradients = tiny.loss_and_gradients(make(tiny.config()), tiny.batch())
     assert len(gradients) == 32

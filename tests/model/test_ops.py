@@ -148,9 +148,10 @@ def test_softmax_ignores_what_all_gradients_have_in_common():
     assert np.linalg.norm(tf.cast(gradient, tf.float64) - exact) < 5e-3 * np.linalg.norm(exact)
 
 
-@in_both_types
 @in_all_modes
-@pytest.mark.parametrize("labels_dtype", [tf.int32, tf.int64], ids=["int32", "int64"])
+@pytest.mark.parametrize(
+    ("dtype", "labels_dtype"), [(tf.float32, tf.int32), (tf.bfloat16, tf.int64)]
+)
 def test_cross_entropy(wrap, dtype, labels_dtype):
     logits = tf.constant(5 * draw(7, 11) + np.array([[0], [0], [90], [-90], [0], [0], [0]]), dtype)
     labels = tf.constant([0, 10, 3, 3, 5, 0, 7], labels_dtype)
@@ -232,7 +233,7 @@ def test_lookup_sums_the_gradient_of_repeated_ids(wrap):
 
 @in_all_modes
 @in_both_types
-@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("rate", [0.02, 0.1])
 def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype, wrap):
     x = tf.cast(1.0 + tf.random.stateless_uniform([300, 200], [1, 2]), dtype)
     y = wrap(lambda: ops.dropout(x, rate, SEED, 4))()

@@ -87,33 +87,46 @@ def test_vectors_and_gradients_are_those_of_padded_ones(mask, training):
     assert_alike(make(**DROPOUT), masked(tiny.batch(), mask), select_tokens(mask), **options)
 
 
+CHOSEN = [[0, 6], [3, 3], [1, 0]]
+
+
 @every_mask
 @in_both_modes
-@pytest.mark.parametrize("positions", [np.zeros([3, 0]), [[0, 6], [3, 3], [1, 0]]])
-def test_the_last_block_computes_chosen_tokens(mask, training, positions):
+def test_the_last_block_computes_chosen_tokens(mask, training):
+    check_chosen_tokens(mask, training, CHOSEN)
+
+
+def check_chosen_tokens(mask, training, positions):
     positions = tf.constant(positions, tf.int32)[: len(mask)]
     options = {"training": training, "positions": positions, "skips_padding": True}
     select = select_tokens(mask, positions)
     assert_alike(make(**DROPOUT), masked(tiny.batch(), mask), select, **options)
 
 
-@every_mask
+@pytest.mark.parametrize("mask", [MASKS["unlike lengths"], MASKS["no token"]])
+def test_the_last_block_may_have_none_to_compute(mask):
+    check_chosen_tokens(mask, True, np.zeros([3, 0]))
+
+
 @in_both_modes
-@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
-def test_vectors_at_padding_are_zeros_and_the_pooled_one_is_finite(mask, training, positions):
-    positions = None if positions is None else positions[: len(mask)]
-    batch = masked(tiny.batch(), mask)
-    outputs = make()(batch, training=training, positions=positions, skips_padding=True)
-    x, mask = outputs["sequence_output"], batch["input_mask"]
-    mask = mask if positions is None else tf.gather(mask, positions, batch_dims=1)
-    np.testing.assert_array_equal(np.asarray(mask) == 1, np.abs(x).max(-1) > 0)
-    assert np.isfinite(outputs["pooled_output"]).all()
+def test_vectors_at_padding_are_zeros_and_the_pooled_one_is_finite(training):
+    model = make()
+    for mask in MASKS.values():
+        batch, is_token = masked(tiny.batch(), mask), np.array(mask) == 1
+        for positions in (None, np.array(CHOSEN)[: len(mask)]):
+            outputs = model(batch, training=training, positions=positions, skips_padding=True)
+            expected = is_token
+            if positions is not None:
+                expected = np.take_along_axis(is_token, positions, 1)
+            vectors = outputs["sequence_output"]
+            np.testing.assert_array_equal(expected, np.abs(vectors).max(-1) > 0)
+            assert np.isfinite(outputs["pooled_output"]).all()
 
 
 @pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])
 def test_layers_that_are_computed_again_skip_padding_too(way):
     mask = MASKS["holes"]
-    options = {"training": True, "positions": tf.constant([[0, 6], [3, 3], [1, 0]])}
+    options = {"training": True, "positions": tf.constant(CHOSEN)}
     select = select_tokens(mask, options["positions"])
     model, other = make(**DROPOUT, **{way: True}), make(**DROPOUT)
     batch, options = masked(tiny.batch(), mask), {**options, "skips_padding": True}

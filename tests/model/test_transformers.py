@@ -104,9 +104,8 @@ def test_the_outputs_of_pretraining_are_equal(tmp_path, changes):
     assert_close(outputs["sentence_order_logits"], expected.sop_logits)
 
 
-@for_each_case
-def test_the_outputs_of_the_encoder_are_equal(tmp_path, changes):
-    config = tiny.config(**changes)
+def test_the_outputs_of_the_encoder_alone_are_equal(tmp_path):
+    config = tiny.config(**CASES["groups"])
     network = albert_model.Albert(config)
     made = model_checkpoint.ModelCheckpoint(source="made", config=config, weights=fill(network))
     hugging_face.write(made, str(tmp_path))
@@ -145,10 +144,10 @@ def test_the_gradients_are_equal(tmp_path):
         )
 
 
-@for_each_case
-def test_what_they_save_is_read(tmp_path, changes):
+@pytest.mark.parametrize("name", ["E=H", "erf"])
+def test_what_they_save_is_read(tmp_path, name):
     (tmp_path / "ours").mkdir()
-    write(tmp_path / "ours", changes)
+    write(tmp_path / "ours", CASES[name])
     theirs = load(transformers.AlbertForPreTraining, tmp_path / "ours")
     theirs.save_pretrained(tmp_path / "theirs")
     tiny_checkpoints.assert_same(

@@ -1,5 +1,7 @@
 """Lamb on several replicas, and compiled, equals Lamb."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -66,9 +68,13 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("learning_rate", [FALLING, 0.1], ids=["schedule", "constant"])
-@pytest.mark.parametrize("apply", [apply_by_keras, reduce_clip_apply])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "apply", "learning_rate"),
+    [
+        *itertools.product(STRATEGIES, [apply_by_keras, reduce_clip_apply], [FALLING]),
+        ("mirrored", apply_by_keras, 0.1),
+    ],
+)
 def test_replicas_change_nothing(strategy, apply, learning_rate):
     one = tf.distribute.get_strategy()
     expected_optimizer, expected = four_updates(one, apply, learning_rate=learning_rate)

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UserError
 from albert_tf.plan.formula import chips
 
 
@@ -68,8 +67,3 @@ def test_a_run_cannot_have_all_memory():
 )
 def test_a_slice_of_one_chip_says_so_to_the_compiler(text, is_of_one_chip):
     assert ("chips_per_host_bounds" in chips.topology(text).options) == is_of_one_chip
-
-
-def test_an_empty_name_is_refused():
-    with pytest.raises(UserError, match="--topology: '' is not one of v2"):
-        chips.topology("")

@@ -13,7 +13,7 @@ import tiny_run
 
 from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
-from albert_tf.plan.aot import lowering
+from albert_tf.plan.aot import lint, lowering
 from albert_tf.plan.formula import costs, memory
 from albert_tf.train_config import PretrainConfig
 
@@ -69,8 +69,14 @@ def count_module_flops(module):
     [
         {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8, num_hidden_layers=3)},
         {
-            "albert": tiny_run.albert(inner_group_num=2, num_hidden_layers=2),
+            "albert": tiny_run.albert(
+                inner_group_num=2,
+                num_hidden_layers=2,
+                hidden_dropout_prob=0.1,
+                attention_probs_dropout_prob=0.1,
+            ),
             "rematerialize": True,
+            "bias_correction": True,
         },
     ],
 )
@@ -79,6 +85,7 @@ def test_operations_are_those_of_the_products_in_the_real_step(options):
     lowered = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1)
     flops = costs.count_flops(config, BATCH)
     assert flops.total == count_module_flops(lowered.module)
+    assert lint.lint(lowered.module) == []
     assert (flops.recomputed > 0) == config.rematerialize
     assert flops.forward < flops.model < flops.total or not config.rematerialize
 

@@ -9,7 +9,7 @@ import tiny_run
 from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.plan.aot import lowering
+from albert_tf.plan.aot import lint, lowering
 from albert_tf.train import train_state
 from albert_tf.train_config import FinetuneConfig
 
@@ -23,7 +23,10 @@ def alone():
 
 @pytest.fixture(scope="module")
 def eight_replicas():
-    config = tiny_run.settings(dtype="mixed_bfloat16", num_micro_batches=2, sentence_task="none")
+    options = {"num_micro_batches": 2, "sentence_task": "none", "layer_loop": True}
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    albert = tiny_run.albert(num_hidden_layers=3, **dropout)
+    config = tiny_run.settings(albert=albert, dtype="mixed_bfloat16", **options)
     return lowering.lower(config, per_replica_batch=BATCH, num_replicas=8)
 
 
@@ -77,6 +80,10 @@ def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_re
     num_totals = sum(of is None for of in eight_replicas.state)
     assert reduced == len(state.objective.loss.names) + len(state.weights) + num_totals
     assert "all_reduce" not in alone.module.decode()
+
+
+def test_our_own_step_breaks_no_rule(eight_replicas):
+    assert lint.lint(eight_replicas.module) == []
 
 
 def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):

@@ -132,6 +132,7 @@ def test_the_last_of_equal_rows_counts():
     ids = [len(PIECES) + 1, len(PIECES), len(PIECES) + 2]
     assert tokenizer.encode_with_masks("the [MASK] →") == ids
     assert [tokenizer.mask_id, tokenizer.unk_id] == ids[1:]
+    assert tokenizer.size == len(PIECES) + 3
 
 
 def test_whole_words_are_masked():
@@ -241,12 +242,6 @@ def test_rows_are_read_as_published(end):
 @pytest.mark.parametrize("text", ["", " ", "\u00ad", "\u200b \ufeff", "\u0301"])
 def test_texts_without_a_piece_have_no_offsets(text):
     assert make_tokenizer().encode_batch_with_offsets([text])[0] == ([], [])
-
-
-def test_the_last_of_two_equal_rows_counts():
-    tokenizer = make_tokenizer(pieces=[*PIECES, "the"])
-    assert tokenizer.encode("the") == [len(PIECES)]
-    assert tokenizer.size == len(PIECES) + 1
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path):
