@@ -33,10 +33,11 @@ def random_inputs(num_examples, length=9):
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
 
 
-def make_classifier():
+def compiled(optimizer, *, run_eagerly=True, **options):
+    """A classifier; XLA takes seconds to compile it, so few tests want that."""
     model = MODELS["classification"]()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-3), loss={"logits": loss})
+    model.compile(optimizer, loss={"logits": loss}, run_eagerly=run_eagerly, **options)
     return model
 
 
@@ -76,7 +77,7 @@ def test_fit_learns_with_dropout_and_goes_on_after_loading(tmp_path):
     keras.utils.set_random_seed(1)
     inputs = random_inputs(24)
     labels = {"logits": inputs["input_ids"][:, 1] % 3}
-    model = make_classifier()
+    model = compiled(keras.optimizers.Adam(1e-3), run_eagerly=False)
     losses = model.fit(inputs, labels, epochs=8, batch_size=8, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     predictions = model.predict(inputs, verbose=0)["logits"]
@@ -93,7 +94,8 @@ def test_dropout_of_fit_follows_the_seed_of_the_model():
     histories = []
     for _ in range(2):
         keras.utils.set_random_seed(1)  # the order of the examples
-        histories.append(make_classifier().fit(inputs, labels, batch_size=8, verbose=0).history)
+        model = compiled(keras.optimizers.Adam(1e-3))
+        histories.append(model.fit(inputs, labels, batch_size=8, verbose=0).history)
     assert histories[0] == histories[1]
 
 
@@ -118,13 +120,6 @@ def test_the_summary_has_the_true_counts(name):
     model.summary(print_fn=lambda line: lines.append(line))
     count = sum(weight.size for weight in values(model).values())
     assert f"Total params: {count:,}" in "\n".join(lines)
-
-
-def compiled(optimizer, **options):
-    model = MODELS["classification"]()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss={"logits": loss}, **options)
-    return model
 
 
 TARGETS = {"logits": np.arange(16) % 3}
@@ -175,7 +170,7 @@ def test_replicas_fit_evaluate_and_predict_as_one():
     strategy = tf.distribute.MirroredStrategy([device.name for device in devices[:2]])
     assert strategy.num_replicas_in_sync == 2
     with strategy.scope():
-        two = compiled(keras.optimizers.SGD(0.0))
+        two = compiled(keras.optimizers.SGD(0.0), run_eagerly=False, jit_compile=False)
     losses = [model.evaluate(inputs, TARGETS, batch_size=8, verbose=0) for model in (one, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     two.fit(inputs, TARGETS, batch_size=8, verbose=0)
@@ -211,7 +206,7 @@ def test_several_outputs_have_no_class_weights():
 @pytest.mark.parametrize("weights", [[1.0, 2.0, 1.0], {"good": 1.0}, {0.5: 2.0}])
 def test_class_weights_are_by_id(weights):
     with pytest.raises(UserError, match=r"class_weight: give \{id of a class"):
-        make_classifier().fit(random_inputs(16), TARGETS, class_weight=weights, verbose=0)
+        compiled("sgd").fit(random_inputs(16), TARGETS, class_weight=weights, verbose=0)
 
 
 @pytest.mark.parametrize("verb", ["__call__", "predict"])
@@ -246,7 +241,7 @@ def test_an_export_of_keras_computes_the_same(name, tmp_path):
 def test_what_keras_compiles_is_checked_before():
     inputs = random_inputs(8)
     wrong = {**inputs, "segment_ids": inputs["segment_ids"] + 2}
-    model = compiled("sgd", jit_compile=True)
+    model = compiled("sgd", run_eagerly=False, jit_compile=True)
     for call in (
         lambda: model.fit(wrong, TARGETS, verbose=0),
         lambda: model.evaluate(wrong, TARGETS, verbose=0),

@@ -36,8 +36,7 @@ def test_settings(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [PUBLISHED, KEEPING], ids=str)
-@pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc_cf"])
+@pytest.mark.parametrize(("config", "rule"), [(PUBLISHED, "nmt_nfkc"), (KEEPING, "nfkc_cf")])
 def test_models_that_normalise_themselves(config, rule):
     assert_same(tiny_texts.sentencepieces(config, rule), tiny_texts.texts(2, 300))
 
