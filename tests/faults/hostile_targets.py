@@ -25,7 +25,7 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.task_data import glue, own_tables, task_cache, token_tables
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
-from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds import base, task_dataset, task_table
 from albert_tf.records import manifest
 from albert_tf.tasks import finetuned_model, predictions, recipes
 from albert_tf.tokenizers import tokenization
@@ -271,7 +271,7 @@ def read_records(contents: dict[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(content)
     dataset = task_dataset.read(str(folder))
     assert dataset.best_by
-    predictions.check_ids({x["id"]: x for x in dataset.examples}, {}, "these")
+    base.check_ids({x["id"]: x for x in dataset.examples}, {}, "these")
 
 
 @st.composite
