@@ -95,7 +95,7 @@ def train(
         settings["may_keep_accents"] = False
     identity = {"settings": settings, "inputs": documents.identify_inputs(paths)}
     folder = WorkFolder(output_dir, identity, tokenization.MODEL)
-    if tokenization.read_files(output_dir) and not folder.done(IDENTITY):
+    if not folder.done(IDENTITY) and tokenization.read_files(output_dir):
         raise UserError(f"{output_dir} holds another vocabulary. Take another --output_dir.")
     if folder.finished():
         logging.info("%s holds this vocabulary already: nothing to do", output_dir)

@@ -171,6 +171,8 @@ def test_same_command_again_changes_nothing(tmp_path, capsys):
     before = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
     train(tmp_path / "a")
     assert "holds this vocabulary already" in capsys.readouterr().err
+    (tmp_path / "a/spiece.model").unlink()  # as if killed after the hashes
+    train(tmp_path / "a")
     train(tmp_path / "b")
     for folder in ("a", "b"):
         assert {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} == before

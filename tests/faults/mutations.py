@@ -15,6 +15,7 @@ from albert_tf.data_prep.corpus import shards
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.tokenizers import tokenization
 from albert_tf.train import reports
+from albert_tf.workfolder import WorkFolder
 
 _sync, _save, _write_hashes = files.sync, vocabulary._save, tokenization.write_hashes
 _list_files = training_checkpoint._list_files
@@ -77,10 +78,10 @@ def _list_files_index_last(prefix: str) -> list[str]:
     return _list_files(prefix)[::-1]
 
 
-def _save_hashes_last(output_dir: str, *rest) -> None:
+def _save_hashes_last(folder: WorkFolder, *rest) -> None:
     with mock.patch.object(tokenization, "write_hashes", _forget):
-        _save(output_dir, *rest)
-    _write_hashes(output_dir)
+        _save(folder, *rest)
+    _write_hashes(folder.path)
 
 
 def _write_without_sync(path: str, examples) -> None:
