@@ -15,9 +15,10 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/tokenizers": {"albert_tf"},
     "albert_tf/records": {"albert_tf", "albert_tf/tokenizers"},
     "albert_tf/model": {"albert_tf", "albert_tf/records"},
-    "albert_tf/kinds/spans": {"albert_tf"},
+    "albert_tf/kinds/spans": {"albert_tf", "albert_tf/records", "albert_tf/tokenizers"},
     "albert_tf/kinds": {
         *("albert_tf", "albert_tf/kinds/spans", "albert_tf/model", "albert_tf/records"),
+        "albert_tf/tokenizers",
     },
     "albert_tf/optim": {"albert_tf"},
     "albert_tf/objectives": {
@@ -43,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "albert_tf/objectives",
     },
     "albert_tf/inference": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds", "albert_tf/kinds/spans"),
+        *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds"),
         *("albert_tf/model", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
         *("data_prep/corpus", "data_prep/task_data", "export"),
     },
@@ -65,7 +66,6 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/environments": {"albert_tf"},
     "data_prep/pretraining_data": {
         *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
-        "albert_tf/kinds",
     },
     "data_prep/task_data": {
         *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "data_prep": {"albert_tf", "albert_tf/tokenizers", "data_prep/corpus"},
     "export/graph_tokenizer": {"albert_tf/tokenizers"},
     "export/requests": {
-        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "albert_tf/kinds"),
+        *("albert_tf", "albert_tf/records", "albert_tf/tokenizers"),
         *("albert_tf/kinds/spans", "export/graph_tokenizer"),
     },
     "export": {

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +16,6 @@ from absl import logging
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data_prep.task_data import sequence_features
-from albert_tf.data_prep.task_data.task_source import Example
 from albert_tf.errors import (
     UserError,
     require,
@@ -30,15 +27,13 @@ from albert_tf.errors import (
 )
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.inference import text_tagging
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import Kind, Prediction, Task
-from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
 from albert_tf.model import layers, weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
-from albert_tf.tasks import finetuned_model, inference
+from albert_tf.tasks import finetuned_model
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -126,11 +121,9 @@ class LoadedModel:
         rows = _as_tuples(texts, 1)
         if not rows:
             return np.zeros((0, self.config.hidden_size), np.float32)
-        outputs = self._run(
-            rows,
-            task_table.KINDS["classification"],
-            lambda batch: compute(self.encoder, batch, options),
-        )
+        records = self._encode(rows, task_table.KINDS[options.kind])
+        order = _order_by_length(rows)
+        outputs = self._run(records, order, lambda batch: compute(self.encoder, batch, options))
         return outputs["embedding"]
 
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
@@ -176,20 +169,14 @@ class LoadedModel:
         rows = _as_tuples(inputs, self.task.kind.count_texts(self.task))
         if not rows:
             return []
-        tokenizer, config = self._require_tokenizer(), self.run_config
-        if self.task.kind.reads_words:
-            texts = [text for (text,) in rows]
-            return text_tagging.predict(texts, tokenizer, config, self.task, self._run_windows)
-        if self.task.kind.windowed_texts:
-            return text_tagging.find_answers(
-                rows, tokenizer, config, self.task.kind, self._run_windows
-            )
-        outputs = self._run(rows, self.task.kind, self.model)
-        dataset = TaskDataset("", {}, self.task, [{"id": str(row)} for row in range(len(rows))])
-        predictions = inference.decode_outputs(self.run_config, dataset, outputs)
-        if self.task.kind.has_label_thresholds:
+        task, kind = self.task, self.task.kind
+        records = self._encode(rows, kind)
+        order = None if kind.windowed_texts else _order_by_length(rows)
+        outputs = self._run(records, order, self.model)
+        predictions = kind.decode(outputs, records.lines, task, self.run_config, records.arrays)
+        if kind.has_label_thresholds:
             thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
-            predictions = self.task.kind.apply_thresholds(self.task, predictions, thresholds)
+            predictions = kind.apply_thresholds(task, predictions, thresholds)
         return [*predictions.values()]
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
@@ -207,9 +194,10 @@ class LoadedModel:
         number = kind.count_texts(self.task) if self.task else None
         rows = _as_tuples(inputs, number)
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
-        batch, counts = self._encode(rows or [stand_in], kind)
-        token_lengths.warn_of_cuts(counts, len(rows), self.run_config)
-        return {name: array[: len(rows)].astype(np.int32) for name, array in batch.items()}
+        records = self._encode(rows or [stand_in], kind)
+        batch = records.make_batch(slice(None))
+        token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
+        return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
     def with_head(self, kind: str = "classification", labels: Sequence[str] = ()) -> "LoadedModel":
         """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
@@ -269,41 +257,34 @@ class LoadedModel:
             )
         return self.tokenizer
 
+    def _encode(self, rows: Sequence[tuple[str, ...]], kind: Kind) -> Records:
+        examples = [kind.make_example(str(number), row) for number, row in enumerate(rows)]
+        labels = self.task.labels if self.task else ()
+        tokenizer = self._require_tokenizer()
+        return kind.encode(examples, tokenizer, labels, self.run_config, trains=True)
+
     def _run(
         self,
-        rows: Sequence[tuple[str, ...]],
-        kind: Kind,
+        records: Records,
+        order: np.ndarray | None,
         compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs [N, ...] of inputs; warns of those that lose their ends."""
-        # The longest first: a batch is as slow as its longest.
-        order = np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
-        parts, counts = [], Counter[str]()
-        for begin in range(0, len(rows), _BATCH):
-            chosen = [rows[place] for place in order[begin : begin + _BATCH]]
-            ids, cut = self._encode(chosen, kind)
-            counts.update(cut)
-            batch = _trim(_to_tensors(ids), self.run_config.max_seq_length)
-            parts.append({name: tensor.numpy() for name, tensor in compute(batch).items()})
-        token_lengths.warn_of_cuts(counts, len(rows), self.run_config)
-        return {name: x[np.argsort(order)] for name, x in _concatenate(parts).items()}
+        """Returns the outputs [N, ...] of records; warns of texts that lose their ends.
 
-    def _encode(
-        self, rows: Sequence[tuple[str, ...]], kind: Kind
-    ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        examples = [Example("", row, None) for row in rows]
-        tokenizer = self._require_tokenizer()
-        return sequence_features.encode(examples, tokenizer, kind, self.run_config)
-
-    def _run_windows(
-        self, number: int, make_features: Callable[[slice], Mapping[str, np.ndarray]]
-    ) -> dict[str, np.ndarray]:
-        """Returns the outputs [N, ...] of windows, whose features `make_features` makes."""
+        With an order, batches are made in it and are as short as their longest sequence.
+        """
         parts = []
-        for begin in range(0, number, _BATCH):
-            outputs = self.model(_to_tensors(make_features(slice(begin, begin + _BATCH))))
-            parts.append({name: tensor.numpy() for name, tensor in outputs.items()})
-        return _concatenate(parts)
+        places = np.arange(records.size) if order is None else order
+        for begin in range(0, records.size, _BATCH):
+            made = records.make_batch(places[begin : begin + _BATCH])
+            names = (*TOKENS, features.P_MASK)
+            batch = {x: tf.constant(made[x].astype(np.int32)) for x in names if x in made}
+            if order is not None:
+                batch = _trim(batch, self.run_config.max_seq_length)
+            parts.append({name: tensor.numpy() for name, tensor in compute(batch).items()})
+        token_lengths.warn_of_cuts(records.counts, len(records.lines), self.run_config)
+        back = np.argsort(places)
+        return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 
 
 def load(
@@ -416,8 +397,9 @@ def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
     return [tuple(row) for row in rows]
 
 
-def _to_tensors(batch: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(array.astype(np.int32)) for name, array in batch.items()}
+def _order_by_length(rows: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """Returns the order of rows, the longest first: a batch is as slow as its longest."""
+    return np.argsort([-sum(map(len, row)) for row in rows], kind="stable")
 
 
 def _trim(batch: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
@@ -425,7 +407,3 @@ def _trim(batch: Mapping[str, tf.Tensor], length: int) -> dict[str, tf.Tensor]:
     split = {name: tf.reshape(array, [len(array), -1, length]) for name, array in batch.items()}
     longest = tf.reduce_max(tf.reduce_sum(split[features.INPUT_MASK], 2))
     return {k: tf.reshape(x[..., :longest], [len(x), -1]) for k, x in split.items()}
-
-
-def _concatenate(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

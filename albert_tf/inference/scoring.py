@@ -1,12 +1,9 @@
 """The program bin/score: predictions of any origin, scored with a file of a task's data."""
 
-from typing import Any
-
 from absl import logging
 
 from albert_tf import files
-from albert_tf.data_prep.task_data import squad, task_cache
-from albert_tf.data_prep.task_data.span_features import Question
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
@@ -40,7 +37,7 @@ def score(
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
     split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
-    gold = [_to_row(example) for example in task_cache.read_examples(split)]
+    gold = [task.kind.to_line(example) for example in task_cache.read_examples(split)]
     if task.kind.may_lack_predictions:
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
     if is_plain and is_squad2:
@@ -71,10 +68,6 @@ def _read_plain(data: DataArguments, path: str) -> tuple[Task, Predictions]:
                 f"{task.kind}: {str(value)[:80]!r}.{tell_apart(str(value), task.labels)}"
             )
     return task, {id_: {"prediction": value} for id_, value in content.items()}
-
-
-def _to_row(example: Any) -> dict[str, Any]:
-    return squad.to_row(example) if isinstance(example, Question) else example._asdict()
 
 
 def _apply_official_rule(predicted: Predictions, ids: set[str], task: Task) -> Predictions:

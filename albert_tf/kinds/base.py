@@ -7,20 +7,22 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, tell_apart
-from albert_tf.kinds import metrics
+from albert_tf.kinds import metrics, sequence_features
+from albert_tf.kinds.sequence_features import Tokens
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.records import features
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
-Tokens = Sequence[int]
 Prediction = dict[str, Any]
 Predictions = dict[str, Prediction]  # by id of the example
 Outputs = Mapping[str, np.ndarray]  # of all records, [N, ...]
@@ -29,6 +31,45 @@ Gold = Sequence[Mapping[str, Any]]
 # {metric: (its value on some rows, these rows)}, from which intervals are computed.
 Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
 Scores = tuple[dict[str, float], Statistics]
+
+# Of several labels, those that apply.
+Label = str | float | tuple[str, ...]
+
+
+class Example(NamedTuple):
+    """One example of a task of whole texts, before tokenization.
+
+    Attributes:
+        id: unique in its file; the key of its prediction.
+        texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
+            each choice; of embeddings a text, its counterpart, and any texts that are none.
+        label: one of the task's, a number where it has none, or of several labels those that
+            apply; None if it is unknown.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: Label | None
+
+
+class Records(NamedTuple):
+    """The records of examples.
+
+    Attributes:
+        size: how many they are.
+        make_batch: (slice or numbers of N records) -> their features, [N, ...] each.
+        lines: the rows of `examples.jsonl`.
+        counts: for the manifest and for warnings; complete when all batches are made.
+        arrays: {file: what `decode` needs of it}.
+        settings: more of the manifest's header.
+    """
+
+    size: int
+    make_batch: Callable[[Any], dict[str, np.ndarray]]
+    lines: Gold
+    counts: dict[str, int]
+    arrays: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 class Mistake(NamedTuple):
@@ -58,6 +99,7 @@ class Kind(Served):
         has_class_weights: whether the loss may have weights of the classes.
         is_percent: whether scores are percent.
         may_lack_predictions: whether an example without prediction is wrong, and no mistake.
+        files: the arrays of a task dataset that `decode` needs.
         lengths: the fields of `Lengths` that records depend on beside `max_seq_length`.
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
@@ -76,6 +118,7 @@ class Kind(Served):
     has_class_weights = False
     is_percent = False
     may_lack_predictions = False
+    files: ClassVar[tuple[str, ...]] = ()
     lengths: ClassVar[tuple[str, ...]] = ()
     crowded_text = ""
     windowed_texts = ""
@@ -111,6 +154,50 @@ class Kind(Served):
     def find_room(self, lengths: Lengths) -> int:
         """Returns the tokens of a text that a window has room for, with the longest question."""
         raise NotImplementedError
+
+    def make_example(self, name: str, texts: tuple[str, ...]) -> Any:
+        """Returns an example without label."""
+        return Example(name, texts, None)
+
+    def to_line(self, example: Any) -> dict[str, Any]:
+        """Returns the row of `examples.jsonl` of an example."""
+        return {"id": example.id, "label": example.label}
+
+    def encode(
+        self,
+        examples: Sequence[Any],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        lengths: Lengths,
+        *,
+        trains: bool = False,
+    ) -> Records:
+        """Returns the records of examples: by default one of each."""
+        label_ids = self.make_label_ids([example.label for example in examples], labels)
+        texts = [example.texts for example in examples]
+        return self.encode_texts(texts, label_ids, tokenizer, lengths)._replace(
+            lines=[self.to_line(example) for example in examples]
+        )
+
+    def encode_texts(
+        self,
+        texts: Sequence[Sequence[str]],
+        label_ids: np.ndarray,
+        tokenizer: Tokenizer,
+        lengths: Lengths,
+    ) -> Records:
+        """Returns records of one text or several each, with labels [N, ...]."""
+        counts: Counter[str] = Counter()
+
+        def make_batch(rows: Any) -> dict[str, np.ndarray]:
+            chosen = [texts[row] for row in np.arange(len(texts))[rows]]
+            sequences, cut = self.truncate(sequence_features.tokenize(chosen, tokenizer), lengths)
+            counts.update(cut)
+            arrays = sequence_features.make_arrays(sequences, tokenizer, lengths.max_seq_length)
+            batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
+            return {**batch, features.LABEL_IDS: label_ids[rows]}
+
+        return Records(len(texts), make_batch, [], counts)
 
     def make_features(self, max_seq_length: int, num_classes: int = 1) -> features.Features:
         """Returns {name: feature} of an example, whose sequences are one after the other."""
@@ -203,9 +290,9 @@ class Kind(Served):
         examples: Gold,
         task: "Task",
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
-        """Decodes the model's outputs of all records; `folder` is that of the task dataset."""
+        """Decodes the model's outputs of all records; `arrays` are those of `files`."""
         raise NotImplementedError
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:

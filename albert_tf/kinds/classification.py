@@ -1,7 +1,7 @@
 """Classification: a text, or a pair of texts, is of one class."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class Classification(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         logits = outputs["logits"].astype(np.float64)
         exponents = np.exp(logits - logits.max(-1, keepdims=True))

@@ -95,7 +95,7 @@ class MultiLabel(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         """Labels of a probability over a half; the caller may have better thresholds."""
         probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
-from albert_tf.kinds import metrics, token_lengths
+from albert_tf.kinds import metrics
 from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
 from albert_tf.kinds.classification import Classification, choose_label
 from albert_tf.kinds.served import QUESTION, SENTENCE, TextServer
@@ -62,7 +62,7 @@ class MultipleChoice(Classification):
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
     ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
         """The passage with each ending. Endings lose their beginnings, then the passage its end."""
-        room = lengths.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+        room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
         sequences: list[Sequence[Tokens]] = []
         counts = {"truncated": 0, "truncated_endings": 0}
         for passage, *endings in rows:

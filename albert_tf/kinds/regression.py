@@ -1,6 +1,6 @@
 """Regression: a text, or a pair of texts, has a number."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Regression(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         pairs = zip(examples, outputs["logits"][:, 0].tolist(), strict=True)
         return {example["id"]: {"prediction": value} for example, value in pairs}

@@ -1,20 +1,22 @@
 """Sentence embeddings: texts that belong together have vectors that are alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
-from albert_tf.kinds import base, token_lengths
+from albert_tf.kinds import base
 from albert_tf.kinds.base import (
+    Example,
     Gold,
     Kind,
     Mistake,
     Outputs,
     Prediction,
     Predictions,
+    Records,
     Scores,
     Task,
     Tensors,
@@ -22,6 +24,7 @@ from albert_tf.kinds.base import (
 )
 from albert_tf.kinds.served import Served
 from albert_tf.records import features
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 CONTRASTIVE = "contrastive"  # the loss
@@ -49,6 +52,39 @@ class SentenceEmbedding(Kind):
     def count_texts(self, task: Task) -> int:
         return 1
 
+    def encode(
+        self,
+        examples: Sequence[Example],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        lengths: Lengths,
+        *,
+        trains: bool = False,
+    ) -> Records:
+        """Returns a record of each example to train on, and else one of each text.
+
+        To train on, a record has a text, its counterpart and hard negatives, a sequence each. To
+        evaluate, a passage may belong to many questions; lines have the numbers of their records:
+
+            {"id": "0", "label": 4.5, "texts": [0, 1], "labelled": true}
+
+        The label is how alike the two are; None where the counterpart is searched for.
+        """
+        numbers: dict[str, int] = {}
+        for example in examples:
+            for text in example.texts:
+                numbers.setdefault(text, len(numbers))
+        rows = [[numbers[text] for text in example.texts] for example in examples]
+        texts = [example.texts for example in examples] if trains else [(x,) for x in numbers]
+        ids = np.array(rows, np.int32) if trains else np.arange(len(texts), dtype=np.int32)[:, None]
+        records = self.encode_texts(texts, ids, tokenizer, lengths)
+        lines = [
+            {**self.to_line(example), "texts": row, "labelled": True}
+            for example, row in zip(examples, rows, strict=True)
+        ]
+        records.counts["texts"] = len(numbers)
+        return records._replace(lines=lines, settings={"num_texts": ids.shape[1]})
+
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """Numbers of texts: equal texts have equal numbers."""
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
@@ -57,7 +93,7 @@ class SentenceEmbedding(Kind):
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
     ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
         """Each text a sequence of its own, which loses its end."""
-        room = lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+        room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
         sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
@@ -131,7 +167,7 @@ class SentenceEmbedding(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         """Ranks the second text of an example among all of them.
 

@@ -1,14 +1,13 @@
 """Answers: a part of a context answers a question, or there may be no answer in it."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.kinds import base, squad_metrics, token_lengths
+from albert_tf.kinds import base, squad_metrics
 from albert_tf.kinds.base import (
     Gold,
     Kind,
@@ -16,15 +15,18 @@ from albert_tf.kinds.base import (
     Outputs,
     Prediction,
     Predictions,
+    Records,
     Scores,
     Task,
     Tensors,
 )
 from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS, TextServer
-from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.spans.span_features import Question
 from albert_tf.records import features
 from albert_tf.run_files import NULL_ODDS
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 # The losses.
@@ -46,6 +48,7 @@ class Span(Kind):
     may_lack_predictions = True
     windowed_texts = "questions"
     cut = WINDOWS
+    files = (qa_windows.WINDOWS,)
     lengths = ("doc_stride", "max_query_length")
     crowded_text = "context"
 
@@ -53,8 +56,48 @@ class Span(Kind):
         return 2
 
     def find_room(self, lengths: Lengths) -> int:
-        special = token_lengths.NUM_SPECIAL_TOKENS
+        special = features.NUM_SPECIAL_TOKENS
         return lengths.max_seq_length - lengths.max_query_length - special
+
+    def make_example(self, name: str, texts: tuple[str, ...]) -> Question:
+        question, context = texts
+        return Question(name, question, context, (), False, False)
+
+    def to_line(self, example: Question) -> dict[str, Any]:
+        return {**example._asdict(), "answers": [text for text, _ in example.answers]}
+
+    def encode(
+        self,
+        examples: Sequence[Question],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        lengths: Lengths,
+        *,
+        trains: bool = False,
+    ) -> Records:
+        """Returns a record of each window."""
+        tokens = span_features.tokenize(examples, tokenizer, lengths.max_query_length)
+        windows = span_features.split_into_windows(tokens, lengths)
+        places = span_features.label(examples, tokens, windows)
+        has_answer = np.array([bool(question.answers) for question in examples])
+        is_held = np.bincount(windows.questions, places.start_positions > 0) > 0
+        counts = {
+            "windows": len(windows.unique_ids),
+            "truncated_questions": tokens.num_truncated,
+            "inexact_answers": int(np.count_nonzero(~places.is_exact)),
+            "windows_without_answer": int(np.count_nonzero(places.is_impossible)),
+        }
+        if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
+            counts[span_features.ANSWERS_IN_NO_WINDOW] = num_lost
+        return Records(
+            len(windows.unique_ids),
+            lambda rows: span_features.make_features(
+                rows, tokens, windows, places, lengths.max_seq_length
+            ),
+            [self.to_line(question) for question in examples],
+            counts,
+            {qa_windows.WINDOWS: windows},
+        )
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """`p_mask` is 1 where no answer may be; start and end are 0 where a window has none."""
@@ -138,16 +181,14 @@ class Span(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         from albert_tf.kinds.spans import span_decoding
 
-        return span_decoding.predict(
-            {**outputs, features.UNIQUE_IDS: outputs[features.UNIQUE_IDS][:, 0]},
-            qa_windows.read(os.path.join(folder, qa_windows.WINDOWS)),
-            examples,
-            self.make_options(config),
-        )
+        windows = arrays[qa_windows.WINDOWS]
+        ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
+        outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
+        return span_decoding.predict(outputs, windows, examples, self.make_options(config))
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         nbest = prediction.get("nbest")

@@ -10,13 +10,12 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, show_fields, tell_apart
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Task
+from albert_tf.kinds.spans import qa_windows
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.train_config import FinetuneConfig
 
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
-# A statistic of the manifest: questions whose answer no window holds whole.
-ANSWERS_IN_NO_WINDOW = "answers_in_no_window"
 # Tasks without data to train on, and the task whose model predicts them.
 _MODEL_OF = {"ax": "mnli"}
 
@@ -45,6 +44,11 @@ class TaskDataset(NamedTuple):
     def best_by(self) -> str:
         """The metric that selects a checkpoint."""
         return self.task.kind.choose_best_by(self.task, self.examples)
+
+    def read_arrays(self) -> dict[str, Any]:
+        """Reads what decoding needs beside the outputs of the model."""
+        names = self.task.kind.files
+        return {name: qa_windows.read(os.path.join(self.path, name)) for name in names}
 
     @property
     def num_records(self) -> int:

@@ -1,6 +1,5 @@
 """Token classification: words have tags, which mark spans of the text."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
-from albert_tf.kinds import base, metrics, token_lengths
+from albert_tf.kinds import base, metrics
 from albert_tf.kinds.base import (
     Confusions,
     Gold,
@@ -18,13 +17,17 @@ from albert_tf.kinds.base import (
     Outputs,
     Prediction,
     Predictions,
+    Records,
     Scores,
     Task,
     Tensors,
 )
 from albert_tf.kinds.served import SENTENCE, TEXT, WINDOWS, TextServer
-from albert_tf.kinds.spans import qa_windows, tag_schemes
+from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
+from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.records import features
+from albert_tf.tokenizers import text_words
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 
@@ -41,6 +44,7 @@ class TokenClassification(Kind):
     labels_weight = "cls/token_classification/output_bias"
     choices = ("labels",)
     cut = WINDOWS
+    files = (qa_windows.WINDOWS, qa_windows.WORDS)
     lengths = ("label_pieces", "doc_stride")
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -52,7 +56,48 @@ class TokenClassification(Kind):
         return 1
 
     def find_room(self, lengths: Lengths) -> int:
-        return lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+        return lengths.max_seq_length - features.NUM_TEXT_TOKENS
+
+    def make_example(self, name: str, texts: tuple[str, ...]) -> TaggedText:
+        return TaggedText(name, texts[0], tuple(text_words.find_words(texts[0])), None)
+
+    def to_line(self, example: TaggedText) -> dict[str, Any]:
+        return {**example._asdict(), "labelled": example.spans is not None}
+
+    def encode(
+        self,
+        examples: Sequence[TaggedText],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        lengths: Lengths,
+        *,
+        trains: bool = False,
+    ) -> Records:
+        """Returns a record of each window.
+
+        Of the counts, `words_without_tokens` are those that the tokenizer drops, and
+        `inexact_spans` those that begin or end inside a word.
+        """
+        tokens, words = token_features.tokenize(examples, tokenizer)
+        windows = token_features.split_into_windows(tokens, lengths)
+        label_ids, num_inexact = token_features.label_tokens(
+            examples, tokens, words, labels, lengths.label_pieces
+        )
+        counts = {
+            "windows": len(windows.unique_ids),
+            "words": len(words.texts),
+            "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
+            "inexact_spans": num_inexact,
+        }
+        return Records(
+            len(windows.unique_ids),
+            lambda rows: token_features.make_features(
+                rows, tokens, windows, lengths.max_seq_length, label_ids
+            ),
+            [self.to_line(example) for example in examples],
+            counts,
+            dict(zip(self.files, (windows, words), strict=True)),
+        )
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """1 + the label of each token, or 0 for a token that is not trained."""
@@ -106,12 +151,11 @@ class TokenClassification(Kind):
         examples: Gold,
         task: Task,
         config: FinetuneConfig,
-        folder: str = "",
+        arrays: Mapping[str, Any],
     ) -> Predictions:
         from albert_tf.kinds.spans import tag_decoding
 
-        windows = qa_windows.read(os.path.join(folder, qa_windows.WINDOWS))
-        words = qa_windows.read_words(os.path.join(folder, qa_windows.WORDS))
+        windows, words = (arrays[name] for name in self.files)
         return tag_decoding.predict(outputs, windows, words, examples, task.labels)
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:

@@ -8,14 +8,11 @@ from absl import logging
 
 from albert_tf.errors import require
 from albert_tf.kinds.base import Kind
+from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
-# [CLS], and a [SEP] after each of two texts.
-NUM_SPECIAL_TOKENS = 3
-# Of one text alone.
-NUM_TEXT_TOKENS = 2
 # The special tokens and one token of each text.
-MIN_SEQ_LENGTH = NUM_SPECIAL_TOKENS + 2
+MIN_SEQ_LENGTH = features.NUM_SPECIAL_TOKENS + 2
 
 
 def select(lengths: Lengths, kind: Kind | None) -> dict[str, int | str]:
@@ -61,7 +58,7 @@ def check(lengths: Lengths, kind: Kind | None) -> None:
         name = kind.lengths[-1]
         length, total = getattr(lengths, name), lengths.max_seq_length
         require(
-            length + NUM_SPECIAL_TOKENS < total,
+            length + features.NUM_SPECIAL_TOKENS < total,
             f"{name}={length} leaves no room for the {kind.crowded_text} in "
             f"max_seq_length={total}: take a smaller one.",
         )
@@ -96,13 +93,3 @@ def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:
         while buckets[-1] < max_seq_length:
             buckets.append(buckets[-1] + max(8, 2 ** (buckets[-1].bit_length() - 3)))
     return [*(length for length in buckets if length < max_seq_length), max_seq_length]
-
-
-def choose_stride(lengths: Lengths) -> int:
-    """Returns the tokens from one window of a tagged text to the next.
-
-    That is `doc_stride`, but at most half a window, so that every word has words around it in one
-    of them.
-    """
-    room = lengths.max_seq_length - NUM_TEXT_TOKENS
-    return max(1, min(lengths.doc_stride, room // 2))

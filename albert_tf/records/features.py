@@ -33,6 +33,8 @@ IS_IMPOSSIBLE = "is_impossible"
 IS_REAL_EXAMPLE = "is_real_example"
 # Not stored: [], where batches have one shape, the length that has room for the batch's sequences.
 BATCH_LENGTH = "batch_length"
+# [CLS], and a [SEP] after each of two texts; and of one text alone.
+NUM_SPECIAL_TOKENS, NUM_TEXT_TOKENS = 3, 2
 # Begins what `parse` says of a record with these features that is not as it should be.
 UNSOUND = "unsound record:"
 

@@ -63,4 +63,4 @@ def make_predict(
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:
     """Decodes the model's outputs, [N, ...] of all records, to predictions by example id."""
     task = dataset.task
-    return task.kind.decode(outputs, dataset.examples, task, config, dataset.path)
+    return task.kind.decode(outputs, dataset.examples, task, config, dataset.read_arrays())

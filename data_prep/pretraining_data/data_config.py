@@ -5,7 +5,7 @@ import locale
 
 from albert_tf import settings, train_config
 from albert_tf.errors import require, require_range
-from albert_tf.kinds import token_lengths
+from albert_tf.records import features
 from albert_tf.settings import setting
 
 # The codes that Python knows: sentencex splits text of an unknown one by the rules of English.
@@ -91,7 +91,7 @@ class DataConfig:
     @property
     def max_num_tokens(self) -> int:
         """Tokens of both segments of an example, without [CLS] and [SEP]."""
-        return self.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+        return self.max_seq_length - features.NUM_SPECIAL_TOKENS
 
     @property
     def needs_two_documents(self) -> bool:

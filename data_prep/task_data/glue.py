@@ -12,8 +12,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import Example, TaskSplit, parse_label
+from albert_tf.data_prep.task_data.task_source import TaskSplit, parse_label
 from albert_tf.errors import UserError
+from albert_tf.kinds.base import Example
 
 _FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {

@@ -9,10 +9,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.data_prep.task_data import race, table_files, task_source, token_tables
-from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, Example, TaskSplit
+from albert_tf.data_prep.task_data.task_source import Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Kind, Task
+from albert_tf.kinds.base import Example, Kind, Task
 
 
 def find_file(split: str, data_dir: str) -> str:

@@ -8,14 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import (
-    Example,
-    TaskSplit,
-    parse_label,
-    text_or_number,
-)
+from albert_tf.data_prep.task_data.task_source import TaskSplit, parse_label, text_or_number
 from albert_tf.errors import UserError
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import Example, Task
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")

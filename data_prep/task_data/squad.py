@@ -1,29 +1,15 @@
-"""Reads SQuAD 1.1 and 2.0 and writes their records."""
+"""Reads SQuAD 1.1 and 2.0."""
 
-import itertools
-import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from albert_tf import files
-from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import span_features
-from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError, tell_apart
-from albert_tf.kinds import task_dataset, task_table, token_lengths
-from albert_tf.kinds.spans import qa_windows
-from albert_tf.records import features
-from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train_config import Lengths
+from albert_tf.kinds.spans.span_features import Answer, Question
 
 _NAMES = {bool: "true or false", int: "a whole number", list: "a list", str: "a text"}
-_BATCH = 256  # windows to serialise at once
 # JSON can write half of a character, and nothing else can.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -60,60 +46,6 @@ def read(path: str, *, may_be_none: bool = True, is_training: bool = False) -> l
     if is_training:
         _check_labels(questions, path)
     return questions
-
-
-def to_row(question: Question) -> dict[str, Any]:
-    """Returns the question's row of `examples.jsonl`."""
-    return {**question._asdict(), "answers": [text for text, _ in question.answers]}
-
-
-def write(
-    questions: Sequence[Question], tokenizer: Tokenizer, folder: str, lengths: Lengths
-) -> tuple[int, dict[str, int]]:
-    """Writes `records.tfrecord`, `examples.jsonl` and `windows.npz`.
-
-    Args:
-        questions: as `read` gives them; their order is kept.
-        tokenizer: of the model that will read the records.
-        folder: exists.
-        lengths: in tokens; a question that is too long loses its end, and is counted.
-
-    Returns:
-        The number of records, and counts for the manifest.
-
-    Raises:
-        UserError: a question leaves no room for its context.
-    """
-    token_lengths.check(lengths, task_table.KINDS["span"])
-    tokens = span_features.tokenize(questions, tokenizer, lengths.max_query_length)
-    windows = span_features.split_into_windows(tokens, lengths)
-    labels = span_features.label(questions, tokens, windows)
-    num_windows = len(windows.unique_ids)
-    has_answer = np.array([bool(question.answers) for question in questions])
-    is_held = np.bincount(windows.questions, labels.start_positions > 0) > 0
-    batches = (
-        span_features.make_features(
-            slice(begin, begin + _BATCH), tokens, windows, labels, lengths.max_seq_length
-        )
-        for begin in range(0, num_windows, _BATCH)
-    )
-    record_writer.write(
-        os.path.join(folder, task_dataset.RECORDS),
-        itertools.chain.from_iterable(
-            record_writer.serialize(batch, batch[features.INPUT_MASK]) for batch in batches
-        ),
-    )
-    _write_examples(os.path.join(folder, task_dataset.EXAMPLES), questions)
-    qa_windows.write(os.path.join(folder, qa_windows.WINDOWS), windows)
-    counts = {
-        "windows": num_windows,
-        "truncated_questions": tokens.num_truncated,
-        "inexact_answers": int(np.count_nonzero(~labels.is_exact)),
-        "windows_without_answer": int(np.count_nonzero(labels.is_impossible)),
-    }
-    if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
-        counts[task_dataset.ANSWERS_IN_NO_WINDOW] = num_lost
-    return num_windows, counts
 
 
 def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -171,10 +103,3 @@ def _check_labels(questions: Sequence[Question], path: str) -> None:
             f"{path}: {len(unlabelled)} questions have no answers, {unlabelled[0]} for one: "
             "nothing is learnt from them. Train on a file with answers."
         )
-
-
-def _write_examples(path: str, questions: Sequence[Question]) -> None:
-    with tf.io.gfile.GFile(path, "w") as file:
-        for question in questions:
-            # All ASCII: some of what texts hold ends a line for some readers.
-            file.write(json.dumps(to_row(question)) + "\n")

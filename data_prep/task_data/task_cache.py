@@ -16,49 +16,41 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
-from albert_tf.data_prep.task_data import (
-    embedding_features,
-    glue,
-    own_tables,
-    race,
-    sequence_features,
-    squad,
-    token_features,
-    token_tables,
-)
+from albert_tf.data_prep.corpus import documents
+from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.task_data import glue, own_tables, race, squad, token_tables
 from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table, token_lengths
-from albert_tf.kinds.base import Task
-from albert_tf.records import manifest
+from albert_tf.kinds.base import Records, Task
+from albert_tf.kinds.spans import qa_windows, span_features
+from albert_tf.records import features, manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 # Part of the hash: to be increased when records of the same files change.
 _FORMAT = 3
+_BATCH = 256  # records to encode and to serialise at once
 
 
 class Family(NamedTuple):
-    """Tasks whose files are read, and whose records are written, in the same way.
+    """Tasks whose files are read in the same way.
 
     Attributes:
         find_files: (split, data_dir) -> paths.
         read: (split, paths) -> examples, number of rows skipped.
-        write: (split, examples, tokenizer, folder, lengths) -> number of records, statistics.
     """
 
     find_files: Callable[[TaskSplit, str], list[str]]
     read: Callable[[TaskSplit, Sequence[str]], tuple[Sequence[Any], int]]
-    write: Callable[
-        [TaskSplit, Sequence[Any], Tokenizer, str, Lengths], tuple[int, Mapping[str, int]]
-    ]
 
 
 def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
@@ -96,30 +88,32 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
         _warn_of_lost_answers(manifest.read(folder)["statistics"])
         return folder
-    family = get_family(task)
-    examples, num_skipped = family.read(split, paths)
+    examples, num_skipped = get_family(task).read(split, paths)
     _check_ids(examples, paths)
+    token_lengths.check(lengths, task.kind)
     if tf.io.gfile.exists(folder) and not _is_complete(folder):
         tf.io.gfile.rmtree(folder)
     # Another program may make the same folder in the meantime.
     already_made = contextlib.suppress(tf.errors.AlreadyExistsError)
     with already_made, files.replacing_folder(folder) as temporary:
-        num_records, statistics = family.write(split, examples, tokenizer, temporary, lengths)
-        statistics = {"examples": len(examples), "skipped_rows": num_skipped, **statistics}
+        records = task.kind.encode(
+            examples, tokenizer, task.labels, lengths, trains=split.name == "train"
+        )
+        write(records, temporary, lengths)
+        statistics = {"examples": len(examples), "skipped_rows": num_skipped, **records.counts}
         header: dict[str, Any] = {
             "task": task.name,
             "kind": task.kind.name,
             "labels": list(task.labels),
+            **records.settings,
         }
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
-        if task.kind.has_groups:
-            header["num_texts"] = embedding_features.count_texts(split)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
             "settings": {**header, "split": split.name, **used_lengths},
             "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
-            "files": {task_dataset.RECORDS: num_records},
+            "files": {task_dataset.RECORDS: records.size},
             "statistics": statistics,
         }
         # The records have checksums of their own.
@@ -132,8 +126,31 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     return folder
 
 
+def write(records: Records, folder: str, lengths: Lengths) -> None:
+    """Writes `records.tfrecord`, `examples.jsonl`, and the arrays of the records."""
+
+    def serialize() -> Iterator[bytes]:
+        with documents.progress_bar(records.size, unit=" records", description="tokens") as bar:
+            for begin in range(0, records.size, _BATCH):
+                batch = records.make_batch(slice(begin, begin + _BATCH))
+                # All choices of an example are as long as its longest.
+                mask = batch[features.INPUT_MASK]
+                longest = mask.reshape(len(mask), -1, lengths.max_seq_length).any(axis=1)
+                is_token = np.tile(longest, mask.shape[1] // lengths.max_seq_length)
+                yield from record_writer.serialize(batch, is_token)
+                bar.update(len(mask))
+
+    record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
+    with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
+        for line in records.lines:
+            # All ASCII: some of what texts hold ends a line for some readers.
+            file.write(json.dumps(line) + "\n")
+    for name, arrays in records.arrays.items():
+        qa_windows.write(os.path.join(folder, name), arrays)
+
+
 def _warn_of_lost_answers(statistics: Mapping[str, int]) -> None:
-    if number := statistics.get(task_dataset.ANSWERS_IN_NO_WINDOW, 0):
+    if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
             f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "
             "no window: it can neither be learnt nor found. Lower doc_stride, or raise "
@@ -237,9 +254,6 @@ def _find_squad_files(split: TaskSplit, data_dir: str) -> list[str]:
 _GLUE = Family(
     find_files=lambda split, data_dir: [glue.find_file(split, data_dir)],
     read=lambda split, paths: glue.read(split, paths[0]),
-    write=lambda split, examples, tokenizer, folder, lengths: sequence_features.write(
-        examples, tokenizer, folder, task=split.task, lengths=lengths
-    ),
 )
 _SQUAD = Family(
     find_files=_find_squad_files,
@@ -249,16 +263,10 @@ _SQUAD = Family(
         ),
         0,
     ),
-    write=lambda split, questions, tokenizer, folder, lengths: squad.write(
-        questions, tokenizer, folder, lengths
-    ),
 )
 _TAGGED = Family(
     find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
     read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
-    write=lambda split, examples, tokenizer, folder, lengths: token_features.write(
-        examples, tokenizer, folder, task=split.task, lengths=lengths
-    ),
 )
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),
@@ -270,12 +278,5 @@ FAMILIES: Mapping[str, Family] = {
     task_table.OWN: _GLUE._replace(
         find_files=lambda split, data_dir: [own_tables.find_file(split.name, data_dir)],
         read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
-        write=lambda split, examples, tokenizer, folder, lengths: _find_write(split)(
-            split, examples, tokenizer, folder, lengths
-        ),
     ),
 }
-
-
-def _find_write(split: TaskSplit) -> Callable:
-    return embedding_features.write if split.task.kind.has_groups else _GLUE.write

@@ -4,16 +4,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import Label, Task
 from albert_tf.settings import setting
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
-# Of several labels, those that apply.
-Label = str | float | tuple[str, ...]
 # More are rather texts, numbers or ids in the wrong column.
 _MAX_LABELS_IN_FILE = 100
 
@@ -109,22 +107,6 @@ class TaskSplit:
 
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-class Example(NamedTuple):
-    """One example of a task of whole texts, before tokenization.
-
-    Attributes:
-        id: unique in its file; the key of its prediction.
-        texts: one text, or the two of a pair; of multiple choice the passage, then an ending for
-            each choice; of embeddings a text, its counterpart, and any texts that are none.
-        label: one of the task's, a number where it has none, or of several labels those that
-            apply; None if it is unknown.
-    """
-
-    id: str
-    texts: tuple[str, ...]
-    label: Label | None
 
 
 def list_labels(labels: Iterable[str]) -> str:

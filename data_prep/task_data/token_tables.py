@@ -20,6 +20,7 @@ from albert_tf.data_prep.task_data import table_files, task_source
 from albert_tf.data_prep.task_data.task_source import Columns, TaskSplit
 from albert_tf.errors import UserError, tell_apart
 from albert_tf.kinds.spans import tag_schemes
+from albert_tf.kinds.spans.token_features import CharacterSpan, TaggedText
 from albert_tf.tokenizers import text_words
 
 SUFFIXES = (".conll", ".conllu", ".txt", ".tsv", ".jsonl")
@@ -27,24 +28,6 @@ SUFFIXES = (".conll", ".conllu", ".txt", ".tsv", ".jsonl")
 _DOCUMENT = "-DOCSTART-"
 # In the order of preference where the user names no column.
 _TEXTS, _LABELS = ("text", "words", "tokens"), ("label", "tags", "spans")
-
-CharacterSpan = tuple[int, int, str]
-
-
-class TaggedText(NamedTuple):
-    """A text with the spans that are marked in it.
-
-    Attributes:
-        id: unique in its file; the key of its prediction.
-        text: words of a file are joined by spaces, ideographs without.
-        words: (first character, character after the last) of each word.
-        spans: (first character, character after the last, type) of each span, None if unknown.
-    """
-
-    id: str
-    text: str
-    words: tuple[tuple[int, int], ...]
-    spans: tuple[CharacterSpan, ...] | None
 
 
 class _Sentence(NamedTuple):

@@ -8,7 +8,6 @@ from albert_tf.export.graph_tokenizer import code_points
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import packing
 from albert_tf.export.requests.packing import Batch, Parts
-from albert_tf.kinds import token_lengths
 from albert_tf.records import features
 from albert_tf.records.model_inputs import require_all
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -87,7 +86,7 @@ def pack_choices(
     rows = tf.range(tf.size(options)) // shape[1]
     first = packing.make_parts(tokenizer.tokenize(passages))
     first = Parts(first.flat, tf.gather(first.begins, rows), tf.gather(first.lengths, rows))
-    room = lengths.max_seq_length - token_lengths.NUM_SPECIAL_TOKENS
+    room = lengths.max_seq_length - features.NUM_SPECIAL_TOKENS
     batch = packing.assemble([packing.shorten(first, room - kept), ending], tokenizer.vocabulary)
     return {
         name: tf.reshape(rows, tf.concat([shape, tf.shape(rows)[1:]], axis=0))

@@ -13,8 +13,7 @@ from albert_tf.export.graph_tokenizer import code_points
 from albert_tf.export.graph_tokenizer.graph_tokenizer import GraphTokenizer
 from albert_tf.export.requests import packing
 from albert_tf.export.requests.packing import Batch, Parts
-from albert_tf.kinds import token_lengths
-from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans import qa_windows, token_features
 from albert_tf.kinds.spans.qa_windows import Windows
 from albert_tf.records import features
 from albert_tf.train_config import Lengths
@@ -28,7 +27,7 @@ MAX_TEXT_WINDOWS = 2048
 def pack(
     questions: tf.Tensor, contexts: tf.Tensor, tokenizer: GraphTokenizer, lengths: Lengths
 ) -> tuple[Windows, Batch]:
-    """Splits contexts into windows, as `albert_tf.data_prep.task_data.span_features` does.
+    """Splits contexts into windows, as `albert_tf.kinds.spans.span_features` does.
 
     What is beyond the first `MAX_WINDOWS` windows of a context is not read. Nor is it refused: a
     server answers requests together, and would refuse all of them for the one.
@@ -47,7 +46,7 @@ def pack(
     query = packing.shorten(query, lengths.max_query_length)
     encoded, starts, ends = tokenizer.tokenize_with_offsets(contexts)
     context = packing.make_parts(encoded)
-    rooms = lengths.max_seq_length - query.lengths - token_lengths.NUM_SPECIAL_TOKENS
+    rooms = lengths.max_seq_length - query.lengths - features.NUM_SPECIAL_TOKENS
     strides = tf.minimum(rooms, lengths.doc_stride)
     windows, part = _split(context, rooms, strides, query.lengths + 2, MAX_WINDOWS)
     windows = windows._replace(token_starts=starts.flat_values, token_ends=ends.flat_values)
@@ -64,7 +63,7 @@ def pack(
 def pack_texts(
     texts: tf.Tensor, tokenizer: GraphTokenizer, lengths: Lengths
 ) -> tuple[Windows, tf.Tensor, Batch]:
-    """Splits texts into windows, as `albert_tf.data_prep.task_data.token_features` does.
+    """Splits texts into windows, as `albert_tf.kinds.spans.token_features` does.
 
     What is beyond the first `MAX_TEXT_WINDOWS` windows of a text is not read.
 
@@ -77,9 +76,9 @@ def pack_texts(
     """
     encoded, starts, ends = tokenizer.tokenize_with_offsets(texts)
     parts = packing.make_parts(encoded)
-    room = lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS
+    room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
     rooms = tf.fill(tf.shape(parts.lengths), room)
-    strides = tf.fill(tf.shape(rooms), token_lengths.choose_stride(lengths))
+    strides = tf.fill(tf.shape(rooms), token_features.choose_stride(lengths))
     windows, part = _split(parts, rooms, strides, tf.ones_like(rooms), MAX_TEXT_WINDOWS)
     windows = windows._replace(token_starts=starts.flat_values, token_ends=ends.flat_values)
     rows = code_points.make_row_ids(parts.lengths)

@@ -108,14 +108,12 @@ CASES = {
 every_kind = pytest.mark.parametrize("name", task_table.KINDS)
 
 
-def decode(case, folder):
+def decode(case):
     columns = ([0, 1], [1, 1], [2, 2], [0, 2], [1, 1], [3, 3], [0, 3, 0, 3], [2, 5, 2, 5])
     windows = Windows(np.array(IDS)[:, 0], *map(np.array, columns))
-    qa_windows.write(str(folder / qa_windows.WINDOWS), windows)
     words = Words(*map(np.array, ([0, 0, 1, 1], [0, 3, 0, 3], [2, 5, 2, 5], [0, 1, 2, 3])))
-    qa_windows.write(str(folder / qa_windows.WORDS), words)
-    task = case.task
-    return task.kind.decode(case.outputs, case.gold, task, FinetuneConfig(), str(folder))
+    arrays = {qa_windows.WINDOWS: windows, qa_windows.WORDS: words}
+    return case.task.kind.decode(case.outputs, case.gold, case.task, FinetuneConfig(), arrays)
 
 
 def test_every_kind_has_a_case():
@@ -124,10 +122,10 @@ def test_every_kind_has_a_case():
 
 
 @every_kind
-def test_a_network_that_is_right_has_the_best_score_and_makes_no_mistake(name, tmp_path):
+def test_a_network_that_is_right_has_the_best_score_and_makes_no_mistake(name):
     case = CASES[name]
     task, kind = case.task, case.task.kind
-    predicted = decode(case, tmp_path)
+    predicted = decode(case)
     scores = predictions.score(task, case.gold, predicted)
     best_by = kind.choose_best_by(task, case.gold)
     best = 100 if kind.is_percent else 1
@@ -149,7 +147,7 @@ def test_a_network_that_is_right_has_the_best_score_and_makes_no_mistake(name, t
 def test_predictions_are_checked_and_kept(name, tmp_path):
     case = CASES[name]
     task, kind = case.task, case.task.kind
-    predicted = decode(case, tmp_path)
+    predicted = decode(case)
     path = str(tmp_path / "found.json")
     predictions.write(path, task, predicted, split="dev", checkpoint="run/best/ckpt-7")
     content = predictions.read(path)
@@ -168,9 +166,9 @@ def test_predictions_are_checked_and_kept(name, tmp_path):
 
 
 @every_kind
-def test_an_ensemble_of_equals_is_as_each(name, tmp_path):
+def test_an_ensemble_of_equals_is_as_each(name):
     case = CASES[name]
-    [first, *_] = decode(case, tmp_path).values()
+    [first, *_] = decode(case).values()
     if name == "sentence_embedding":
         with pytest.raises(UserError, match="have no average"):
             case.task.kind.average([first], case.task.labels)

@@ -99,7 +99,7 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
     assert len(losses) > 0
     assert min(losses) > 0
-    message = run(*command, "--negative_columns=text", "--set=albert.hidden_dropout_prob=0.1")
+    message = run(*command, "--negative_columns=other", "--set=albert.hidden_dropout_prob=0.1")
     assert "--simcse has no hard negatives" in message
 
 
@@ -107,7 +107,7 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     ("arguments", "message"),
     [
         (["--task=own", "--kind=sentence_embedding"], "needs pairs of texts: name --second_text_c"),
-        ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels: leave them out"),
+        ([*VECTORS, "--labels=a,b"], "sentence_embedding has no labels: leave the labels out"),
         ([*VECTORS, "--negative_columns=nothing"], "there is no column 'nothing'. It has text"),
         ([*VECTORS, "--set=temperature=0"], "temperature must be more than 0"),
         ([*VECTORS, "--set=pooling=max"], "pooling: 'max' is not one of mean, first"),

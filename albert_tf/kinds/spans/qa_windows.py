@@ -6,6 +6,7 @@ Texts whose words have tags are contexts, too; `words.npz` has their words.
 """
 
 import io
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,14 +90,7 @@ def write(path: str, columns: Windows | Words) -> None:
     files.write_bytes(path, content.getvalue())
 
 
-def read(path: str) -> Windows:
-    return Windows(**_read_columns(path))
-
-
-def read_words(path: str) -> Words:
-    return Words(**_read_columns(path))
-
-
-def _read_columns(path: str) -> dict[str, np.ndarray]:
+def read(path: str) -> Any:
+    """Returns the `Windows` of `windows.npz`, or the `Words` of `words.npz`."""
     with np.load(io.BytesIO(files.read_bytes(path, "windows of texts"))) as arrays:
-        return dict(arrays)
+        return {WINDOWS: Windows, WORDS: Words}[os.path.basename(path)](**arrays)

@@ -7,10 +7,9 @@ import pytest
 from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import sequence_features
-from albert_tf.data_prep.task_data.task_source import Columns, Example
+from albert_tf.data_prep.task_data.task_source import Columns
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import truncate_pair
+from albert_tf.kinds.base import Example, truncate_pair
 from albert_tf.records import features, manifest
 from albert_tf.train_config import Lengths
 
@@ -53,8 +52,8 @@ def test_single_texts(write_rows, prepare, tokenizer):
 
 def test_texts_without_tokens(tokenizer):
     examples = [Example("", ("", ""), None)]
-    arrays, _ = sequence_features.encode(examples, tokenizer, TASK.kind, Lengths(max_seq_length=S))
-    assert_row(arrays, 0, rows_of(tokenizer, [], []))
+    records = TASK.kind.encode(examples, tokenizer, TASK.labels, Lengths(max_seq_length=S))
+    assert_row(records.make_batch(slice(None)), 0, rows_of(tokenizer, [], []))
 
 
 def test_pairs_are_truncated_as_if_token_by_token():

@@ -6,8 +6,8 @@ import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
-from albert_tf.data_prep.task_data import span_features
-from albert_tf.data_prep.task_data.span_features import Tokens
+from albert_tf.kinds.spans import span_features
+from albert_tf.kinds.spans.span_features import Tokens
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import Lengths
 

@@ -9,11 +9,11 @@ import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
 from albert_tf.data_prep.task_data import squad
-from albert_tf.data_prep.task_data.span_features import Answer, Question
 from albert_tf.errors import UserError
-from albert_tf.kinds import squad_metrics
+from albert_tf.kinds import squad_metrics, task_table
 from albert_tf.kinds.spans import span_decoding
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.spans.span_features import Answer, Question
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
 
@@ -130,10 +130,12 @@ def test_version_1_has_an_answer_to_every_question(read):
         read(content, may_be_none=False)
 
 
-def test_a_question_must_leave_room(write, tmp_path):
+def test_a_question_must_leave_room(prepare, tmp_path):
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(official(entry())))
     with pytest.raises(UserError, match="max_query_length=7 leaves no room"):
-        write([question()], max_query_length=7)
-    assert list(tmp_path.iterdir()) == []
+        prepare(str(path), task_table.get("squad1"), "dev", max_seq_length=10, max_query_length=7)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_training_needs_labels(read):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from tiny_task_data import CHOICES, PAIR, QUESTION, ROWS, TASK, S, read_examples
 
-from albert_tf.data_prep.task_data import sequence_features, task_cache
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table
@@ -114,7 +114,7 @@ def test_a_failure_leaves_nothing(write_rows, prepare, tmp_path, monkeypatch):
 
     path = write_rows(ROWS)
     with monkeypatch.context() as context:
-        context.setattr(sequence_features.record_writer, "serialize", fail)
+        context.setattr(task_cache.record_writer, "serialize", fail)
         with pytest.raises(OSError, match="disk full"):
             prepare(path)
     assert os.listdir(tmp_path) == ["rows.jsonl"]
@@ -124,7 +124,7 @@ def test_a_failure_leaves_nothing(write_rows, prepare, tmp_path, monkeypatch):
 def test_a_folder_that_another_program_finished_meanwhile_is_kept(
     write_rows, prepare, tmp_path, monkeypatch
 ):
-    path, write_records, folders = write_rows(ROWS), sequence_features.write, []
+    path, write_records, folders = write_rows(ROWS), task_cache.write, []
 
     def write_slowly(*arguments, **options):
         if not folders:
@@ -132,7 +132,7 @@ def test_a_folder_that_another_program_finished_meanwhile_is_kept(
             folders.append(prepare(path))
         return write_records(*arguments, **options)
 
-    monkeypatch.setattr(sequence_features, "write", write_slowly)
+    monkeypatch.setattr(task_cache, "write", write_slowly)
     assert prepare(path) == folders[1]
     assert os.listdir(tmp_path / "cache") == [os.path.basename(folders[1])]
     assert len(read_examples(folders[1])) == 3

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.data_prep.task_data import token_features
-from albert_tf.data_prep.task_data.token_tables import TaggedText
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.kinds import task_table
-from albert_tf.kinds.spans import qa_windows
+from albert_tf.kinds.spans import qa_windows, token_features
+from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.tokenizers import text_words
 from albert_tf.train_config import Lengths
 
@@ -71,12 +71,13 @@ def test_words_without_tokens_and_texts_without_words(tokenizer):
 
 def test_a_folder(tokenizer, tmp_path):
     examples = [tag("ab cd", (0, 2, "PER")), tag("ef"), TaggedText("x", "gh", ((0, 2),), None)]
-    number, counts = token_features.write(
-        examples, tokenizer, str(tmp_path), task=TASK, lengths=Lengths(max_seq_length=16)
-    )
-    assert (number, counts["words"], counts["inexact_spans"]) == (3, 4, 0)
+    lengths = Lengths(max_seq_length=16)
+    records = TASK.kind.encode(examples, tokenizer, TASK.labels, lengths)
+    task_cache.write(records, str(tmp_path), lengths)
+    counts = records.counts
+    assert (records.size, counts["words"], counts["inexact_spans"]) == (3, 4, 0)
     rows = [json.loads(line) for line in (tmp_path / "examples.jsonl").read_text().splitlines()]
     assert rows[0]["spans"] == [[0, 2, "PER"]]
     assert [row["labelled"] for row in rows] == [True, True, False]
     assert len(qa_windows.read(str(tmp_path / "windows.npz")).questions) == 3
-    assert qa_windows.read_words(str(tmp_path / "words.npz")).texts.tolist() == [0, 0, 1, 2]
+    assert qa_windows.read(str(tmp_path / "words.npz")).texts.tolist() == [0, 0, 1, 2]

@@ -9,10 +9,10 @@ import tensorflow as tf
 import tiny_texts
 from python_reference import LENGTHS, WORDS, answer_questions, make_questions
 
-from albert_tf.data_prep.task_data import span_features
-from albert_tf.data_prep.task_data.span_features import Question
 from albert_tf.export.requests import answer_ops, window_ops
+from albert_tf.kinds.spans import span_features
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.spans.span_features import Question
 from albert_tf.records import features
 
 

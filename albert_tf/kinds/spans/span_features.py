@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.kinds import token_lengths
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.kinds.spans.qa_windows import Windows
 from albert_tf.records import features
@@ -20,6 +19,8 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 _BATCH = 256  # contexts tokenized at once
+# A statistic of the manifest: questions whose answer no window holds whole.
+ANSWERS_IN_NO_WINDOW = "answers_in_no_window"
 
 
 class Answer(NamedTuple):
@@ -131,7 +132,7 @@ def tokenize_texts(
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
     """Splits contexts into windows; an empty context has one window, too."""
     num_queries = np.array([len(query) for query in tokens.queries])
-    rooms = lengths.max_seq_length - num_queries - token_lengths.NUM_SPECIAL_TOKENS
+    rooms = lengths.max_seq_length - num_queries - features.NUM_SPECIAL_TOKENS
     strides = np.minimum(rooms, lengths.doc_stride)
     return make_windows(tokens, rooms, strides, num_queries + 2)
 

@@ -7,76 +7,38 @@ in the one window where it has most words around it. W windows, T tokens of all 
 of an input.
 """
 
-import json
-import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import span_features
-from albert_tf.data_prep.task_data.span_features import Tokens
-from albert_tf.data_prep.task_data.token_tables import TaggedText
-from albert_tf.kinds import task_dataset, token_lengths
-from albert_tf.kinds.base import Task
-from albert_tf.kinds.spans import qa_windows, tag_schemes
+from albert_tf.kinds.spans import span_features, tag_schemes
 from albert_tf.kinds.spans.qa_windows import Windows, Words
+from albert_tf.kinds.spans.span_features import Tokens
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
-_BATCH = 256  # windows to serialise at once
 _FIRST = 1  # position of the first token, after [CLS]
 
 
-def write(
-    examples: Sequence[TaggedText],
-    tokenizer: Tokenizer,
-    folder: str,
-    *,
-    task: Task,
-    lengths: Lengths,
-) -> tuple[int, dict[str, int]]:
-    """Writes `records.tfrecord`, `examples.jsonl`, `windows.npz` and `words.npz`.
+CharacterSpan = tuple[int, int, str]
 
-    Returns:
-        The number of records, and counts for the manifest: `words_without_tokens` are those that
-        the tokenizer drops, and `inexact_spans` those that begin or end inside a word.
 
-    Raises:
-        UserError: the lengths leave no room for a text.
+class TaggedText(NamedTuple):
+    """A text with the spans that are marked in it.
+
+    Attributes:
+        id: unique in its file; the key of its prediction.
+        text: words of a file are joined by spaces, ideographs without.
+        words: (first character, character after the last) of each word.
+        spans: (first character, character after the last, type) of each span, None if unknown.
     """
-    token_lengths.check(lengths, task.kind)
-    tokens, words = tokenize(examples, tokenizer)
-    windows = split_into_windows(tokens, lengths)
-    labels, num_inexact = label_tokens(examples, tokens, words, task.labels, lengths.label_pieces)
 
-    def serialize() -> Iterator[bytes]:
-        for begin in range(0, len(windows.unique_ids), _BATCH):
-            rows = slice(begin, begin + _BATCH)
-            batch = make_features(rows, tokens, windows, lengths.max_seq_length, labels)
-            yield from record_writer.serialize(batch, batch[features.INPUT_MASK])
-
-    record_writer.write(os.path.join(folder, task_dataset.RECORDS), serialize())
-    with tf.io.gfile.GFile(os.path.join(folder, task_dataset.EXAMPLES), "w") as file:
-        for example in examples:
-            file.write(json.dumps(to_row(example)) + "\n")
-    qa_windows.write(os.path.join(folder, qa_windows.WINDOWS), windows)
-    qa_windows.write(os.path.join(folder, qa_windows.WORDS), words)
-    counts = {
-        "windows": len(windows.unique_ids),
-        "words": len(words.texts),
-        "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
-        "inexact_spans": num_inexact,
-    }
-    return len(windows.unique_ids), counts
-
-
-def to_row(example: TaggedText) -> dict[str, Any]:
-    """Returns the text's row of `examples.jsonl`."""
-    return {**example._asdict(), "labelled": example.spans is not None}
+    id: str
+    text: str
+    words: tuple[tuple[int, int], ...]
+    spans: tuple[CharacterSpan, ...] | None
 
 
 def tokenize(examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[Tokens, Words]:
@@ -121,9 +83,19 @@ def _find_first_tokens(spans: np.ndarray, tokens: Tokens, row: int) -> np.ndarra
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:
     """Splits texts into windows that overlap by half or more; an empty text has one, too."""
     size = len(tokens.lengths)
-    rooms = np.full(size, lengths.max_seq_length - token_lengths.NUM_TEXT_TOKENS)
-    strides = np.full(size, token_lengths.choose_stride(lengths))
+    rooms = np.full(size, lengths.max_seq_length - features.NUM_TEXT_TOKENS)
+    strides = np.full(size, choose_stride(lengths))
     return span_features.make_windows(tokens, rooms, strides, np.full(size, _FIRST))
+
+
+def choose_stride(lengths: Lengths) -> int:
+    """Returns the tokens from one window of a tagged text to the next.
+
+    That is `doc_stride`, but at most half a window, so that every word has words around it in one
+    of them.
+    """
+    room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
+    return max(1, min(lengths.doc_stride, room // 2))
 
 
 def label_tokens(
@@ -185,7 +157,7 @@ def make_features(
         row[1 : length + 1] = tokens.ids[token : token + length]
         if labels is not None:
             label_row[begin:end] = labels[token + begin - _FIRST : token + end - _FIRST]
-    mask = np.arange(max_seq_length) < lengths[:, np.newaxis] + token_lengths.NUM_TEXT_TOKENS
+    mask = np.arange(max_seq_length) < lengths[:, np.newaxis] + features.NUM_TEXT_TOKENS
     batch = {
         features.INPUT_IDS: ids,
         features.INPUT_MASK: mask,
