@@ -12,11 +12,12 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.task_data import task_cache
-from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.experiments import child
 from albert_tf.experiments.suite import INPUT_FILES, Suite, TaskRun
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import manifest
 from albert_tf.train_config import PretrainConfig
 

@@ -24,9 +24,9 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
-from albert_tf.data_prep.task_data import table_files
 from albert_tf.errors import UserError, reason, require, tell_apart
 from albert_tf.export import model_versions, saved_model
+from albert_tf.kinds.tables import table_files
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024

@@ -164,7 +164,7 @@ class LoadedModel:
                 f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
                 "bin/run_finetuning or with_head, or use embed or fill_mask."
             )
-        if self.task.kind.has_groups:
+        if self.task.kind.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
         rows = _as_tuples(inputs, self.task.kind.count_texts(self.task))
         if not rows:
@@ -186,7 +186,7 @@ class LoadedModel:
         `input_mask` and `segment_ids` are [N, S] int32, of multiple choice [N, C * S]; S is
         `run_config.max_seq_length`, and texts that are too long lose their ends.
         """
-        kind = self.task.kind if self.task else task_table.KINDS["classification"]
+        kind = self.task.kind if self.task else task_table.KINDS[task_table.DEFAULT_KIND]
         if kind.windowed_texts:
             raise UserError(
                 f"encode is not for {kind.windowed_texts}: train them with bin/run_finetuning."
@@ -199,7 +199,9 @@ class LoadedModel:
         token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
-    def with_head(self, kind: str = "classification", labels: Sequence[str] = ()) -> "LoadedModel":
+    def with_head(
+        self, kind: str = task_table.DEFAULT_KIND, labels: Sequence[str] = ()
+    ) -> "LoadedModel":
         """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
 
         `kind` is `classification` or `multiple_choice`, with a list of `labels` in the order of

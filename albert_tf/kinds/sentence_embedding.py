@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import base
 from albert_tf.kinds.base import (
     Example,
@@ -19,10 +19,13 @@ from albert_tf.kinds.base import (
     Records,
     Scores,
     Task,
+    TaskSplit,
     Tensors,
     Tokens,
 )
 from albert_tf.kinds.served import Served
+from albert_tf.kinds.tables import task_rows
+from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
@@ -44,13 +47,40 @@ class SentenceEmbedding(Kind):
     num_labels = 0
     label_advice = "has no labels"
     has_several_sequences = True
-    has_groups = True
+    gives_vectors = True
+    columns = ("second_text", "negatives", "simcse")
     description = "gives one vector for a text"
     parts = Served.parts
     choices = ("pooling", "normalize")
 
     def count_texts(self, task: Task) -> int:
         return 1
+
+    def describe_columns(self, columns: Columns) -> dict[str, Any]:
+        return {"num_texts": 2 + len(columns.negatives)}
+
+    def choose_columns(
+        self, split: TaskSplit, known: Sequence[str], path: str
+    ) -> tuple[list[str], str | None]:
+        """Hard negatives are needed for training alone, and a number how alike texts are never."""
+        columns, trains = split.source.columns, split.name == "train"
+        if trains and columns.simcse:
+            require(not columns.negatives, "--simcse has no hard negatives: leave one of them out.")
+            return [columns.text, columns.text], None
+        if columns.second_text is None:
+            end = ", or take --simcse." if trains else "."
+            needs = f"{self} needs pairs of texts: name --second_text_column"
+            raise UserError(f"{path}: {needs}{end}")
+        negatives = [x for x in columns.negatives if trains or x in known]
+        label = None if trains or columns.label not in known else columns.label
+        return [columns.text, columns.second_text, *negatives], label
+
+    def read_label(
+        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
+    ) -> base.Label | None:
+        if column is None:
+            return None
+        return split.task.parse_label(task_rows.to_label(row[column], column, place), place)
 
     def encode(
         self,

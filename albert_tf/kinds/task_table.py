@@ -30,6 +30,8 @@ _KINDS: tuple[Kind, ...] = (
     MultiLabel("multi_label"),
 )
 KINDS = {kind.name: kind for kind in _KINDS}
+# Of a task of the user's own that names none.
+DEFAULT_KIND = _KINDS[0].name
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")

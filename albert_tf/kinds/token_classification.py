@@ -25,6 +25,8 @@ from albert_tf.kinds.base import (
 from albert_tf.kinds.served import SENTENCE, TEXT, WINDOWS, TextServer
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
 from albert_tf.kinds.spans.token_features import TaggedText
+from albert_tf.kinds.tables import token_tables
+from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import features
 from albert_tf.tokenizers import text_words
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -38,7 +40,8 @@ class TokenClassification(Kind):
     windowed_texts = "tagged words"
     source_choices = ("repair_tags",)
     reads_labels = True
-    reads_words = True
+    suffixes = token_tables.SUFFIXES
+    columns = ()
     description = "marks spans in a text, of any length"
     parts = frozenset({"encoder", "token_classifier"})
     labels_weight = "cls/token_classification/output_bias"
@@ -57,6 +60,13 @@ class TokenClassification(Kind):
 
     def find_room(self, lengths: Lengths) -> int:
         return lengths.max_seq_length - features.NUM_TEXT_TOKENS
+
+    def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
+        return token_tables.read_labels(path, source.columns)
+
+    def read(self, split: base.TaskSplit, path: str) -> list[TaggedText]:
+        labels, source = split.task.labels, split.source
+        return token_tables.read(path, labels, source, is_test=split.is_test)
 
     def make_example(self, name: str, texts: tuple[str, ...]) -> TaggedText:
         return TaggedText(name, texts[0], tuple(text_words.find_words(texts[0])), None)

@@ -12,10 +12,9 @@ from albert_tf import run_files
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.task_data import task_cache
-from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.pipelines import finetuning, task_evaluation
 from albert_tf.pipelines.finetuning_arguments import Arguments

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import TaskSplit, parse_label
 from albert_tf.errors import UserError
-from albert_tf.kinds.base import Example
+from albert_tf.kinds.base import Example, TaskSplit
+from albert_tf.kinds.tables import table_files
 
 _FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
@@ -109,7 +108,7 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
             num_skipped += 1
         else:
             *texts, text = (fields[column] for column in columns)
-            label = parse_label(text, split.task, f"{path}, line {line}")
+            label = split.task.parse_label(text, f"{path}, line {line}")
             examples.append(Example(str(number), tuple(texts), label))
     if num_skipped and not examples:
         raise UserError(

@@ -1,16 +1,16 @@
 """Reads RACE's official folders: `RACE/dev/high/123.txt` is a passage with its questions."""
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.data_prep.task_data import table_files
-from albert_tf.data_prep.task_data.task_source import TaskSplit, parse_label, text_or_number
 from albert_tf.errors import UserError
-from albert_tf.kinds.base import Example, Task
+from albert_tf.kinds.base import Example, Task, TaskSplit
+from albert_tf.kinds.multiple_choice import fill_blank
+from albert_tf.kinds.tables import table_files
+from albert_tf.kinds.tables.task_rows import text_or_number
 
 LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
 SPLITS = ("train", "dev", "test")
@@ -59,17 +59,6 @@ def level_from_path(path: str) -> str:
     return folder if folder in LEVELS["all"] else ""
 
 
-def fill_blank(question: str, option: str) -> str:
-    """Returns the question with the option in each blank, or after it if there is no blank.
-
-    The published code replaces every single underscore, which would repeat the option in a blank of
-    several. None of the 46,000 questions counted has such a blank, so the result is the same.
-    """
-    if "_" in question:
-        return re.sub("_+", lambda _: option, question)
-    return f"{question} {option}"
-
-
 def _read_file(path: str, task: Task) -> Iterator[Example]:
     level = level_from_path(path)
     for line, passage in table_files.read_json_lines(path):
@@ -86,7 +75,7 @@ def _read_file(path: str, task: Task) -> Iterator[Example]:
                     f"{place}: {len(choices)} options, but {task.name} has {len(task.labels)}."
                 )
             endings = (fill_blank(question, choice) for choice in choices)
-            label = parse_label(answers[i], task, place) if answers else None
+            label = task.parse_label(answers[i], place) if answers else None
             yield Example(f"{name}-{i}", (article, *endings), label)
 
 

@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,12 +27,14 @@ from absl import logging
 from albert_tf import files
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import glue, own_tables, race, squad, token_tables
-from albert_tf.data_prep.task_data.task_source import SPLITS, Columns, DataArguments, TaskSplit
+from albert_tf.data_prep.task_data import glue, race, squad
+from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table, token_lengths
-from albert_tf.kinds.base import Records, Task
+from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
+from albert_tf.kinds.tables import table_files
+from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
@@ -54,14 +57,28 @@ class Family(NamedTuple):
 
 
 def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
-    """Returns the task that the arguments name; the user's own is of `own_tables.make_task`.
+    """Returns the task that the arguments name.
+
+    Labels of the user's own task that they lack are those of the train file, which `train_file`
+    may name; those of choices are A, B, C...
 
     Raises:
-        UserError: there is no such task, or its arguments disagree.
+        UserError: there is no such task, its arguments disagree, or there is no file to read labels
+            from.
     """
-    if arguments.task == task_table.OWN:
-        return own_tables.make_task(arguments, train_file)
-    return task_table.get(arguments.task, (task_table.OWN,))
+    if arguments.task != task_table.OWN:
+        return task_table.get(arguments.task, (task_table.OWN,))
+    kind, source, labels = task_table.get_kind(arguments.kind), arguments.source, arguments.labels
+    columns = source.columns
+    kind.check_columns(columns, labels)
+    if not labels and kind.reads_labels:
+        folder = source.data_dir
+        path = train_file or (folder and table_files.find_file("train", kind.suffixes, folder))
+        if not path:
+            raise UserError("give --labels, as there is no train file to take them from.")
+        labels = kind.read_labels(path, source)
+    labels = labels or tuple(string.ascii_uppercase[: len(columns.choices)])
+    return task_table.make_own(kind.name, labels, **kind.describe_columns(columns))
 
 
 def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:
@@ -88,7 +105,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
         _warn_of_lost_answers(manifest.read(folder)["statistics"])
         return folder
-    examples, num_skipped = get_family(task).read(split, paths)
+    examples, num_skipped = FAMILIES[task.name].read(split, paths)
     _check_ids(examples, paths)
     token_lengths.check(lengths, task.kind)
     if tf.io.gfile.exists(folder) and not _is_complete(folder):
@@ -161,7 +178,7 @@ def _warn_of_lost_answers(statistics: Mapping[str, int]) -> None:
 def read_examples(split: TaskSplit) -> Sequence[Any]:
     """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
     paths = find_files(split)
-    examples, _ = get_family(split.task).read(split, paths)
+    examples, _ = FAMILIES[split.task.name].read(split, paths)
     _check_ids(examples, paths)
     return examples
 
@@ -179,7 +196,7 @@ def find_files(split: TaskSplit) -> list[str]:
         return paths
     if not split.source.data_dir:
         raise UserError(f"there is no file of {split.name}: give --data_dir, or name the file.")
-    return get_family(split.task).find_files(split, split.source.data_dir)
+    return FAMILIES[split.task.name].find_files(split, split.source.data_dir)
 
 
 def _describe_records(
@@ -231,12 +248,6 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
         )
 
 
-def get_family(task: Task) -> Family:
-    """Returns how the files of a task are read; of one's own tasks the kind may decide."""
-    is_tagged = task.name == task_table.OWN and task.kind.reads_words
-    return _TAGGED if is_tagged else FAMILIES[task.name]
-
-
 def _is_complete(folder: str) -> bool:
     return tf.io.gfile.exists(os.path.join(folder, manifest.NAME))
 
@@ -264,10 +275,6 @@ _SQUAD = Family(
         0,
     ),
 )
-_TAGGED = Family(
-    find_files=lambda split, data_dir: [token_tables.find_file(split.name, data_dir)],
-    read=lambda split, paths: (token_tables.read(split, paths[0]), 0),
-)
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(glue.LAYOUTS, _GLUE),
     **dict.fromkeys(_SQUAD_VERSIONS, _SQUAD),
@@ -275,8 +282,10 @@ FAMILIES: Mapping[str, Family] = {
         find_files=race.find_files,
         read=lambda split, paths: (race.read(paths, split.task), 0),
     ),
-    task_table.OWN: _GLUE._replace(
-        find_files=lambda split, data_dir: [own_tables.find_file(split.name, data_dir)],
-        read=lambda split, paths: (own_tables.read(split, paths[0]), 0),
+    task_table.OWN: Family(
+        find_files=lambda split, data_dir: [
+            table_files.find_file(split.name, split.task.kind.suffixes, data_dir)
+        ],
+        read=lambda split, paths: (split.task.kind.read(split, paths[0]), 0),
     ),
 }

@@ -12,7 +12,6 @@ from absl import logging
 from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
-from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_versions
 from albert_tf.export.export_config import ExportConfig, SourceConfig
@@ -22,6 +21,7 @@ from albert_tf.export.int8.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
 from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions

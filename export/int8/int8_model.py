@@ -32,7 +32,7 @@ from albert_tf.kinds import task_table
 from albert_tf.model import xla
 
 # The kinds that have a score, whose outputs are those of a task's head.
-KINDS = [name for name, kind in task_table.KINDS.items() if not kind.has_groups]
+KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
 _NUM_SHOWN = 8  # token ids of an example
 _CARD = """\
 # {title}

@@ -23,9 +23,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.task_data import glue, own_tables, task_cache, token_tables
-from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
+from albert_tf.data_prep.task_data import glue, task_cache
 from albert_tf.kinds import base, task_dataset, task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import manifest
 from albert_tf.tasks import finetuned_model, predictions, recipes
 from albert_tf.tokenizers import tokenization
@@ -126,7 +127,7 @@ def read_table(case: tuple[str, str, bytes], folder: Path) -> None:
     path.write_bytes(content)
     task = task_table.make_own(kind, LABELS.get(kind, ()))
     source = DataSource(columns=COLUMNS[kind])
-    own_tables.read(TaskSplit(task=task, name="train", source=source), str(path))
+    task.kind.read(TaskSplit(task=task, name="train", source=source), str(path))
 
 
 TAGS = ["O", "B-x", "I-x"]
@@ -155,7 +156,7 @@ def read_tagged(case: tuple[str, bytes], folder: Path) -> None:
     path = folder / f"train{suffix}"
     path.write_bytes(content)
     task = task_table.make_own("token_classification", TAGS)
-    token_tables.read(TaskSplit(task=task, name="train", source=DataSource()), str(path))
+    task.kind.read(TaskSplit(task=task, name="train", source=DataSource()), str(path))
 
 
 QUESTION = {"id": "q", "question": "Who sat?", "is_impossible": False}

@@ -19,10 +19,11 @@ import tensorflow as tf
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.data_prep.corpus import documents
-from albert_tf.data_prep.task_data import own_tables, task_cache, token_tables
-from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError, find_remedy
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.tasks import predictions
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import PretrainConfig
@@ -33,9 +34,11 @@ def read_official(name):
     return lambda path: task_cache.read_examples(TaskSplit(task=task, name="dev", input_file=path))
 
 
-def read_own(kind, labels, read):
+def read_own(kind, labels):
     task = task_table.make_own(kind, labels)
-    return lambda path: read(TaskSplit(task=task, name="train", source=DataSource()), path)
+    return lambda path: task.kind.read(
+        TaskSplit(task=task, name="train", source=DataSource()), path
+    )
 
 
 def read_text(path):
@@ -45,9 +48,9 @@ def read_text(path):
 
 READERS = {
     "config.json": lambda path: config_io.load(PretrainConfig, path),
-    "train.tsv": read_own("classification", ["a", "b"], own_tables.read),
-    "train.jsonl": read_own("classification", ["a", "b"], own_tables.read),
-    "train.conll": read_own("token_classification", ["O", "B-x", "I-x"], token_tables.read),
+    "train.tsv": read_own("classification", ["a", "b"]),
+    "train.jsonl": read_own("classification", ["a", "b"]),
+    "train.conll": read_own("token_classification", ["O", "B-x", "I-x"]),
     "dev-v2.0.json": read_official("squad2"),
     "text.txt": read_text,
     "text.jsonl.gz": read_text,

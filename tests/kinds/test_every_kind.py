@@ -155,7 +155,7 @@ def test_predictions_are_checked_and_kept(name, tmp_path):
     assert task_table.from_header(content) == task
     for prediction in predicted.values():
         # Ranks cannot be told from cosines alone.
-        assert kind.is_plain(prediction["prediction"], task.labels) != kind.has_groups
+        assert kind.is_plain(prediction["prediction"], task.labels) != kind.gives_vectors
         assert all(isinstance(line, str) for line in kind.describe(prediction, task.labels))
         for field in prediction:
             wrong = {**prediction, field: object()}
@@ -183,7 +183,7 @@ def test_labels_are_as_the_features_say(name):
     case = CASES[name]
     spec = case.task.make_features(7)
     assert {"input_ids", "input_mask", "segment_ids"} < spec.keys()
-    if "label" not in case.gold[0] or case.task.kind.has_groups:
+    if "label" not in case.gold[0] or case.task.kind.gives_vectors:
         return
     values = [tuple(x) if isinstance(x, list) else x for x in (x["label"] for x in case.gold)]
     ids = case.task.kind.make_label_ids([*values, None], case.task.labels)

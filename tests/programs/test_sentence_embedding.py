@@ -10,10 +10,11 @@ import tiny_run
 from tiny_program import read
 
 import albert_tf
-from albert_tf.data_prep.task_data import own_tables, task_cache
-from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import features
 from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers import tokenization
@@ -111,8 +112,8 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
         ([*VECTORS, "--negative_columns=nothing"], "there is no column 'nothing'. It has text"),
         ([*VECTORS, "--set=temperature=0"], "temperature must be more than 0"),
         ([*VECTORS, "--set=pooling=max"], "pooling: 'max' is not one of mean, first"),
-        (["--task=own", "--simcse", "--labels=a,b"], "--simcse is for --kind=sentence_embedding"),
-        (["--task=own", "--negative_columns=x", "--labels=a,b"], "--negative_columns is for"),
+        (["--task=own", "--simcse", "--labels=a,b"], "--simcse is not for classification"),
+        (["--task=own", "--negative_columns=x", "--labels=a,b"], "--negative_columns is not for"),
     ],
 )
 def test_mistakes_are_one_line(run, tmp_path, arguments, message):
@@ -124,7 +125,7 @@ def test_mistakes_are_one_line(run, tmp_path, arguments, message):
 
 def read_rows(path, split="dev", **columns):
     source = DataSource(columns=Columns(second_text="second", **columns))
-    return own_tables.read(TaskSplit(task=TASK, name=split, source=source), path)
+    return TASK.kind.read(TaskSplit(task=TASK, name=split, source=source), path)
 
 
 def test_rows_with_a_mistake_are_named(tmp_path):

@@ -3,9 +3,9 @@
 import pytest
 
 from albert_tf.data_prep.task_data import glue
-from albert_tf.data_prep.task_data.task_source import TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import TaskSplit
 
 PARSES = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence1_parse"
 # Task -> split -> (the first row, or none; a row; its texts; its label).

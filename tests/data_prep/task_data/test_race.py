@@ -5,9 +5,10 @@ import json
 import pytest
 
 from albert_tf.data_prep.task_data import race
-from albert_tf.data_prep.task_data.task_source import DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables.task_rows import DataSource
 
 RACE = task_table.get("race")
 PASSAGE = {

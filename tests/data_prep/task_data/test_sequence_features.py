@@ -7,9 +7,9 @@ import pytest
 from tiny_task_data import CHOICES, LONG, QUESTION, ROWS, TASK, S, read_examples, read_records
 
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data.task_source import Columns
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Example, truncate_pair
+from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features, manifest
 from albert_tf.train_config import Lengths
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from albert_tf.data_prep.task_data import token_tables
-from albert_tf.data_prep.task_data.task_source import Columns, DataSource, TaskSplit
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds.tables import token_tables
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 ANN = "Ann\tB-PER\nLee\tI-PER\nsaw\tO\nRome\tB-LOC\n"
@@ -26,7 +27,7 @@ def write(tmp_path):
 
 def read(path, split="train", labels=LABELS, **source):
     task = task_table.make_own("token_classification", labels)
-    return token_tables.read(TaskSplit(task=task, name=split, source=DataSource(**source)), path)
+    return task.kind.read(TaskSplit(task=task, name=split, source=DataSource(**source)), path)
 
 
 def test_columns(write):
@@ -138,14 +139,6 @@ def test_labels_that_cannot_be_are_refused(write):
         token_tables.read_labels(write("a\tO\n"), Columns())
     with pytest.raises(UserError, match=r"--label_column: 'tag' is no number of a column"):
         token_tables.read_labels(path, Columns(label="tag"))
-
-
-def test_the_file_of_a_split_is_found(write, tmp_path):
-    path = write(ANN, "dev.jsonl")
-    assert token_tables.find_file("dev", str(tmp_path)) == path
-    write(ANN, "dev.txt")
-    with pytest.raises(UserError, match=r"must hold one file dev\.conll, .*, not 2"):
-        token_tables.find_file("dev", str(tmp_path))
 
 
 def test_quoted_words_and_tags_are_warned_of(tmp_path, capsys):

@@ -13,14 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
-from albert_tf.data_prep.task_data import table_files, task_source
-from albert_tf.data_prep.task_data.task_source import Columns, TaskSplit
 from albert_tf.errors import UserError, tell_apart
 from albert_tf.kinds.spans import tag_schemes
 from albert_tf.kinds.spans.token_features import CharacterSpan, TaggedText
+from albert_tf.kinds.tables import table_files, task_rows
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.tokenizers import text_words
 
 SUFFIXES = (".conll", ".conllu", ".txt", ".tsv", ".jsonl")
@@ -41,18 +40,6 @@ class _Sentence(NamedTuple):
     spans: Sequence[CharacterSpan] | None = None
 
 
-def find_file(split: str, data_dir: str) -> str:
-    """Returns the path of the split's file in `data_dir`; `UserError` unless there is one."""
-    paths = [os.path.join(data_dir, split + suffix) for suffix in SUFFIXES]
-    paths = [path for path in paths if tf.io.gfile.exists(path)]
-    if len(paths) != 1:
-        names = f"{split}{', '.join(SUFFIXES)}"
-        raise UserError(
-            f"--data_dir: {data_dir} must hold one file {names}, not {len(paths)}. Name the file."
-        )
-    return paths[0]
-
-
 def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     """Returns the labels of a train file: O, then those of each type, with all prefixes.
 
@@ -71,25 +58,26 @@ def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     except UserError as error:
         tag = next(tag for tag in places if str(error).startswith(f"the tag {tag!r}"))
         raise UserError(f"{places[tag]}: {error}") from None
-    task_source.check_labels_of_file(labels, path)
-    logging.info(f"{len(labels)} tags in {path}: {task_source.list_labels(labels)}")
+    task_rows.check_labels_of_file(labels, path)
+    logging.info(f"{len(labels)} tags in {path}: {task_rows.list_labels(labels)}")
     return labels
 
 
-def read(split: TaskSplit, path: str) -> list[TaggedText]:
+def read(
+    path: str, labels: Sequence[str], source: DataSource, *, is_test: bool
+) -> list[TaggedText]:
     """Reads the texts of a file. Tags may be missing in a test file only.
 
     Raises:
         UserError: the file is not of its format; an unknown tag; tags that break their scheme,
             unless `repair_tags`, which turns them into the spans that they most likely mean.
     """
-    labels, source = split.task.labels, split.source
     scheme, known = tag_schemes.find_scheme(labels), set(labels)
     types = set(tag_schemes.list_types(labels))
     examples, num_repaired = [], 0
     places: dict[str, str] = {}
-    for sentence in _read_sentences(path, source.columns, is_test=split.is_test):
-        task_source.check_new_id(sentence.name, sentence.places[0], places)
+    for sentence in _read_sentences(path, source.columns, is_test=is_test):
+        task_rows.check_new_id(sentence.name, sentence.places[0], places)
         spans = sentence.spans
         if sentence.tags is not None:
             is_valid = _check_tags(sentence, known, scheme, repairs=source.repair_tags)
@@ -133,7 +121,7 @@ def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: b
 def _unknown(place: str, label: str, labels: Sequence[str]) -> UserError:
     return UserError(
         f"{place}: {label!r} is not a label of the task, which has "
-        f"{task_source.list_labels(labels)}.{tell_apart(label, labels)}"
+        f"{task_rows.list_labels(labels)}.{tell_apart(label, labels)}"
     )
 
 
@@ -234,7 +222,7 @@ def _read_json(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sente
         label_name = _choose_name(row, columns.label, _LABELS, None if is_test else place)
         if columns.id and columns.id not in row:
             raise table_files.missing_column(columns.id, list(row), place)
-        name = task_source.read_id(row, columns.id, number, place)
+        name = task_rows.read_id(row, columns.id, number, place)
         text, labels = row[text_name], row.get(label_name)
         if isinstance(text, list):
             yield _read_words(name, place, text, labels)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, refuse_twice, require, tell_apart, to_text
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
@@ -32,6 +33,19 @@ class Table(NamedTuple):
 
     columns: list[str]
     rows: Iterator[tuple[int, dict[str, Any]]]
+
+
+def find_file(split: str, suffixes: Sequence[str], data_dir: str) -> str:
+    """Returns the path of a split's file in `data_dir`; `UserError` unless there is just one."""
+    names = [split + suffix for suffix in suffixes]
+    paths = [os.path.join(data_dir, name) for name in names]
+    paths = [path for path in paths if tf.io.gfile.exists(path)]
+    if len(paths) != 1:
+        raise UserError(
+            f"--data_dir: {data_dir} must hold one file {' or '.join(names)}, not {len(paths)}. "
+            "Name the file itself."
+        )
+    return paths[0]
 
 
 def read_table(path: str) -> Table:
