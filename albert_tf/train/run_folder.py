@@ -25,8 +25,11 @@ T = TypeVar("T")
 def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
     """Returns the folder, whose runs differ unless all is the same that changes weights."""
     values, host = config_io.to_dict(config), settings.list_host_fields(type(config))
+    # As messages name them: records by their flag, others in words, as "training data".
     contents = {
-        f"--{name.removesuffix('.json')}": number_rows(x) if name == RECORDS else x
+        "--train_files" if name == RECORDS else name.removesuffix(".json").replace("_", " "): (
+            number_rows(x) if name == RECORDS else x
+        )
         for name, x in data.files.items()
     }
     identity = {name: value for name, value in values.items() if name not in host}

@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 import tiny_run
 
@@ -16,7 +17,6 @@ from albert_tf.train import run_data
 from albert_tf.train.run_data import Stretch
 from albert_tf.train_config import Phase
 
-TWO = ["CPU:0", "CPU:1"]
 # 37 records, batches of 8: the third pass begins at step 10.
 SETTINGS = tiny_run.settings(masked_lm_prob=0.2, final_masked_lm_prob=0.07)
 
@@ -58,7 +58,7 @@ def test_batches_are_those_of_the_config_on_any_number_of_replicas(data):
     whole = read_batches(data, 5)
     assert whole[0]["input_ids"].shape == (8, tiny_run.SEQUENCE)
     assert whole[0]["masked_lm_ids"].shape == (8, tiny_run.PREDICTIONS)
-    assert_same(whole, read_batches(data, 5, tf.distribute.MirroredStrategy(TWO)))
+    assert_same(whole, read_batches(data, 5, replicas.two_replicas()))
     assert_same(whole[3:], read_batches(data, 2, position=3))
 
 
@@ -165,7 +165,7 @@ def test_damaged_settings_are_named(tmp_path, changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"masked_lm_prob": 0.0}, "over 0, below 1"),
+        ({"masked_lm_prob": 0.0}, r"masked_lm_prob must be in \(0, 1\)"),
         ({"final_masked_lm_prob": 0.1}, "final_masked_lm_prob needs the masked_lm_prob"),
         ({"masked_lm_prob": 0.5}, "0.5 of 14 tokens are 7, over max_predictions_per_seq 3"),
     ],

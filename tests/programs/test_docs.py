@@ -68,5 +68,7 @@ def test_walks_name_functions_that_exist(functions, path):
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
     names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    assigned = [x for node in tree.body if isinstance(node, ast.Assign) for x in node.targets]
+    names |= {x.id for x in assigned if isinstance(x, ast.Name)}
     for function in re.findall(r"`(.*?)`", functions):
         assert names.issuperset(function.split("."))
