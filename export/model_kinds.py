@@ -126,6 +126,7 @@ class FillMask(Served):
     """Guesses for each [MASK]."""
 
     description = "guesses the words behind [MASK]"
+    view = "guesses"
     parts = frozenset({ENCODER, MASKED_LM})
     more_inputs = (features.MASKED_LM_POSITIONS,)
     choices = ("top_k",)

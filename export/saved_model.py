@@ -20,7 +20,7 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.serving_api import PREDICT, Signature
 from albert_tf.model import weight_names, xla
 
-LABELS = "labels.txt"
+KIND, LABELS = "kind.txt", "labels.txt"
 GRAPH = "saved_model.pb"
 # What TensorFlow raises while it reads another file than it wrote.
 _DAMAGED = (OSError, RuntimeError, IndexError, KeyError, ValueError)
@@ -74,9 +74,10 @@ def trace(signature: Signature) -> ConcreteFunction:
 
 @contextlib.contextmanager
 def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
-    """Writes config, vocabulary and labels into a temporary folder, which exists inside `with`."""
+    """Writes config, vocabulary, kind and labels into a folder that exists inside `with`."""
     contents = dict(model.vocabulary)
     contents[model_checkpoint.ALBERT_CONFIG] = files.to_json(config_io.to_dict(model.config))
+    contents[KIND] = f"{model.kind}\n".encode()
     if model.options.labels:
         contents[LABELS] = "".join(f"{label}\n" for label in model.options.labels).encode()
     with files.making_temporary_folder("albert-graph") as folder:

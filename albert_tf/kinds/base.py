@@ -28,6 +28,7 @@ from albert_tf.train_config import FinetuneConfig, Lengths
 TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
 Prediction = dict[str, Any]
 Predictions = dict[str, Prediction]  # by id of the example
+Arrays = Mapping[str, Any]  # by name of their file
 Outputs = Mapping[str, np.ndarray]  # of all records, [N, ...]
 # Rows of `examples.jsonl`, with labels.
 Gold = Sequence[Mapping[str, Any]]
@@ -71,7 +72,7 @@ class Records(NamedTuple):
     make_batch: Callable[[Any], dict[str, np.ndarray]]
     lines: Gold
     counts: dict[str, int]
-    arrays: Mapping[str, Any] = MappingProxyType({})
+    arrays: Arrays = MappingProxyType({})
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -112,6 +113,7 @@ class Kind(Served):
         is_percent: whether scores are percent.
         may_lack_predictions: whether an example without prediction is wrong, and no mistake.
         files: the arrays of a task dataset that `decode` needs.
+        head: the name of the class of `task_heads`.
         lengths: the fields of `Lengths` that records depend on beside `max_seq_length`.
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
@@ -130,6 +132,7 @@ class Kind(Served):
     is_percent = False
     may_lack_predictions = False
     files: ClassVar[tuple[str, ...]] = ()
+    head: ClassVar[str] = ""
     lengths: ClassVar[tuple[str, ...]] = ()
     crowded_text = ""
     windowed_texts = ""
@@ -336,7 +339,9 @@ class Kind(Served):
 
     def choose_head(self, config: FinetuneConfig) -> Any:
         """Returns the class of `task_heads` that is the head."""
-        raise NotImplementedError
+        from albert_tf.model import task_heads
+
+        return getattr(task_heads, self.head)
 
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
         """Returns the names of the losses, which are added up."""
@@ -387,12 +392,7 @@ class Kind(Served):
     # Predictions.
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: "Task",
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: "Task", config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         """Decodes the model's outputs of all records; `arrays` are those of `files`."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Classification: a text, or a pair of texts, is of one class."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base
 from albert_tf.kinds.base import (
+    Arrays,
     Confusions,
     Gold,
     Kind,
@@ -30,16 +31,13 @@ class Classification(Kind):
     metrics = ("accuracy",)
     has_class_weights = True
     reads_labels = True
+    head = "Classifier"
     description = "tells the class of a text, or of a pair of texts"
+    view = "label"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"
     choices = ("labels",)
     reply = "classify"
-
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        return task_heads.Classifier
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -60,12 +58,7 @@ class Classification(Kind):
         return to_classes(outputs, labels)
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         logits = outputs["logits"].astype(np.float64)
         exponents = np.exp(logits - logits.max(-1, keepdims=True))
@@ -75,7 +68,7 @@ class Classification(Kind):
                 "prediction": task.labels[int(row.argmax())],
                 "probabilities": row.tolist(),
             }
-            for example, row in zip(examples, probabilities, strict=True)
+            for example, row in zip(gold, probabilities, strict=True)
         }
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base, metrics
 from albert_tf.kinds.base import (
+    Arrays,
     Gold,
     Kind,
     Mistake,
@@ -38,7 +39,9 @@ class MultiLabel(Kind):
     has_label_thresholds = True
     source_choices = ("label_separator",)
     reads_labels = True
+    head = "MultiLabel"
     description = "tells which labels apply to a text"
+    view = "labels"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"
     choices = ("labels",)
@@ -86,11 +89,6 @@ class MultiLabel(Kind):
         sets = [value if isinstance(value, tuple) else () for value in values]
         return np.array([[label in names for label in labels] for names in sets], np.float32)
 
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        return task_heads.MultiLabel
-
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
     ) -> dict[str, Any]:
@@ -109,16 +107,11 @@ class MultiLabel(Kind):
         }
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         """Labels of a probability over a half; the caller may have better thresholds."""
         probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
-        pairs = zip(examples, probabilities.tolist(), strict=True)
+        pairs = zip(gold, probabilities.tolist(), strict=True)
         predictions = {example["id"]: {"probabilities": row} for example, row in pairs}
         return self.apply_thresholds(task, predictions, {})
 

@@ -12,7 +12,7 @@ from albert_tf.kinds.classification import Classification, choose_label
 from albert_tf.kinds.served import QUESTION, SENTENCE, TextServer
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features
-from albert_tf.train_config import FinetuneConfig, Lengths
+from albert_tf.train_config import Lengths
 
 
 class MultipleChoice(Classification):
@@ -24,7 +24,9 @@ class MultipleChoice(Classification):
     has_several_sequences = True
     reads_labels = False
     columns = ("second_text", "choices")
+    head = "MultipleChoice"
     description = "chooses among the answers to a question about a text"
+    view = "choice"
     rank = 3
 
     def count_texts(self, task: Task) -> int:
@@ -50,11 +52,6 @@ class MultipleChoice(Classification):
             return texts
         passage, question, *options = texts
         return (passage, *(fill_blank(question, option) for option in options))
-
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        return task_heads.MultipleChoice
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         from albert_tf.records.model_inputs import require_all

@@ -1,6 +1,6 @@
 """Regression: a text, or a pair of texts, has a number."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base
 from albert_tf.kinds.base import (
+    Arrays,
     Gold,
     Kind,
     Mistake,
@@ -31,7 +32,9 @@ class Regression(Kind):
     metrics = ("pearson", "spearman")
     num_labels = 0
     label_advice = "predicts numbers"
+    head = "Regression"
     description = "gives a number for a text, or for a pair of texts"
+    view = "value"
     parts = frozenset({"encoder", "pooler", "classifier"})
     labels_weight = "output_bias"
     reply = "regress"
@@ -54,11 +57,6 @@ class Regression(Kind):
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         return np.array([[value or 0.0] for value in values], np.float32)
 
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        return task_heads.Regression
-
     def make_objective(self, config: FinetuneConfig) -> Any:
         return super().make_objective(config)._replace(has_accuracy=False)
 
@@ -70,14 +68,9 @@ class Regression(Kind):
         return {f"{self}_loss": tf.reduce_sum(tf.square(errors) * weights)}
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
-        pairs = zip(examples, outputs["logits"][:, 0].tolist(), strict=True)
+        pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
         return {example["id"]: {"prediction": value} for example, value in pairs}
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, require
 from albert_tf.kinds import base
 from albert_tf.kinds.base import (
+    Arrays,
     Example,
     Gold,
     Kind,
@@ -192,12 +193,7 @@ class SentenceEmbedding(Kind):
         }
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         """Ranks the second text of an example among all of them.
 
@@ -206,10 +202,10 @@ class SentenceEmbedding(Kind):
         """
         vectors = outputs["embedding"].astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-        candidates = np.unique([k for example in examples for k in example["texts"][1:]])
+        candidates = np.unique([k for example in gold for k in example["texts"][1:]])
         predictions: Predictions = {}
-        for begin in range(0, len(examples), _QUERIES):
-            block = examples[begin : begin + _QUERIES]
+        for begin in range(0, len(gold), _QUERIES):
+            block = gold[begin : begin + _QUERIES]
             first, second = np.array([example["texts"][:2] for example in block]).T
             cosines = vectors[first] @ vectors[candidates].T  # [Q, M]
             places = np.searchsorted(candidates, second)

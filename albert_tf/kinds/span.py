@@ -1,6 +1,6 @@
 """Answers: a part of a context answers a question, or there may be no answer in it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base, squad_metrics
 from albert_tf.kinds.base import (
+    Arrays,
     Gold,
     Kind,
     Mistake,
@@ -48,6 +49,7 @@ class Span(Kind):
     may_lack_predictions = True
     windowed_texts = "questions"
     cut = WINDOWS
+    view = "answer"
     files = (qa_windows.WINDOWS,)
     lengths = ("doc_stride", "max_query_length")
     crowded_text = "context"
@@ -176,19 +178,14 @@ class Span(Kind):
         return AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import span_decoding
 
         windows = arrays[qa_windows.WINDOWS]
         ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
         outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
-        return span_decoding.predict(outputs, windows, examples, self.make_options(config))
+        return span_decoding.predict(outputs, windows, gold, self.make_options(config))
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         nbest = prediction.get("nbest")

@@ -10,6 +10,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.kinds import base, metrics
 from albert_tf.kinds.base import (
+    Arrays,
     Confusions,
     Gold,
     Kind,
@@ -42,7 +43,9 @@ class TokenClassification(Kind):
     reads_labels = True
     suffixes = token_tables.SUFFIXES
     columns = ()
+    head = "TokenClassifier"
     description = "marks spans in a text, of any length"
+    view = "spans"
     parts = frozenset({"encoder", "token_classifier"})
     labels_weight = "cls/token_classification/output_bias"
     choices = ("labels",)
@@ -113,11 +116,6 @@ class TokenClassification(Kind):
         """1 + the label of each token, or 0 for a token that is not trained."""
         return {features.LABEL_IDS: tokens}
 
-    def choose_head(self, config: FinetuneConfig) -> Any:
-        from albert_tf.model import task_heads
-
-        return task_heads.TokenClassifier
-
     def make_objective(self, config: FinetuneConfig) -> Any:
         """Returns a mean over the tokens that are trained, and not over examples."""
 
@@ -156,17 +154,12 @@ class TokenClassification(Kind):
         return labels
 
     def decode(
-        self,
-        outputs: Outputs,
-        examples: Gold,
-        task: Task,
-        config: FinetuneConfig,
-        arrays: Mapping[str, Any],
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import tag_decoding
 
         windows, words = (arrays[name] for name in self.files)
-        return tag_decoding.predict(outputs, windows, words, examples, task.labels)
+        return tag_decoding.predict(outputs, windows, words, gold, task.labels)
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         spans = prediction.get("prediction")

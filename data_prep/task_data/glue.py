@@ -6,7 +6,7 @@ files have no header.
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -59,7 +59,7 @@ LAYOUTS = {
 }
 
 
-def find_file(split: TaskSplit, data_dir: str) -> str:
+def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the path of a split in the task's folder of `data_dir`, or in `data_dir` itself.
 
     Raises:
@@ -71,14 +71,14 @@ def find_file(split: TaskSplit, data_dir: str) -> str:
     name = layout.files[split.name]
     for folder in (os.path.join(data_dir, layout.folder), data_dir):
         if tf.io.gfile.exists(path := os.path.join(folder, name)):
-            return path
+            return [path]
     raise UserError(
         f"--data_dir: {data_dir} holds no {layout.folder}/{name}. "
         "Name the folder into which GLUE was unpacked."
     )
 
 
-def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
+def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
     """Reads a file; returns its examples and the number of rows that were skipped.
 
     Rows of train and dev with too few fields are skipped, as in the published code (QQP has some).
@@ -87,7 +87,7 @@ def read(split: TaskSplit, path: str) -> tuple[list[Example], int]:
     Raises:
         UserError: a missing column, an unknown label, or rows that all have too few fields.
     """
-    layout = LAYOUTS[split.task.name]
+    [path], layout = paths, LAYOUTS[split.task.name]
     # One row at a time: MNLI's hold two parses of each sentence.
     rows = table_files.read_tsv(path)
     columns = layout.headerless.get(split.name)

@@ -44,13 +44,15 @@ def _find_level(split: str, data_dir: str, level: str) -> list[str]:
     )
 
 
-def read(paths: Sequence[str], task: Task) -> list[Example]:
-    """Reads the questions of files; texts are the passage and the ending of each choice.
+def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
+    """Reads the questions of files, and skips none.
+
+    Texts are the passage and the ending of each choice.
 
     Raises:
         UserError: a passage is not of RACE's form.
     """
-    return [example for path in paths for example in _read_file(path, task)]
+    return [example for path in paths for example in _read_file(path, split.task)], 0
 
 
 def level_from_path(path: str) -> str:

@@ -1,37 +1,47 @@
 """Reads SQuAD 1.1 and 2.0."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from albert_tf import files
 from albert_tf.errors import UserError, tell_apart
+from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
+VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
 _NAMES = {bool: "true or false", int: "a whole number", list: "a list", str: "a text"}
 # JSON can write half of a character, and nothing else can.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def read(path: str, *, may_be_none: bool = True, is_training: bool = False) -> list[Question]:
-    """Reads a JSON file of either version, with answers or without.
+def find_files(split: TaskSplit, data_dir: str) -> list[str]:
+    path = os.path.join(data_dir, f"{split.name}-{VERSIONS[split.task.name]}.json")
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"--data_dir: there is no file {path}. Name the file itself.")
+    return [path]
 
-    Args:
-        path: the file.
-        may_be_none: false: every question must have an answer.
-        is_training: every question must be labelled.
+
+def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
+    """Reads a JSON file of either version, with answers or without; skips no question.
+
+    To train on, every question must be labelled.
 
     Raises:
         UserError: not such a file, no question in it, an id twice, an answer that is not where the
             file says, a question without an answer though the task has none, or without a label.
     """
+    [path] = paths
     content = files.read_json(path, "questions")
     questions: list[Question] = []
     try:
         for context, entry in _iterate_entries(content):
             questions.append(_parse_question(context, entry))
-            _check(questions[-1], path, may_be_none=may_be_none)
+            _check(questions[-1], path, may_be_none=split.task.kind.may_be_none)
     except (AttributeError, KeyError, TypeError) as error:
         where = f"what comes after question {questions[-1].id}" if questions else "the beginning"
         raise UserError(
@@ -43,9 +53,9 @@ def read(path: str, *, may_be_none: bool = True, is_training: bool = False) -> l
     (name, count), *_ = Counter(question.id for question in questions).most_common(1)
     if count > 1:
         raise UserError(f"{path}: {count} questions have the id {name}. Give each its own.")
-    if is_training:
+    if split.name == "train":
         _check_labels(questions, path)
-    return questions
+    return questions, 0
 
 
 def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

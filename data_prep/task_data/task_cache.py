@@ -17,8 +17,8 @@ import json
 import os
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -44,16 +44,12 @@ _FORMAT = 3
 _BATCH = 256  # records to encode and to serialise at once
 
 
-class Family(NamedTuple):
-    """Tasks whose files are read in the same way.
-
-    Attributes:
-        find_files: (split, data_dir) -> paths.
-        read: (split, paths) -> examples, number of rows skipped.
-    """
-
-    find_files: Callable[[TaskSplit, str], list[str]]
-    read: Callable[[TaskSplit, Sequence[str]], tuple[Sequence[Any], int]]
+# {published task: the module that finds and reads its files}
+_READERS: Mapping[str, Any] = {
+    **dict.fromkeys(glue.LAYOUTS, glue),
+    **dict.fromkeys(squad.VERSIONS, squad),
+    "race": race,
+}
 
 
 def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
@@ -105,8 +101,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
         _warn_of_lost_answers(manifest.read(folder)["statistics"])
         return folder
-    examples, num_skipped = FAMILIES[task.name].read(split, paths)
-    _check_ids(examples, paths)
+    examples, num_skipped = _read(split, paths)
     token_lengths.check(lengths, task.kind)
     if tf.io.gfile.exists(folder) and not _is_complete(folder):
         tf.io.gfile.rmtree(folder)
@@ -177,10 +172,17 @@ def _warn_of_lost_answers(statistics: Mapping[str, int]) -> None:
 
 def read_examples(split: TaskSplit) -> Sequence[Any]:
     """Reads a split's examples, or questions of SQuAD; raises `UserError` as `prepare`."""
-    paths = find_files(split)
-    examples, _ = FAMILIES[split.task.name].read(split, paths)
+    return _read(split, find_files(split))[0]
+
+
+def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
+    """Returns the examples, each with an id of its own, and the number of rows skipped."""
+    if split.task.name == task_table.OWN:
+        examples, num_skipped = split.task.kind.read(split, paths[0]), 0
+    else:
+        examples, num_skipped = _READERS[split.task.name].read(split, paths)
     _check_ids(examples, paths)
-    return examples
+    return examples, num_skipped
 
 
 def find_files(split: TaskSplit) -> list[str]:
@@ -196,7 +198,10 @@ def find_files(split: TaskSplit) -> list[str]:
         return paths
     if not split.source.data_dir:
         raise UserError(f"there is no file of {split.name}: give --data_dir, or name the file.")
-    return FAMILIES[split.task.name].find_files(split, split.source.data_dir)
+    if split.task.name == task_table.OWN:
+        suffixes = split.task.kind.suffixes
+        return [table_files.find_file(split.name, suffixes, split.source.data_dir)]
+    return _READERS[split.task.name].find_files(split, split.source.data_dir)
 
 
 def _describe_records(
@@ -250,42 +255,3 @@ def _check_ids(examples: Sequence[Any], paths: Sequence[str]) -> None:
 
 def _is_complete(folder: str) -> bool:
     return tf.io.gfile.exists(os.path.join(folder, manifest.NAME))
-
-
-_SQUAD_VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
-
-
-def _find_squad_files(split: TaskSplit, data_dir: str) -> list[str]:
-    path = os.path.join(data_dir, f"{split.name}-{_SQUAD_VERSIONS[split.task.name]}.json")
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"--data_dir: there is no file {path}. Name the file itself.")
-    return [path]
-
-
-_GLUE = Family(
-    find_files=lambda split, data_dir: [glue.find_file(split, data_dir)],
-    read=lambda split, paths: glue.read(split, paths[0]),
-)
-_SQUAD = Family(
-    find_files=_find_squad_files,
-    read=lambda split, paths: (
-        squad.read(
-            paths[0], may_be_none=split.task.kind.may_be_none, is_training=split.name == "train"
-        ),
-        0,
-    ),
-)
-FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(glue.LAYOUTS, _GLUE),
-    **dict.fromkeys(_SQUAD_VERSIONS, _SQUAD),
-    "race": _GLUE._replace(
-        find_files=race.find_files,
-        read=lambda split, paths: (race.read(paths, split.task), 0),
-    ),
-    task_table.OWN: Family(
-        find_files=lambda split, data_dir: [
-            table_files.find_file(split.name, split.task.kind.suffixes, data_dir)
-        ],
-        read=lambda split, paths: (split.task.kind.read(split, paths[0]), 0),
-    ),
-}

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.export import export_source, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.model_kinds import KINDS
 from albert_tf.inference import bulk_prediction
-from albert_tf.serving.demo.page_answers import VIEWS, DemoModel, Run
+from albert_tf.serving.demo.page_answers import DemoModel, Run
 
 # Kinds of a checkpoint that was not fine-tuned, as far as it has their weights.
 _PRETRAINED_KINDS = ("fill_mask", "sentence_embedding")
@@ -29,14 +30,21 @@ def _load_export(path: str) -> list[DemoModel]:
     if (version := bulk_prediction.find_version(path)) is None:
         return []
     functions = saved_model.load(version)
-    labels = os.path.join(version, "assets", saved_model.LABELS)
-    names = tf.io.gfile.GFile(labels).read().splitlines() if tf.io.gfile.exists(labels) else []
+    kind = "".join(_read_lines(version, saved_model.KIND))
+    require(kind in KINDS, f"--model: {version} does not say its kind: export it again.")
     inputs = {
         name: function.structured_input_signature[1]
         for name, function in functions.items()
         if name != serving_api.DEFAULT
     }
-    return _select(path, {name: (inputs[name], functions[name]) for name in inputs}, tuple(names))
+    made = {name: (inputs[name], functions[name]) for name in inputs}
+    return _select(path, KINDS[kind].view, made, _read_lines(version, saved_model.LABELS))
+
+
+def _read_lines(version: str, name: str) -> tuple[str, ...]:
+    """Returns the lines of an asset, none if there is no such file."""
+    file = os.path.join(version, "assets", name)
+    return tuple(tf.io.gfile.GFile(file).read().splitlines()) if tf.io.gfile.exists(file) else ()
 
 
 def _load_checkpoint(path: str) -> list[DemoModel]:
@@ -59,7 +67,7 @@ def _load_checkpoint(path: str) -> list[DemoModel]:
             for name, signature in made.items()
             if name != serving_api.DEFAULT and _takes_text(signature.inputs)
         }
-        models += _select(path, functions, model.options.labels)
+        models += _select(path, model.kind.view, functions, model.options.labels)
     if not models:
         raise UserError(f"--model: {mistakes[0]}")
     return models
@@ -72,27 +80,23 @@ def _takes_text(inputs: Mapping[str, tf.TensorSpec]) -> bool:
 
 def _select(
     path: str,
+    view: str,
     functions: Mapping[str, tuple[Mapping[str, tf.TensorSpec], Run]],
     labels: tuple[str, ...],
 ) -> list[DemoModel]:
     """Returns a model for each function of texts; of token ids there is none to show."""
-    models = []
-    for name, (inputs, function) in functions.items():
-        if not _takes_text(inputs):
-            continue
-        outputs = function.structured_outputs  # type: ignore[attr-defined]
-        view = next((x for x in VIEWS if {*VIEWS[x].outputs} <= outputs.keys()), None)
-        if view:
-            title = os.path.basename(os.path.normpath(path))
-            models.append(
-                DemoModel(
-                    name=f"{title}, pairs" if name == signatures.PAIR else title,
-                    view=view,
-                    inputs=tuple(inputs),
-                    labels=labels,
-                    run=function,
-                )
-            )
+    title = os.path.basename(os.path.normpath(path))
+    models = [
+        DemoModel(
+            name=f"{title}, pairs" if name == signatures.PAIR else title,
+            view=view,
+            inputs=tuple(inputs),
+            labels=labels,
+            run=function,
+        )
+        for name, (inputs, function) in functions.items()
+        if _takes_text(inputs)
+    ]
     if not models:
         raise UserError(f"--model: {path} takes token ids alone. Export it without --text=false.")
     return models

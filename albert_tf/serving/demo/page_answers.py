@@ -38,7 +38,7 @@ _PASSAGE = (
 )
 _NAMES = "Ann Lee moved from Oslo to New York in May, to work for the United Nations."
 _BLANKS = "The [MASK] opens at nine in the [MASK]."
-_DINNER, _ALIKE = "When can we eat?", "Which sentences are alike?"
+_DINNER = "When can we eat?"
 
 
 class Field(NamedTuple):
@@ -84,14 +84,12 @@ class View(NamedTuple):
     """How outputs are shown.
 
     Attributes:
-        outputs: names of outputs that tell it.
         title: of the page.
         show: (model, inputs, outputs) -> parts.
         example: the first text, where that of `FIELDS` does not suit it.
         weighs_words: whether it can show how much each word counts.
     """
 
-    outputs: tuple[str, ...]
     title: str
     show: Callable[[DemoModel, Mapping[str, str], Outputs], list[Part]]
     example: str = ""
@@ -130,7 +128,7 @@ def answer(model: DemoModel, inputs: Any, *, weigh_words: bool = False) -> list[
 
 
 def _field_names(model: DemoModel) -> tuple[str, ...]:
-    names = (*model.inputs, "lines") if model.view.startswith("nearest") else model.inputs
+    names = (*model.inputs, "lines") if model.view == "nearest" else model.inputs
     return tuple(sorted(names, key=[*FIELDS].index))
 
 
@@ -275,17 +273,13 @@ def _weigh_words(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) 
     return _cut(f"What {label!r} gains from each word", text, spans)
 
 
-# The first whose outputs a model has shows them.
 VIEWS: Mapping[str, View] = {
-    "spans": View(
-        ("span_starts", "span_ends", "span_types"), "What is named?", _show_spans, _NAMES
-    ),
-    "answer": View(("answer", "start", "end"), "Where is the answer?", _show_answer),
-    "guesses": View(("tokens", "probabilities"), "Which word?", _show_guesses, _BLANKS),
-    "choice": View(("choice", "probabilities"), "Which answer?", _show_choices),
-    "labels": View(("labels", "probabilities"), "Which labels apply?", _show_labels),
-    "label": View(("label", "probabilities"), "Which class?", _show_labels, weighs_words=True),
-    "value": View(("value",), "Which number?", _show_value),
-    "nearest": View(("embedding",), _ALIKE, _show_nearest, _DINNER),
-    "nearest_tokens": View(("sequence_output", "input_mask"), _ALIKE, _show_nearest, _DINNER),
+    "spans": View("What is named?", _show_spans, _NAMES),
+    "answer": View("Where is the answer?", _show_answer),
+    "guesses": View("Which word?", _show_guesses, _BLANKS),
+    "choice": View("Which answer?", _show_choices),
+    "labels": View("Which labels apply?", _show_labels),
+    "label": View("Which class?", _show_labels, weighs_words=True),
+    "value": View("Which number?", _show_value),
+    "nearest": View("Which sentences are alike?", _show_nearest, _DINNER),
 }

@@ -122,12 +122,12 @@ def write(tmp_path, name, split, *lines, end="\n"):
 
 
 def find_file(folder, name, split):
-    return glue.find_file(TaskSplit(task=task_table.get(name), name=split), str(folder))
+    return glue.find_files(TaskSplit(task=task_table.get(name), name=split), str(folder))[0]
 
 
 def read(tmp_path, name, split):
     path = find_file(tmp_path, name, split)
-    return glue.read(TaskSplit(task=task_table.get(name), name=split), path)
+    return glue.read(TaskSplit(task=task_table.get(name), name=split), [path])
 
 
 def test_there_is_a_row_for_every_task():

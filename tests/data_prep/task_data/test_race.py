@@ -11,6 +11,7 @@ from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.tables.task_rows import DataSource
 
 RACE = task_table.get("race")
+SPLIT = TaskSplit(task=RACE, name="dev")
 PASSAGE = {
     "answers": ["B", "D"],
     "options": [["salt", "oil", "ice", "sand"], ["one", "two", "three", "four"]],
@@ -28,7 +29,7 @@ def write(folder, name, *passages):
 
 def test_a_passage_becomes_an_example_for_each_question(tmp_path):
     path = write(tmp_path / "dev" / "high", "12.txt", {**PASSAGE, "id": "high12.txt"})
-    first, second = race.read([path], RACE)
+    first, second = race.read(SPLIT, [path])[0]
     assert first.id == "high12.txt-0"
     assert first.label == "B"
     article = PASSAGE["article"]
@@ -45,7 +46,7 @@ def test_a_passage_becomes_an_example_for_each_question(tmp_path):
 def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
     path = write(tmp_path / "middle", "7.txt", PASSAGE)
     joined = write(tmp_path / "high", "all.txt", PASSAGE, PASSAGE)
-    ids = [example.id for example in race.read([path, joined], RACE)]
+    ids = [example.id for example in race.read(SPLIT, [path, joined])[0]]
     assert ids == [
         *("middle7.txt-0", "middle7.txt-1"),
         *("highall.txt-0", "highall.txt-1", "highall.txt:2-0", "highall.txt:2-1"),
@@ -55,11 +56,11 @@ def test_a_passage_without_an_id_has_that_of_its_place(tmp_path):
 def test_an_id_has_the_level_of_the_folder_if_it_is_one(tmp_path, monkeypatch):
     named = write(tmp_path / "mytest", "a.txt", {**PASSAGE, "id": "high1.txt"})
     bare = write(tmp_path / "mytest", "7.txt", PASSAGE)
-    ids = [example.id for example in race.read([named, bare], RACE)]
+    ids = [example.id for example in race.read(SPLIT, [named, bare])[0]]
     assert ids == ["high1.txt-0", "high1.txt-1", "7.txt-0", "7.txt-1"]
     write(tmp_path / "middle", "8.txt", PASSAGE)
     monkeypatch.chdir(tmp_path / "middle")
-    assert race.read(["8.txt"], RACE)[0].id == "middle8.txt-0"
+    assert race.read(SPLIT, ["8.txt"])[0][0].id == "middle8.txt-0"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_each_blank_is_filled_once(question, text):
 
 def test_a_test_file_may_lack_answers(tmp_path):
     path = write(tmp_path / "high", "1.txt", {k: v for k, v in PASSAGE.items() if k != "answers"})
-    assert [example.label for example in race.read([path], RACE)] == [None, None]
+    assert [example.label for example in race.read(SPLIT, [path])[0]] == [None, None]
 
 
 @pytest.fixture
@@ -145,13 +146,13 @@ def test_unknown_splits_levels_and_missing_files_are_named(folders, split, level
 def test_a_bad_passage_is_named_with_its_file(tmp_path, changes, message):
     path = write(tmp_path / "high", "9.txt", PASSAGE | changes)
     with pytest.raises(UserError, match=f"9.txt, line 1.*{message}"):
-        race.read([path], RACE)
+        race.read(SPLIT, [path])[0]
 
 
 def test_a_missing_field_is_named(tmp_path):
     path = write(tmp_path / "high", "9.txt", {"article": "x", "questions": []})
     with pytest.raises(UserError, match="no 'options', so this is no passage of RACE"):
-        race.read([path], RACE)
+        race.read(SPLIT, [path])[0]
 
 
 @pytest.mark.parametrize(
@@ -165,4 +166,4 @@ def test_a_missing_field_is_named(tmp_path):
 def test_a_file_that_is_no_json(tmp_path, content, message):
     (tmp_path / "9.txt").write_text(content)
     with pytest.raises(UserError, match=f"9.txt.* {message}"):
-        race.read([str(tmp_path / "9.txt")], RACE)
+        race.read(SPLIT, [str(tmp_path / "9.txt")])[0]

@@ -11,6 +11,7 @@ from tiny_task_data import CONTEXT, question
 from albert_tf.data_prep.task_data import squad
 from albert_tf.errors import UserError
 from albert_tf.kinds import squad_metrics, task_table
+from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans import span_decoding
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.spans.span_features import Answer, Question
@@ -37,10 +38,12 @@ def paragraph(entries, context=CONTEXT):
 
 @pytest.fixture
 def read(tmp_path):
-    def read(content, **options):
+    def read(content, may_be_none=True, is_training=False):
         path = tmp_path / "dev.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return squad.read(str(path), **options)
+        task = task_table.get("squad2" if may_be_none else "squad1")
+        split = TaskSplit(task=task, name="train" if is_training else "dev")
+        return squad.read(split, [str(path)])[0]
 
     return read
 
@@ -120,7 +123,9 @@ def test_bad_files_are_refused_in_one_line(read, content, expected):
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="there is no file"):
-        squad.read(str(tmp_path / "none.json"))
+        squad.read(
+            TaskSplit(task=task_table.get("squad2"), name="dev"), [str(tmp_path / "none.json")]
+        )
 
 
 def test_version_1_has_an_answer_to_every_question(read):

@@ -121,18 +121,18 @@ def test_a_text_without_a_mask_is_one_line():
 VECTORS = {b"north": [0.0, 2.0], b"east": [3.0, 0.0], b"south": [0.0, -1.0], b"up": [0.0, 5.0]}
 
 
-@pytest.mark.parametrize("view", ["nearest", "nearest_tokens"])
-def test_the_nearest_sentence_is_first(view):
+@pytest.mark.parametrize("output", ["embedding", "sequence_output"])
+def test_the_nearest_sentence_is_first(output):
     def embed(rows):
         vectors = np.array([VECTORS[text] for text in rows["text"]], np.float32)
-        if view == "nearest":
+        if output == "embedding":
             return {"embedding": vectors}
         # A second token that is padding, and must not count.
         tokens = np.stack([vectors, vectors * 0 + 9], 1)
         return {"sequence_output": tokens, "input_mask": np.array([[1, 0]] * len(vectors))}
 
     lines = "south\n\n  east \nnorth"
-    [part] = page_answers.answer(model(view, ("text",), embed), {"text": "up", "lines": lines})
+    [part] = page_answers.answer(model("nearest", ("text",), embed), {"text": "up", "lines": lines})
     assert [bar["label"] for bar in part["bars"]] == ["north", "east", "south"]
     np.testing.assert_allclose([bar["value"] for bar in part["bars"]], [1, 0, -1], atol=1e-6)
 
