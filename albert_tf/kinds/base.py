@@ -347,7 +347,7 @@ class Kind(Served):
         """Returns the names of the losses, which are added up."""
         return (self.name,)
 
-    def make_objective(self, config: FinetuneConfig) -> Any:
+    def make_loss(self, config: FinetuneConfig) -> Any:
         """Returns the `losses.Loss` of the head: by default means over examples."""
         from albert_tf.model import losses
 

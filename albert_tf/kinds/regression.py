@@ -57,8 +57,8 @@ class Regression(Kind):
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         return np.array([[value or 0.0] for value in values], np.float32)
 
-    def make_objective(self, config: FinetuneConfig) -> Any:
-        return super().make_objective(config)._replace(has_accuracy=False)
+    def make_loss(self, config: FinetuneConfig) -> Any:
+        return super().make_loss(config)._replace(has_accuracy=False)
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig

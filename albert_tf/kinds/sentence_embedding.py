@@ -158,8 +158,8 @@ class SentenceEmbedding(Kind):
     def list_losses(self, config: FinetuneConfig) -> tuple[str, ...]:
         return (CONTRASTIVE,)
 
-    def make_objective(self, config: FinetuneConfig) -> Any:
-        return super().make_objective(config)._replace(compares_rows=True)
+    def make_loss(self, config: FinetuneConfig) -> Any:
+        return super().make_loss(config)._replace(compares_rows=True)
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig

@@ -12,7 +12,6 @@ from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Task
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.records import input_pipeline, manifest
-from albert_tf.train_config import FinetuneConfig
 
 RECORDS = "records.tfrecord"
 EXAMPLES = "examples.jsonl"
@@ -102,23 +101,6 @@ def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:
     )
 
 
-def check_config(dataset: TaskDataset, config: FinetuneConfig, sha256: str, owner: str) -> None:
-    """Raises `UserError` unless the records have the config's lengths and the model's vocabulary.
-
-    `sha256` is the vocabulary's; `owner` names where it is, for the message.
-    """
-    contents = dataset.manifest
-    if contents["vocabulary"]["sha256"] != sha256:
-        raise UserError(
-            f"the records in {dataset.path} are of another vocabulary than {owner}. "
-            "Make them with that (leave --vocabulary out)."
-        )
-    settings = contents["settings"]
-    expected = {name: getattr(config, name) for name in settings if hasattr(config, name)}
-    expected["vocab_size"] = config.albert.vocab_size
-    manifest.check(dataset.path, contents, expected)
-
-
 def check_task(dataset: TaskDataset, task: Task) -> None:
     """Raises `UserError` unless a model of the task can predict the dataset."""
     own = dataset.task
@@ -139,18 +121,4 @@ def _describe(task: Task) -> str:
 
 def is_labelled(dataset: TaskDataset) -> bool:
     """Whether all examples have labels."""
-    return not _list_unlabelled(dataset)
-
-
-def _list_unlabelled(dataset: TaskDataset) -> list[str]:
-    rows = dataset.examples
-    return [r["id"] for r in rows if not r.get("labelled", r.get("label") is not None)]
-
-
-def check_labelled(dataset: TaskDataset) -> None:
-    """Raises `UserError` unless all examples have labels."""
-    if ids := _list_unlabelled(dataset):
-        raise UserError(
-            f"{dataset.path}: {len(ids)} examples have no label ({ids[0]} for one). "
-            "Such files can be predicted, and nothing else."
-        )
+    return all(x.get("labelled", x.get("label") is not None) for x in dataset.examples)

@@ -116,7 +116,7 @@ class TokenClassification(Kind):
         """1 + the label of each token, or 0 for a token that is not trained."""
         return {features.LABEL_IDS: tokens}
 
-    def make_objective(self, config: FinetuneConfig) -> Any:
+    def make_loss(self, config: FinetuneConfig) -> Any:
         """Returns a mean over the tokens that are trained, and not over examples."""
 
         def counts(batch: Tensors) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class TokenClassification(Kind):
 
             return {self.name: tf.reduce_sum(_trained(batch, losses.example_weights(batch)))}
 
-        return super().make_objective(config)._replace(counts=counts)
+        return super().make_loss(config)._replace(counts=counts)
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig

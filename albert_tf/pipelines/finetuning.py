@@ -1,78 +1,54 @@
-"""Fine-tuning, assembled: a config and task datasets -> a `Trainer`."""
+"""The parts of fine-tuning: what a task learns, what a run reads, an evaluation with its files."""
 
 import functools
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
-from albert_tf.config import REGRESSION
-from albert_tf.errors import UserError
+from albert_tf import files, run_files
+from albert_tf.checkpoints import matching
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import optimizers
 from albert_tf.run_files import TASK, TRAINING_DATA
-from albert_tf.tasks import class_weights, inference, predictions
+from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import devices
+from albert_tf.train import devices, multi_worker
 from albert_tf.train.run_data import Evaluate, RunData, Stretch
-from albert_tf.train.start import NEW, Start
 from albert_tf.train.train_state import TrainState
-from albert_tf.train.trainer import Trainer
 from albert_tf.train_config import FinetuneConfig
 
 # What a manifest says of the task.
 _HEADER = ("task", "kind", "labels", "has_pairs", "num_texts")
 
 
-def make_trainer(
-    config: FinetuneConfig,
-    train: TaskDataset,
-    dev: TaskDataset | None,
-    vocabulary: tuple[str, Tokenizer],
-    folder: str,
-    start: Start = NEW,
-    *,
-    strategy: tf.distribute.Strategy,
-    debug_nans: bool = False,
-) -> Trainer:
-    """Returns what trains a task; the best checkpoint is that of the task's metric.
+class Training(NamedTuple):
+    """What the runs of a task have in common, but for the seed of the config.
 
-    `dev` is held out; `vocabulary` is its folder and its tokenizer. Raises `UserError` if datasets,
-    config, vocabulary and start do not agree.
+    Attributes:
+        vocabulary: its folder.
+        datasets: by split: `train`, perhaps `dev`, which is held out, and others.
     """
-    for dataset in [train, dev] if dev else [train]:
-        task_dataset.check_config(dataset, config, vocabulary[1].sha256, vocabulary[0])
-        task_dataset.check_labelled(dataset)
-        task_dataset.check_task(dataset, train.task)
-    initial, kind = start.checkpoint, train.task.kind.name
-    if initial and initial.is_regression and start.init_head and kind != REGRESSION:
-        raise UserError(
-            f"{initial.source} has a head of regression, not of {kind}. Use a checkpoint of that "
-            "task; to start from this one, leave out --init_head."
-        )
-    config = class_weights.resolve(config, train).with_steps(train.num_records)
-    settings = train.manifest["settings"]
-    header = {name: settings[name] for name in _HEADER if name in settings}
-    data = RunData(
-        stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
-        vocabulary=vocabulary[0],
-        tokenizer=vocabulary[1],
-        files={TASK: header, TRAINING_DATA: train.description},
-        held_out={"dev data": dev.description} if dev else {},
-        make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
-        explain=functools.partial(task_dataset.damaged_error, train),
-    )
-    objective = make_objective(config, train.task, (dev or train).best_by)
-    return Trainer(
-        config=config,
-        objective=objective,
-        data=data,
-        folder=folder,
-        start=start,
-        strategy=strategy,
-        debug_nans=debug_nans,
-    )
+
+    config: FinetuneConfig
+    vocabulary: str
+    tokenizer: Tokenizer
+    datasets: Mapping[str, TaskDataset]
+
+    @property
+    def task(self) -> Task:
+        return self.datasets["train"].task
+
+    @property
+    def best_by(self) -> str:
+        """The metric that selects a checkpoint."""
+        return self.datasets.get("dev", self.datasets["train"]).best_by
 
 
 def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:
@@ -82,11 +58,27 @@ def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = Non
         return optimizers.choose_rate_factors(config.albert, config.layerwise_lr_decay, names)
 
     return Objective(
-        loss=task.kind.make_objective(config),
+        loss=task.kind.make_loss(config),
         best_by=best_by or task.best_by,
         list_features=lambda config: task.make_features(config.max_seq_length),
         make_model=task.make_model,
         choose_rate_factors=choose_rate_factors,
+    )
+
+
+def make_data(config: FinetuneConfig, training: Training) -> RunData:
+    """Returns what a run reads."""
+    train, dev = training.datasets["train"], training.datasets.get("dev")
+    settings = train.manifest["settings"]
+    header = {name: settings[name] for name in _HEADER if name in settings}
+    return RunData(
+        stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
+        vocabulary=training.vocabulary,
+        tokenizer=training.tokenizer,
+        files={TASK: header, TRAINING_DATA: train.description},
+        held_out={"dev data": dev.description} if dev else {},
+        make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
+        explain=functools.partial(task_dataset.damaged_error, train),
     )
 
 
@@ -105,3 +97,61 @@ def _make_evaluate(dev: TaskDataset, state: TrainState) -> Evaluate:
         return scores
 
     return evaluate
+
+
+def evaluate(
+    model: FinetunedModel,
+    strategy: tf.distribute.Strategy,
+    dataset: TaskDataset,
+    output_dir: str,
+    *,
+    scored: bool,
+) -> tuple[dict[str, float], str]:
+    """Predicts a task dataset, and scores the predictions if `scored`: the dataset has labels.
+
+    Writes `predictions-SPLIT.json` (see `predictions`) to `output_dir`, and `metrics-SPLIT.json`;
+    of another task than the model's (a model of MNLI also predicts its diagnostic)
+    `predictions-SPLIT-TASK.json`. Metrics are
+
+        {"task", "split", "checkpoint", "num_examples", "metrics": {name: value}}
+
+    also "labels", the scores of each, of tasks with labels, and "thresholds", tuned on dev: of
+    several labels, which are used for other splits, or of null odds, for the F1 that is served.
+
+    Returns the scores, none if not `scored`, and the path of the predictions file. Raises
+    `UserError` if the model is of another task.
+    """
+    config, checkpoint, task = model.config, model.checkpoint, dataset.task
+    task_dataset.check_task(dataset, model.task)
+    devices.check_batches(config, strategy, evaluates=True)
+    data = {f"data.{name}": value for name, value in dataset.description.items()}
+    multi_worker.check_same(strategy, data | {"scored": scored})
+    num_branches = devices.choose_num_branches(config, strategy)
+    devices.share_cores(num_branches)
+    with strategy.scope():
+        network, _ = model.task.make_model(config)
+    matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
+    predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
+    split = dataset.manifest["settings"]["split"]
+    predicted, thresholds = predict(), {}
+    if scored and split == "dev":
+        thresholds = task.kind.tune_thresholds(task, dataset.examples, predicted)
+    elif task.kind.has_label_thresholds:
+        thresholds = finetuned_model.read_thresholds(checkpoint.source)
+    predicted = task.kind.apply_thresholds(task, predicted, thresholds)
+    scores = predictions.score(task, dataset.examples, predicted) if scored else {}
+    # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
+    name = f"{split}-{task.name}" if task != model.task else split
+    path = os.path.join(output_dir, run_files.predictions_file(name))
+    if devices.is_chief(strategy):
+        files.make_folders(output_dir)
+        predictions.write(path, task, predicted, split=split, checkpoint=checkpoint.source)
+        if scores:
+            predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
+            content = {"task": task.name, "split": split, "checkpoint": checkpoint.source}
+            content |= {"num_examples": len(dataset.examples), "metrics": scores}
+            table = task.kind.score_labels(task, dataset.examples, predicted)
+            more = {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
+            content |= {key: value for key, value in more.items() if value}
+            files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
+    return scores, path

@@ -22,7 +22,7 @@ from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import start
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.train_config import BALANCED, FinetuneConfig
 
 
 def resolve_config(
@@ -58,23 +58,54 @@ def resolve_config(
         logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
         defaults = {**defaults, "learning_rate": rate}
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
+    _check_class_weights(config, task)
     return token_lengths.follow(config, task.kind, own)
 
 
+def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
+    """Raises `UserError` unless the task has the classes that the config gives weights."""
+    weights = config.class_weights
+    if weights and not task.kind.has_class_weights:
+        kinds = [name for name, kind in task_table.KINDS.items() if kind.has_class_weights]
+        raise UserError(
+            f"class_weights are for {' and '.join(kinds)}, not for {task.kind} ({task.name}). "
+            "Leave them out."
+        )
+    if weights and weights != BALANCED and len(weights) != len(task.labels):
+        raise UserError(
+            f"class_weights has {len(weights)} numbers, the task {len(task.labels)} labels "
+            f"({', '.join(task.labels)}). Give one for each, in this order."
+        )
+
+
 def fit_to_data(
-    config: FinetuneConfig, task: Task, changes: ConfigOverrides, train: TaskDataset
+    config: FinetuneConfig, changes: ConfigOverrides, train: TaskDataset
 ) -> FinetuneConfig:
     """Returns the config of `resolve_config` with a schedule that suits the training data.
 
     See `recipes.fit_schedule`; an evaluation is at least once in a pass, unless the user says when.
     """
     own = changes.read_own()
-    config = recipes.fit_schedule(config, task.name, own, len(train.examples))
+    config = recipes.fit_schedule(config, train.task.name, own, len(train.examples))
     updates = max(1, train.num_records // config.train_batch_size)
     if "eval_steps" not in own and config.eval_steps > updates:
         logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
         config = dataclasses.replace(config, eval_steps=updates)
-    return config
+    return complete(config, train)
+
+
+def complete(config: FinetuneConfig, train: TaskDataset) -> FinetuneConfig:
+    """Returns the config with the numbers that the training data give.
+
+    These are steps in place of passes, and weights of the classes in place of `balanced`.
+    """
+    if config.class_weights == BALANCED:
+        labels = train.task.labels
+        weights = train.task.kind.balance(labels, train.examples)
+        shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
+        logging.info(f"class_weights: {', '.join(shown)}")
+        config = dataclasses.replace(config, class_weights=weights)
+    return config.with_steps(train.num_records)
 
 
 def _add_recipe_to_presets(
@@ -198,34 +229,37 @@ def _read_config_values(folder: str) -> dict[str, Any]:
 
 
 def find_vocabulary(
-    initial: ModelCheckpoint | None, path: str | None, cache_dir: str
+    initial: ModelCheckpoint | None, config: FinetuneConfig, path: str | None, cache_dir: str
 ) -> tuple[str, Tokenizer]:
-    """The vocabulary to train with: the one named, or that of the checkpoint.
+    """Returns the folder and the tokenizer of the vocabulary to train with.
 
-    Returns its folder, in the cache if it is that of the checkpoint, and its tokenizer. Raises
-    `UserError` if there is none, or the two differ.
+    It is the one named, or a copy of that of the checkpoint in the cache. Raises `UserError` as
+    `read_tokenizer`, or if the config has another size.
     """
-    if path:
-        tokenizer = tokenization.load(path)
-        if initial is not None:
-            start.check_vocabulary(initial, tokenizer, path)
-        return path, tokenizer
-    own = model_checkpoint.load_tokenizer(initial) if initial else None
-    if initial is None or own is None:
-        raise UserError("there is no vocabulary beside the checkpoint: name it with --vocabulary.")
-    folder = os.path.join(cache_dir, f"vocabulary-{own.sha256[:16]}")
-    if not tf.io.gfile.exists(folder):
+    tokenizer = read_tokenizer(initial, path)
+    if tokenizer.size != config.albert.vocab_size:
+        raise UserError(
+            f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
+            f"{config.albert.vocab_size}. Take --set albert.vocab_size={tokenizer.size}."
+        )
+    folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
+    if initial and not tf.io.gfile.exists(folder):
         with files.replacing_folder(folder) as temporary:
             tokenization.write_files(initial.vocabulary, temporary)
             tokenization.write_hashes(temporary)
-    return folder, own
+    return folder, tokenizer
 
 
-def read_tokenizer(checkpoint: ModelCheckpoint, path: str | None) -> Tokenizer:
-    """The vocabulary to predict with: the one named, or else the checkpoint's; else `UserError`."""
-    tokenizer = tokenization.load(path) if path else model_checkpoint.load_tokenizer(checkpoint)
+def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Tokenizer:
+    """Returns the tokenizer of the vocabulary that is named, or else of the checkpoint's.
+
+    Raises `UserError` if there is none, or the two differ.
+    """
+    tokenizer = tokenization.load(path) if path else None
+    if tokenizer and checkpoint:
+        start.check_vocabulary(checkpoint, tokenizer, str(path))
+    tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
     if tokenizer is None:
-        raise UserError(
-            f"{checkpoint.source} has no vocabulary beside it: name it with --vocabulary."
-        )
+        source = checkpoint.source if checkpoint else "the checkpoint"
+        raise UserError(f"there is no vocabulary beside {source}: name it with --vocabulary.")
     return tokenizer

@@ -1,14 +1,17 @@
 """Averages the scores of GLUE's tasks as its leaderboard does."""
 
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.run_files import BEGINNING, GLUE_SCORES
 
 # The tasks of the leaderboard's average; the diagnostic (ax) is not in it.
 TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
@@ -91,6 +94,23 @@ def tabulate(rows: Mapping[str, Row]) -> list[str]:
         start = row.start or "random weights"
         lines.append(f"| {task} | {start} | {len(row.runs)} | {numbers} |")
     return [*lines, "", describe({task: row.medians for task, row in rows.items()})[-1]]
+
+
+def summarize(workdir: str, runs: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
+    """Writes `glue.json`, and returns the table of `tabulate`.
+
+    `runs` are {task: the paths of the metrics files of each run}, which lie in its folder.
+    """
+    rows = {}
+    for task in sorted(runs, key=TASKS.index):
+        path = os.path.join(os.path.dirname(runs[task][0][0]), BEGINNING)
+        start = files.read_sealed(path, BEGINNING)["checkpoint"]
+        rows[task] = Row(start, [read(paths)[task] for paths in runs[task]])
+    content = {"tasks": {task: row.describe() for task, row in rows.items()}}
+    path = os.path.join(workdir, GLUE_SCORES)
+    files.write_json(path, {**content, "missing": [x for x in TASKS if x not in rows]})
+    logging.info(f"the scores are in {path}")
+    return tabulate(rows)
 
 
 def _is_metrics(content: Any) -> bool:

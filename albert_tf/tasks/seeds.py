@@ -1,6 +1,6 @@
 """Runs of one config with several seeds: their folders, and the summary of their scores."""
 
-import dataclasses
+import math
 import os
 import re
 import statistics
@@ -12,7 +12,6 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.run_files import SUMMARY
-from albert_tf.train_config import FinetuneConfig
 
 _FOLDER = re.compile(r"seed-(\d+)/?")  # a remote folder's name ends with a slash
 
@@ -23,34 +22,35 @@ class Result(NamedTuple):
     seed: int
     checkpoint: str
     predictions: str
-    score: float
-    metrics: Mapping[str, float]
+    score: float = math.nan
+    metrics: Mapping[str, float] = {}
 
 
-def make_runs(
-    config: FinetuneConfig, workdir: str, number: int
-) -> list[tuple[FinetuneConfig, str]]:
-    """The config and the folder of each run: `workdir` of one, `workdir/seed-K` of several."""
-    if number == 1:
-        return [(config, workdir)]
-    return [
-        (dataclasses.replace(config, seed=seed), os.path.join(workdir, f"seed-{seed}"))
-        for seed in range(config.seed, config.seed + number)
-    ]
+def list_folders(workdir: str, number: int, first: int | None) -> list[str]:
+    """Returns the folders of the runs: `workdir` of one, `workdir/seed-K` of several.
 
-
-def find_folders(workdir: str, number: int) -> list[str]:
-    """The folders of the runs in `workdir`; `UserError` if there are not that many."""
+    The seeds begin with `first`; without it they are found: `UserError` if it is another number.
+    """
     if number == 1:
         return [workdir]
-    names = tf.io.gfile.listdir(workdir) if tf.io.gfile.isdir(workdir) else []
-    seeds = sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
+    seeds = list(range(first, first + number)) if first is not None else []
+    if first is None:
+        names = tf.io.gfile.listdir(workdir) if tf.io.gfile.isdir(workdir) else []
+        seeds = sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
     if len(seeds) != number:
         raise UserError(
             f"--num_seeds: {workdir} holds {len(seeds)} runs (seed-*), not {number}. "
             "Train them first, or name their number."
         )
     return [os.path.join(workdir, f"seed-{seed}") for seed in seeds]
+
+
+def find_best(workdir: str, number: int) -> str:
+    """Returns the folder of the best of the runs that `summarize` has seen."""
+    if number == 1:
+        return workdir
+    summary = files.read_sealed(os.path.join(workdir, SUMMARY), SUMMARY)
+    return os.path.join(workdir, f"seed-{summary['best_seed']}")
 
 
 def summarize(workdir: str, results: Sequence[Result]) -> list[str]:

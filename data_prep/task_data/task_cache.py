@@ -29,7 +29,7 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import glue, race, squad
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
@@ -183,6 +183,31 @@ def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
         examples, num_skipped = _READERS[split.task.name].read(split, paths)
     _check_ids(examples, paths)
     return examples, num_skipped
+
+
+def read(
+    split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths
+) -> task_dataset.TaskDataset:
+    """Reads the task dataset of a split, which is made if need be (see `prepare`).
+
+    Raises `UserError` also if examples of train or dev have no labels.
+    """
+    dataset = task_dataset.read(prepare(split, tokenizer, cache_dir, lengths))
+    require(
+        split.is_test or task_dataset.is_labelled(dataset),
+        f"the file of {split.name} has examples without labels, which can only be predicted. Name "
+        "it as --test_file.",
+    )
+    return dataset
+
+
+def read_texts(split: TaskSplit, dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:
+    """Returns the texts of the examples: those of tags and of questions are in the dataset."""
+    if "text" in dataset.examples[0]:
+        return {row["id"]: (row["text"],) for row in dataset.examples}
+    if "question" in dataset.examples[0]:
+        return {row["id"]: (row["question"], row["context"]) for row in dataset.examples}
+    return {example.id: example.texts for example in read_examples(split)}
 
 
 def find_files(split: TaskSplit) -> list[str]:

@@ -114,13 +114,11 @@ def read(arguments: Int8Arguments) -> Source:
 
     def prepare(name: str, path: str | None) -> TaskDataset:
         split = TaskSplit(task=model.task, name=name, input_file=path, source=data.source)
-        folder = task_cache.prepare(split, tokenizer, arguments.cache_folder, model.config)
-        dataset = task_dataset.read(folder)
+        dataset = task_cache.read(split, tokenizer, arguments.cache_folder, model.config)
         task_dataset.check_task(dataset, model.task if task is None else task)
         return dataset
 
     dev = prepare("dev", arguments.dev_file)
-    task_dataset.check_labelled(dev)
     return Source(exported, model, prepare("train", arguments.train_file), dev)
 
 

@@ -43,7 +43,7 @@ import programs
 import tiny_workers
 
 from albert_tf import program
-from albert_tf.pipelines import finetuning_program  # noqa: F401  (imported once, for all)
+from albert_tf.pipelines import finetuning  # noqa: F401  (imported once, for all)
 
 LIMIT = 600  # seconds of a run on a busy machine
 SHARE_OF_TIMES = 1 / 3

@@ -1,5 +1,7 @@
 """bin/run_finetuning: what it refuses, in one line."""
 
+import json
+
 import pytest
 import tiny_program
 import tiny_run
@@ -47,6 +49,18 @@ def test_an_empty_dev_set(run, tmp_path):
     write(tmp_path / "dev.tsv", ["review", "stars"])
     message = run(*OWN, f"--data_dir={tmp_path}")
     assert "dev.tsv has no examples. Give a file with at least one." in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dev_set_without_labels(run, tmp_path):
+    question = {"id": "q", "question": "was it good", "answers": []}
+    answer = {"text": "good", "answer_start": 2}
+    for split, answers in (("train", [answer]), ("dev", [])):
+        paragraph = {"context": "a good day", "qas": [{**question, "answers": answers}]}
+        content = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
+        (tmp_path / f"{split}.json").write_text(json.dumps(content))
+    paths = [f"--{split}_file={tmp_path}/{split}.json" for split in ("train", "dev")]
+    assert "the file of dev has examples without labels" in run("--task=squad2", *paths)
     assert not (tmp_path / "run").exists()
 
 

@@ -1,12 +1,14 @@
 """Weights of classes from the counts of the training data."""
 
+import json
+
 import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import class_weights
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.tasks import finetuned_model
+from albert_tf.tasks.recipes import ConfigOverrides
 
 LABELS = ("a", "b", "c", "never")
 
@@ -21,10 +23,6 @@ def test_classes_count_the_same():
     weights = dataset.task.kind.balance(LABELS, dataset.examples)
     # scikit-learn 1.7: compute_class_weight("balanced", ...) of the three that are there.
     assert weights == pytest.approx((0.5, 1.5, 3.0, 1.0))
-    config = class_weights.resolve(FinetuneConfig(class_weights="balanced"), dataset)
-    assert config.class_weights == weights
-    given = FinetuneConfig(class_weights=(1.0, 2.0, 0.0, 4.0))
-    assert class_weights.resolve(given, dataset) is given
 
 
 def test_yes_and_no_of_a_label_count_the_same():
@@ -45,5 +43,7 @@ def test_yes_and_no_of_a_label_count_the_same():
 )
 def test_weights_that_do_not_fit_the_task(task, weights, message):
     with pytest.raises(UserError, match=message) as caught:
-        class_weights.check(FinetuneConfig(class_weights=weights), task_table.get(task))
+        overrides = (f"class_weights={json.dumps(weights)}", "albert=albert_tiny")
+        changes = ConfigOverrides("none", overrides=overrides)
+        finetuned_model.resolve_config(task_table.get(task), None, changes)
     assert "\n" not in str(caught.value)

@@ -51,8 +51,7 @@ def fit(task, num_examples, *overrides):
     manifest = {"files": {"records.tfrecord": num_examples}}
     train = TaskDataset("", manifest, task_table.get(task), [{}] * num_examples)
     config = finetuned_model.resolve_config(train.task, None, changes)
-    fitted = finetuned_model.fit_to_data(config, train.task, changes, train)
-    return fitted.with_steps(num_examples)
+    return finetuned_model.fit_to_data(config, changes, train)
 
 
 @pytest.mark.parametrize(

@@ -4,31 +4,22 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.tasks import seeds
-from albert_tf.train_config import FinetuneConfig
 
 
-def test_one_run_has_the_folder_to_itself():
-    config = FinetuneConfig(seed=3)
-    assert seeds.make_runs(config, "run", 1) == [(config, "run")]
-    assert seeds.find_folders("run", 1) == ["run"]
-
-
-def test_several_runs_have_seeds_and_folders_of_their_own():
-    runs = seeds.make_runs(FinetuneConfig(seed=3, patience=9), "run", 2)
-    assert runs == [
-        (FinetuneConfig(seed=3, patience=9), "run/seed-3"),
-        (FinetuneConfig(seed=4, patience=9), "run/seed-4"),
-    ]
+def test_several_runs_have_folders_of_their_own():
+    assert seeds.list_folders("run", 1, 3) == seeds.list_folders("run", 1, None) == ["run"]
+    assert seeds.list_folders("run", 2, 3) == ["run/seed-3", "run/seed-4"]
 
 
 def test_folders_are_found_in_the_order_of_their_seeds(tmp_path):
     for name in ("seed-10", "seed-9", "seed-x", "other"):
         (tmp_path / name).mkdir()
-    assert seeds.find_folders(str(tmp_path), 2) == [f"{tmp_path}/seed-9", f"{tmp_path}/seed-10"]
+    expected = [f"{tmp_path}/seed-9", f"{tmp_path}/seed-10"]
+    assert seeds.list_folders(str(tmp_path), 2, None) == expected
     with pytest.raises(UserError, match=r"holds 2 runs \(seed-\*\), not 3"):
-        seeds.find_folders(str(tmp_path), 3)
+        seeds.list_folders(str(tmp_path), 3, None)
     with pytest.raises(UserError, match="holds 0 runs"):
-        seeds.find_folders(str(tmp_path / "nothing"), 2)
+        seeds.list_folders(str(tmp_path / "nothing"), 2, None)
 
 
 def test_summary(tmp_path):
@@ -45,6 +36,8 @@ def test_summary(tmp_path):
     assert content["mean"] == pytest.approx(0.75)
     assert content["sd"] == pytest.approx((0.05 / 3) ** 0.5)  # of a sample
     assert (content["best"], content["best_seed"]) == (0.9, 6)
+    assert seeds.find_best(str(tmp_path), 4) == f"{tmp_path}/seed-6"
+    assert seeds.find_best("run", 1) == "run"
     assert content["runs"][2] == {
         "seed": 7,
         "checkpoint": "c",
