@@ -36,7 +36,6 @@ class Start:
         which: checkpoint of a run; by default the best, of `continue_from` the newest.
         allow_partial: that of `matching.assign_weights`.
         init_head: whether a task takes the head of the checkpoint, too.
-        checkpoint: what `init_checkpoint` holds, if it was read already.
     """
 
     init_checkpoint: str | None = None
@@ -45,7 +44,6 @@ class Start:
     which: str | None = None
     allow_partial: str | None = None
     init_head: bool = False
-    checkpoint: ModelCheckpoint | None = None
 
     def __post_init__(self) -> None:
         names = ("init_checkpoint", "continue_from", "grow_from")
@@ -55,24 +53,20 @@ class Start:
     @property
     def options(self) -> dict[str, Any]:
         """The flags, which all workers must have in common."""
-        own = {f"--{name}": value for name, value in vars(self).items() if name != "checkpoint"}
-        return {**own, "--init_checkpoint": self.init_checkpoint or self.name}
+        return {f"--{name}": value for name, value in vars(self).items()}
 
     @property
     def name(self) -> str | None:
         """What the run keeps of the checkpoint whose weights it takes; None if it takes none."""
         path = self.init_checkpoint or self.grow_from
-        if path is None:
-            return self.checkpoint.source if self.checkpoint else None
-        return path if self.which in (None, BEST) else f"{path} --which={self.which}"
+        is_best = path is None or self.which in (None, BEST)
+        return path if is_best else f"{path} --which={self.which}"
 
     def read(self, config: AlbertConfig) -> ModelCheckpoint:
         """Reads the weights, grown to a model of this config."""
         which = self.which or BEST
         if self.grow_from:
             return growth.grow_checkpoint(formats.read(self.grow_from, which=which), config)
-        if self.checkpoint:
-            return self.checkpoint
         assert self.init_checkpoint
         return formats.read(self.init_checkpoint, which=which)
 

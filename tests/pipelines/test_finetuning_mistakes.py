@@ -27,7 +27,9 @@ def test_a_checkpoint_of_another_vocabulary(run, folders, vocabulary, tmp_path):
     other = tmp_path / "other"
     tiny_run.write_vocabulary(str(other))
     (other / "cleaning.json").write_text('{"lower_case": false}')
-    options = {"checkpoint": tiny_checkpoints.make(str(other))}
+    (tmp_path / "initial").mkdir()
+    formats.get_writer("albert_tf")(tiny_checkpoints.make(str(other)), f"{tmp_path}/initial")
+    options = {"init_checkpoint": f"{tmp_path}/initial"}
     refused(run, "are different vocabularies", options=options)
     assert not (tmp_path / "run").exists()
 

@@ -16,13 +16,19 @@ vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
 run = tiny_finetuning.run_task
 
 
-def initial(vocabulary, **changes):
-    made = tiny_checkpoints.make(vocabulary, **changes)
-    return {"checkpoint": made}
+@pytest.fixture
+def initial(vocabulary, tmp_path):
+    def write(**changes):
+        (tmp_path / "initial").mkdir(exist_ok=True)
+        made = tiny_checkpoints.make(vocabulary, **changes)
+        formats.get_writer("albert_tf")(made, f"{tmp_path}/initial")
+        return {"init_checkpoint": f"{tmp_path}/initial"}
+
+    return write
 
 
-def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path, capsys):
-    start = initial(vocabulary)
+def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, initial, tmp_path, capsys):
+    start = initial()
     run(options=start, learning_rate=0.0, num_train_steps=1, num_warmup_steps=0)
     log = capsys.readouterr().err.splitlines()
     assert "left out: the head masked_lm, 5 weights" in log
@@ -30,9 +36,9 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, vocabulary, tmp_path
     assert "new: the head of the task, output_bias, output_weights" in log
     assert "loaded 25, missing 0, unexpected 0, mismatched 0" in log
     assert not any("step 0" in line for line in log)
-    weights = native.read_weights(f"{tmp_path}/run")
-    for name in weights.keys() & start["checkpoint"].weights.keys():
-        np.testing.assert_array_equal(weights[name], start["checkpoint"].weights[name])
+    weights, read = native.read_weights(f"{tmp_path}/run"), formats.read(start["init_checkpoint"])
+    for name in weights.keys() & read.weights.keys():
+        np.testing.assert_array_equal(weights[name], read.weights[name])
     assert weights["output_weights"].shape == (3, 8)
 
 
@@ -40,13 +46,13 @@ def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     """With its head if asked for, which must then fit."""
     run(name="mnli")
     checkpoint = formats.read(f"{tmp_path}/mnli")
-    options = {"checkpoint": checkpoint, "init_head": True}
+    options = {"init_checkpoint": f"{tmp_path}/mnli", "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run(name="with", options=options, **still)
     assert "evaluation at step 0" in capsys.readouterr().err
     weights = native.read_weights(f"{tmp_path}/with")
     np.testing.assert_array_equal(weights["output_weights"], checkpoint.weights["output_weights"])
-    run(name="without", options={"checkpoint": checkpoint}, **still)
+    run(name="without", options={"init_checkpoint": f"{tmp_path}/mnli"}, **still)
     assert "left out: the head classifier, 2 weights" in capsys.readouterr().err
     weights = native.read_weights(f"{tmp_path}/without")
     assert np.abs(weights["output_weights"] - checkpoint.weights["output_weights"]).max() > 1e-3
@@ -59,7 +65,7 @@ def test_a_run_starts_from_a_regression_of_transformers(run, vocabulary, tmp_pat
     made = tiny_checkpoints.make_one_output(vocabulary, is_regression=True)
     (tmp_path / "theirs").mkdir()
     formats.get_writer("hugging_face")(made, str(tmp_path / "theirs"))
-    options = {"checkpoint": formats.read(f"{tmp_path}/theirs"), "init_head": True}
+    options = {"init_checkpoint": f"{tmp_path}/theirs", "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}
     run("regression", options=options, **still)
     again = formats.read(f"{tmp_path}/run")
@@ -70,16 +76,16 @@ def test_a_run_starts_from_a_regression_of_transformers(run, vocabulary, tmp_pat
     assert not (tmp_path / "no").exists()
 
 
-def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
+def test_a_head_of_tokens_needs_no_pooler(run, initial, tmp_path, capsys):
     run(
         "span",
-        options=initial(vocabulary, model="masked_lm"),
+        options=initial(model="masked_lm"),
         num_train_steps=1,
         num_warmup_steps=0,
     )
     assert "loaded 23, missing 2, unexpected 0, mismatched 0" in capsys.readouterr().err
     with pytest.raises(UserError, match="2 missing: bert/pooler/dense/bias"):
-        run(name="other", options=initial(vocabulary, model="masked_lm"))
+        run(name="other", options=initial(model="masked_lm"))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +97,9 @@ def test_a_head_of_tokens_needs_no_pooler(run, vocabulary, tmp_path, capsys):
         ({"more": {"some/weight": (2,)}}, "1 unexpected: some/weight"),
     ],
 )
-def test_all_else_is_strict(run, vocabulary, tmp_path, changes, message):
+def test_all_else_is_strict(run, initial, tmp_path, changes, message):
     with pytest.raises(UserError, match=message) as caught:
-        run(options=initial(vocabulary, **changes))
+        run(options=initial(**changes))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 

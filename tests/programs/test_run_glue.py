@@ -62,7 +62,7 @@ def jobs(monkeypatch):
         task = folder.removesuffix("/").split("/run/")[-1].split("/other/")[-1].split("/")[0]
         if not folder.endswith(("seed-12346", "seed-12347")):
             done.append((task, trainer.start.name))
-        formats.get_writer("albert_tf")(trainer.start.checkpoint, folder)
+        formats.get_writer("albert_tf")(formats.read(trainer.start.init_checkpoint), folder)
         sealed_files.write(Path(folder, "beginning.json"), {"checkpoint": trainer.start.name})
         sealed_files.write(Path(folder, "task.json"), trainer.data.files["task.json"])
         config_io.save(trainer.config, f"{folder}/config.json")
