@@ -108,7 +108,6 @@ class Kind(Served):
     Attributes:
         metrics: of a task of the user's own; none where there can be no such task.
         num_labels: how many labels a task has at least; 0 if it has none.
-        label_advice: why a task has no labels.
         has_class_weights: whether the loss may have weights of the classes.
         is_percent: whether scores are percent.
         may_lack_predictions: whether an example without prediction is wrong, and no mistake.
@@ -119,7 +118,6 @@ class Kind(Served):
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
         has_several_sequences: whether a record has a sequence for each class, or text.
         source_choices: the fields of `DataSource` on which records depend.
-        reads_labels: whether labels that the user does not name are those of the train file.
         suffixes: of the files that `read` reads.
         columns: the fields of `Columns` that it knows beside text, label and id.
         gives_vectors: whether the outputs for a text are its vector, and predictions compare them.
@@ -127,7 +125,6 @@ class Kind(Served):
 
     metrics: ClassVar[tuple[str, ...]] = ()
     num_labels = 2
-    label_advice = ""
     has_class_weights = False
     is_percent = False
     may_lack_predictions = False
@@ -138,7 +135,6 @@ class Kind(Served):
     windowed_texts = ""
     has_several_sequences = False
     source_choices: ClassVar[tuple[str, ...]] = ()
-    reads_labels = False
     suffixes: ClassVar[tuple[str, ...]] = (*table_files.FORMATS,)
     columns: ClassVar[tuple[str, ...]] = ("second_text",)
     gives_vectors = False
@@ -149,7 +145,7 @@ class Kind(Served):
         """Raises `UserError` unless the labels of a task of the user's own fit the kind."""
         least = self.num_labels
         if not least:
-            require(not labels, f"{self} {self.label_advice}: leave the labels out.")
+            require(not labels, f"{self} has no labels: leave the labels out.")
         number = "one label" if least == 1 else "two labels"
         message = f"{self} needs at least {number}, not {len(labels)}: {list(labels)}."
         require(len(labels) >= least, message)
@@ -173,6 +169,11 @@ class Kind(Served):
     def describe_columns(self, columns: Columns) -> dict[str, Any]:
         """Returns fields of the `Task` that the columns tell."""
         return {"has_pairs": columns.second_text is not None}
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether labels that the user does not name are those of the train file."""
+        return self.num_labels > 0 and "choices" not in self.columns
 
     def read_labels(self, path: str, source: DataSource) -> tuple[str, ...]:
         """Reads the labels of a train file, in the order of their ids."""

@@ -30,7 +30,6 @@ class Classification(Kind):
 
     metrics = ("accuracy",)
     has_class_weights = True
-    reads_labels = True
     head = "Classifier"
     description = "tells the class of a text, or of a pair of texts"
     view = "label"

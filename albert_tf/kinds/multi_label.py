@@ -38,7 +38,6 @@ class MultiLabel(Kind):
     has_class_weights = True
     has_label_thresholds = True
     source_choices = ("label_separator",)
-    reads_labels = True
     head = "MultiLabel"
     description = "tells which labels apply to a text"
     view = "labels"

@@ -22,7 +22,6 @@ class MultipleChoice(Classification):
     lengths = ("max_qa_length",)
     crowded_text = "passage"
     has_several_sequences = True
-    reads_labels = False
     columns = ("second_text", "choices")
     head = "MultipleChoice"
     description = "chooses among the answers to a question about a text"

@@ -31,7 +31,6 @@ class Regression(Kind):
 
     metrics = ("pearson", "spearman")
     num_labels = 0
-    label_advice = "predicts numbers"
     head = "Regression"
     description = "gives a number for a text, or for a pair of texts"
     view = "value"

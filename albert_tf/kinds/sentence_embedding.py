@@ -46,7 +46,6 @@ class SentenceEmbedding(Kind):
 
     metrics = ("mrr", "recall@1", "recall@5", "recall@10")
     num_labels = 0
-    label_advice = "has no labels"
     has_several_sequences = True
     gives_vectors = True
     columns = ("second_text", "negatives", "simcse")

@@ -40,7 +40,6 @@ class TokenClassification(Kind):
     metrics = ("f1", "precision", "recall", "accuracy")
     windowed_texts = "tagged words"
     source_choices = ("repair_tags",)
-    reads_labels = True
     suffixes = token_tables.SUFFIXES
     columns = ()
     head = "TokenClassifier"

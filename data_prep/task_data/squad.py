@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,8 +31,8 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
     To train on, every question must be labelled.
 
     Raises:
-        UserError: not such a file, no question in it, an id twice, an answer that is not where the
-            file says, a question without an answer though the task has none, or without a label.
+        UserError: not such a file, an answer that is not where the file says, a question without an
+            answer though the task has none, or without a label.
     """
     [path] = paths
     content = files.read_json(path, "questions")
@@ -48,11 +47,6 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
             f"{path}: {where} is not as in SQuAD's files ({type(error).__name__}: {error}). "
             "Make it like the official ones."
         ) from None
-    if not questions:
-        raise UserError(f"{path} holds no question. Take another file.")
-    (name, count), *_ = Counter(question.id for question in questions).most_common(1)
-    if count > 1:
-        raise UserError(f"{path}: {count} questions have the id {name}. Give each its own.")
     if split.name == "train":
         _check_labels(questions, path)
     return questions, 0

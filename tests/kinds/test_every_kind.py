@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tiny
+import tiny_task_data
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
@@ -16,7 +17,7 @@ from albert_tf.kinds.spans.qa_windows import FIRST_ID, Windows, Words
 from albert_tf.model import weight_names
 from albert_tf.records import features
 from albert_tf.tasks import predictions
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.train_config import FinetuneConfig, Lengths
 
 TEXT = "ab cd"  # two words, two tokens
 
@@ -190,6 +191,22 @@ def test_labels_are_as_the_features_say(name):
     feature = spec[features.LABEL_IDS]
     assert ids.shape == (len(values) + 1, *feature.shape)
     assert (ids.dtype.kind == "f") == feature.dtype.is_floating
+
+
+@every_kind
+def test_records_have_the_features(name):
+    kind, task = CASES[name].task.kind, CASES[name].task
+    example = kind.make_example("ä", ("the cats sat",) * (kind.count_texts(task) or 1))
+    lengths = Lengths(max_seq_length=16, max_query_length=4, max_qa_length=5)
+    tokenizer = tiny_task_data.make_question_tokenizer()
+    records = kind.encode([example], tokenizer, task.labels, lengths, trains=True)
+    batch = records.make_batch(slice(None))
+    spec = task.make_features(16)
+    assert {name: list(array.shape) for name, array in batch.items()} == {
+        name: [records.size, *feature.shape] for name, feature in spec.items()
+    }
+    assert [line["id"] for line in records.lines] == ["ä"]
+    assert {*records.arrays} == {*kind.files}
 
 
 @every_kind

@@ -96,27 +96,19 @@ class Labels(NamedTuple):
 def tokenize(questions: Sequence[Question], tokenizer: Tokenizer, max_query_length: int) -> Tokens:
     """Tokenizes the questions, truncated to `max_query_length` tokens, and each context once."""
     rows = {context: i for i, context in enumerate(dict.fromkeys(q.context for q in questions))}
-    ids, starts, ends, lengths = tokenize_texts(list(rows), tokenizer)
-    bounds = np.cumsum([0, *lengths])
+    tokens = tokenize_texts(list(rows), tokenizer)
     row = np.array([rows[question.context] for question in questions])
     queries = tokenizer.encode_batch([question.question for question in questions])
-    return Tokens(
+    return tokens._replace(
         queries=[query[:max_query_length] for query in queries],
         num_truncated=sum(len(query) > max_query_length for query in queries),
-        ids=ids,
-        starts=starts,
-        ends=ends,
-        begins=bounds[row],
-        lengths=np.array(lengths)[row],
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
+        begins=tokens.begins[row],
+        lengths=tokens.lengths[row],
     )
 
 
-def tokenize_texts(
-    texts: Sequence[str], tokenizer: Tokenizer
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
-    """Returns the ids of all tokens, [T], their starts and ends, and the number in each text."""
+def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
+    """Tokenizes texts about which there are no questions."""
     # Python's numbers take ten times the memory of an array's: one batch at a time.
     parts, lengths = [], []
     for begin in range(0, len(texts), _BATCH):
@@ -126,7 +118,9 @@ def tokenize_texts(
         spans = itertools.chain.from_iterable(spans for _, spans in encoded)
         parts.append((ids, *np.array([*spans], np.int32).reshape(-1, 2).T))
     ids, starts, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return ids, starts, ends, lengths
+    begins = np.cumsum([0, *lengths])[:-1]
+    columns = ids, starts, ends, begins, np.array(lengths)
+    return Tokens([[] for _ in texts], 0, *columns, tokenizer.cls_id, tokenizer.sep_id)
 
 
 def split_into_windows(tokens: Tokens, lengths: Lengths) -> Windows:

@@ -43,21 +43,7 @@ class TaggedText(NamedTuple):
 
 def tokenize(examples: Sequence[TaggedText], tokenizer: Tokenizer) -> tuple[Tokens, Words]:
     """Tokenizes texts, and finds the first token of each word."""
-    ids, starts, ends, lengths = span_features.tokenize_texts(
-        [example.text for example in examples], tokenizer
-    )
-    bounds = np.cumsum([0, *lengths])
-    tokens = Tokens(
-        queries=[[]] * len(examples),
-        num_truncated=0,
-        ids=ids,
-        starts=starts,
-        ends=ends,
-        begins=bounds[:-1],
-        lengths=np.array(lengths),
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-    )
+    tokens = span_features.tokenize_texts([example.text for example in examples], tokenizer)
     parts = [
         _find_first_tokens(np.array(example.words, np.int32).reshape(-1, 2), tokens, row)
         for row, example in enumerate(examples)

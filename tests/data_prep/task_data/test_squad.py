@@ -8,7 +8,7 @@ import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
-from albert_tf.data_prep.task_data import squad
+from albert_tf.data_prep.task_data import squad, task_cache
 from albert_tf.errors import UserError
 from albert_tf.kinds import squad_metrics, task_table
 from albert_tf.kinds.base import TaskSplit
@@ -42,8 +42,8 @@ def read(tmp_path):
         path = tmp_path / "dev.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         task = task_table.get("squad2" if may_be_none else "squad1")
-        split = TaskSplit(task=task, name="train" if is_training else "dev")
-        return squad.read(split, [str(path)])[0]
+        name = "train" if is_training else "dev"
+        return task_cache.read_examples(TaskSplit(task=task, name=name, input_file=str(path)))
 
     return read
 
@@ -84,7 +84,7 @@ def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
     [
         ("{", "is not JSON"),
         ("[]", "the beginning is not as in SQuAD's files"),
-        ({"data": []}, "holds no question"),
+        ({"data": []}, "has no examples"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, "KeyError: 'context'"),
         (official({"id": "q1"}), "KeyError: 'question'"),
         (official(entry(), {"question": "?"}), "what comes after question q1 is not"),
@@ -92,7 +92,7 @@ def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
         (official(entry(answers=[{"text": "a mat"}])), "KeyError: 'answer_start'"),
         (official(entry(answers=[{"text": "a", "answer_start": 1.5}])), "TypeError"),
         (official(entry(answers="a mat")), "TypeError"),
-        (official(entry(), entry()), "2 questions have the id q1"),
+        (official(entry(), entry()), "the id 'q1' is there 2 times"),
         (official(entry(answers=[{**SATURDAY, "answer_start": 15}])), "'a mat' is not in its"),
         (official(entry(answers=[{**SATURDAY, "answer_start": -6}])), "at answer_start=-6"),
         (official(entry(answers=[SATURDAY, {"text": "dog", "answer_start": 0}])), "'dog'"),
