@@ -1,5 +1,6 @@
 """What every kind of task keeps: a new one needs a case here."""
 
+import copy
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -174,7 +175,9 @@ def test_an_ensemble_of_equals_is_as_each(name):
         with pytest.raises(UserError, match="have no average"):
             case.task.kind.average([first], case.task.labels)
         return
+    before = copy.deepcopy(first)
     average = case.task.kind.average([first, first], case.task.labels)
+    assert first == before
     assert case.task.kind.is_sound(average, case.task.labels)
     assert average["prediction"] == first["prediction"]
 

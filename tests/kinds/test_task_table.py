@@ -30,11 +30,6 @@ def test_labels_are_in_the_published_order():
     assert task_table.get("sts-b").labels == task_table.get("squad2").labels == ()
 
 
-def test_only_classification_and_choice_have_labels():
-    for task in task_table.TASKS.values():
-        assert bool(task.labels) == (task.kind.name in ("classification", "multiple_choice"))
-
-
 def test_an_unknown_task_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match=r"no task 'mnli-mm'.*mnli.*race"):
         task_table.get("mnli-mm")

@@ -70,12 +70,6 @@ def test_null_odds_are_averaged():
     assert (averaged["prediction"], averaged["null_odds"]) == ("a", 0.5)
 
 
-def test_members_are_left_as_they_were():
-    member = {"q": answer(("a", 0.5), ("b", 0.25))}
-    average(SQUAD1, member, member)
-    assert member == {"q": answer(("a", 0.5), ("b", 0.25))}
-
-
 def test_one_file_stays_as_it_is():
     member = {"0": choice("good", [0.25, 0.75])}
     one = ensembles.average({"a.json": content(OWN, member, checkpoint="run/ckpt-3")})
