@@ -10,7 +10,7 @@ from absl import logging
 
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import task_heads, weight_names
+from albert_tf.model import weight_names
 
 
 class Matches(NamedTuple):
@@ -129,8 +129,6 @@ def assign_task_weights(
     matches = compare_weights(checkpoint.weights, head)
     lacking = [f"no {name}" for name in matches.missing]
     lacking += [f"{name} {shapes}" for name, shapes in matches.mismatched.items()]
-    if checkpoint.is_regression and not isinstance(network.head, task_heads.Regression):
-        lacking.insert(0, "a head of regression, no other one,")
     if with_head and lacking:
         raise UserError(
             f"{checkpoint.source} has {lacking[0]} for the head of the task. Use a checkpoint of "

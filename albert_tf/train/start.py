@@ -19,6 +19,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -116,6 +117,12 @@ class Start:
                     f"{ours!r}. Take that of the checkpoint (--set albert.{field}=)."
                 )
         if isinstance(state.model, AlbertForTask):
+            is_other = not isinstance(state.model.head, task_heads.Regression)
+            if self.init_head and checkpoint.is_regression and is_other:
+                raise UserError(
+                    f"{checkpoint.source} has a head of regression, and the task needs another. "
+                    "Leave out --init_head."
+                )
             matching.assign_task_weights(
                 checkpoint,
                 state.model,

@@ -207,7 +207,7 @@ def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
     config = tiny_run.settings(num_train_steps=1)
     tiny_run.run(data, tmp_path, config)
     with pytest.raises(
-        UserError, match=r"holds work with --records\.2=\[.train-1.tfrecord., 16\], not None"
+        UserError, match=r"holds work with --train_files\.2=\[.train-1.tfrecord., 16\], not None"
     ):
         tiny_run.run_files([f"{data}/train-0*"], [], tmp_path, config)
 
