@@ -61,14 +61,15 @@ def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
         "Run the same command on all workers: they resume from the last checkpoint."
     )
     before = tiny_run.metrics(tmp_path / "run")
-    assert [record["step"] for record in before] == [2, 4, 6, 8]
+    # The news may reach the chief before it has written its record of step 8.
+    assert [record["step"] for record in before] in ([2, 4, 6], [2, 4, 6, 8])
 
     assert tiny_workers.run(tmp_path, 2, command) == [0, 0]
     # Nothing was saved at step 8, so steps 5 to 8 are done again.
     assert "model.ckpt-4 |" in (tmp_path / "output-0").read_text()
     after = tiny_run.metrics(tmp_path / "run")
-    assert after[:4] == before
-    assert after[4]["step"] == 10
+    assert after[: len(before)] == before
+    assert [record["step"] for record in after] == [2, 4, 6, 8, 10]
 
 
 @pytest.mark.slow
