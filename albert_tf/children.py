@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# The kernel ends the process with its parent, who may have ended before that is asked for.
+# The kernel ends the process with its parent. The parent may have ended before the kernel knows.
 _LAUNCHER = """
 import ctypes, os, resource, sys
 parent, number, size = map(int, sys.argv[1:4])

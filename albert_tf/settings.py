@@ -30,9 +30,9 @@ def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, **about})
 
 
-def overrides_setting(what: str = "the config") -> Any:
+def overrides_setting(target: str = "the config") -> Any:
     """Returns the field of the values that override a config: --set."""
-    help = f"key=value that overrides {what}, with dots; repeatable"
+    help = f"key=value that overrides {target}, with dots; repeatable"
     return setting(help, (), flag="set", repeatable=True)
 
 

@@ -154,8 +154,8 @@ class Runner:
     def find_numbers(self, variant: str, seed: int) -> dict[str, Any]:
         """Returns the numbers of a run that are there."""
         run = self.make_run(variant, seed)
-        found = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
-        return {name: x for numbers in found if numbers for name, x in numbers.items()}
+        results = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
+        return {name: x for numbers in results if numbers for name, x in numbers.items()}
 
     def list_missing(self) -> list[tuple[str, int]]:
         """Returns (variant, seed) of the runs that lack a stage."""
@@ -218,7 +218,7 @@ class Runner:
     def _run(self, variant: str, seed: int, waits: bool) -> None:
         """Runs the stages of a run that have no numbers."""
         name: str | None = variant
-        while name:  # and those that it starts from
+        while name:  # a variant may start from another one
             if self.suite.variants[name].cpu_seconds is not None and not self._find_rate(name):
                 self._measure_rate(name)
             name = self.suite.variants[name].source

@@ -80,7 +80,7 @@ class LoadedModel:
 
     @property
     def is_masked_lm(self) -> bool:
-        """Whether the model guesses the words behind [MASK]."""
+        """Tells whether the model guesses the words behind [MASK]."""
         return isinstance(self.model, AlbertForPretraining)
 
     @cached_property

@@ -36,7 +36,7 @@ Gold = Sequence[Mapping[str, Any]]
 Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
 Scores = tuple[dict[str, float], Statistics]
 
-# Of several labels, those that apply.
+# A tuple has the labels that apply, where several may.
 Label = str | float | tuple[str, ...]
 
 
@@ -501,7 +501,7 @@ class Kind(Served):
     def tune_thresholds(
         self, task: "Task", gold: Gold, predictions: Predictions
     ) -> dict[str, float]:
-        """Returns {what: the threshold that is best for these examples}; {} without thresholds."""
+        """Returns {name: the best threshold for these examples}; {} without thresholds."""
         return {}
 
     def apply_thresholds(

@@ -27,11 +27,12 @@ def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
     values, host = config_io.to_dict(config), settings.list_host_fields(type(config))
     # As messages name them: records by their flag, others in words, as "training data".
     contents = {
-        "--train_files" if name == RECORDS else name.removesuffix(".json").replace("_", " "): (
-            number_rows(x) if name == RECORDS else x
-        )
-        for name, x in data.files.items()
+        name.removesuffix(".json").replace("_", " "): content
+        for name, content in data.files.items()
+        if name != RECORDS
     }
+    if RECORDS in data.files:
+        contents["--train_files"] = number_rows(data.files[RECORDS])
     identity = {name: value for name, value in values.items() if name not in host}
     return WorkFolder(path, {**identity, "vocabulary": data.tokenizer.sha256, **contents})
 

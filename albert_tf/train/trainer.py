@@ -27,6 +27,7 @@ from albert_tf.train.run_data import RunData, Stretch
 from albert_tf.train.start import NEW, Start, check_vocabulary
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
+from albert_tf.workfolder import WorkFolder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Trainer:
         data = self.data
         self._check_workers()
         reports.read(self.folder)  # refuses a damaged line
-        folder = run_folder.open_folder(self.folder, self.config, data)
+        folder = self._work_folder
         is_chief = devices.is_chief(self.strategy)
         locked = folder.locked() if is_chief else contextlib.nullcontext()
         with locked, numerics.checking(self.debug_nans):
@@ -83,13 +84,17 @@ class Trainer:
                 raise data.explain(error) from None
         return True
 
+    @functools.cached_property
+    def _work_folder(self) -> WorkFolder:
+        return run_folder.open_folder(self.folder, self.config, self.data)
+
     def _check_workers(self) -> None:
         """Raises `UserError` if replicas cannot share the batches, or workers differ."""
         data, strategy = self.data, self.strategy
         devices.check_batches(self.config, strategy, evaluates=bool(data.held_out))
         for stretch in data.stretches:
             devices.check_batches(stretch.config, strategy, evaluates=False)
-        identity = run_folder.open_folder(self.folder, self.config, data).identity
+        identity = self._work_folder.identity
         values = run_folder.flatten({**identity, **config_io.to_dict(self.config)})
         multi_worker.check_same(strategy, {**values, **self.start.options, **data.held_out})
 
@@ -102,7 +107,6 @@ class Trainer:
         if self.debug_nans:
             config = dataclasses.replace(config, jit_compile=False)  # XLA checks nothing
         state = self._make_state(config)
-        folder = run_folder.open_folder(self.folder, self.config, self.data)
         checkpoint = training_checkpoint.make_checkpoint(
             state.model, state.optimizer, state.position
         )
@@ -112,7 +116,7 @@ class Trainer:
         else:
             beginning, source = self._assign_first_weights(state, stretch)
         if devices.is_chief(self.strategy):
-            run_folder.write(folder, self.config, self.data, beginning)
+            run_folder.write(self._work_folder, self.config, self.data, beginning)
         logging.info(
             f"{state.model.count_params():,} parameters | {devices.describe(self.strategy)} "
             f"| {state.config.dtype} | {source} | output in {self.folder}"
