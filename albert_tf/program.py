@@ -138,8 +138,6 @@ def define_flags(cls: type) -> None:
             flags.DEFINE_multi_string(flag.name, **options)
         else:
             _DEFINITIONS[flag.kind](flag.name, **options)
-        if alias := flag.about.get("alias"):
-            flags.DEFINE_alias(alias, flag.name)
 
 
 _DEFINITIONS: dict[type, Callable] = {
@@ -255,7 +253,7 @@ def _report_mistakes(
         if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
-                "Join several files with commas and quote patterns: --input_files='a.txt,b/*.txt'."
+                "Join several files with commas and quote patterns: --input='a.txt,b/*.txt'."
             )
         values: Any = read_flags(arguments)
         require_backend()

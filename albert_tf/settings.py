@@ -24,7 +24,6 @@ def setting(help: str, default: Any = dataclasses.MISSING, **about: Any) -> Any:
             * choices: the allowed values;
             * host: whether it changes no weight, so that a run that resumes may change it;
             * flag: the name of its flag, if that differs; None if it has no flag;
-            * alias: another name of its flag;
             * repeatable: of a tuple, whether its flag is given once for each value.
     """
     return dataclasses.field(default=default, metadata={"help": help, **about})

@@ -37,13 +37,13 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
 @pytest.mark.parametrize("pattern", ["z.txt", "z*", "folder.txt", "nowhere/*.txt"])
 def test_a_pattern_without_files_is_named(folder, pattern):
     with pytest.raises(UserError) as error:
-        files.expand(["a.txt", pattern], "--input_files")
-    assert str(error.value) == f"--input_files: no file matches {pattern!r}."
+        files.expand(["a.txt", pattern], "--input")
+    assert str(error.value) == f"--input: no file matches {pattern!r}."
 
 
 def test_no_pattern_at_all():
-    with pytest.raises(UserError, match="--input_files: name at least one file"):
-        files.expand([], "--input_files")
+    with pytest.raises(UserError, match="--input: name at least one file"):
+        files.expand([], "--input")
 
 
 def test_replacing_shows_the_file_only_when_it_is_whole(folder):

@@ -136,6 +136,22 @@ def test_a_file_that_is_not_there_is_one_line(path, words, run_program, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_flags_have_the_names_of_the_table_in_build_md():
+    """An input, an output, a model that answers, and weights that something else is made of."""
+    flags = {
+        (path.name, *words): program_flags.read(path, words).keys() for path, words in COMMANDS
+    }
+    used = set().union(*flags.values())
+    outputs = {x for x in used if "output" in x} | (used & {"to", "from", "workdir", "target"})
+    assert outputs == {"output", "output_dir"}
+    assert {x for x in used if x.startswith("input")} == {"input"}
+    others = {x for x in used if "second" in x or x.endswith("pair")}
+    assert others == {"second_text", "second_text_column"}
+    answering = {words[0] for words, names in flags.items() if "model" in names}
+    assert answering == set(command.STAGES["Answers and scores"]) - {"score"}
+    assert not [words for words, names in flags.items() if {"model", "checkpoint"} <= names]
+
+
 def test_twenty_programs_have_a_stage_each():
     staged = [name for names in command.STAGES.values() for name in names]
     assert sorted(staged) == [path.name for path in PROGRAMS]

@@ -216,7 +216,7 @@ def convert(
         raise UserError(f"--{next(iter(wished))} is for --to_format=sentence_transformers alone.")
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading
     if tf.io.gfile.exists(target):
-        raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
+        raise UserError(f"--output_dir: {target} exists. Remove it, or name another folder.")
     with files.cleaning_up():
         checkpoint = read(source, from_format, which=which)
         model_checkpoint.log_summary(checkpoint)

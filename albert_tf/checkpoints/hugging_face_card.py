@@ -169,17 +169,17 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     """The commands that made the model, with the settings below as `config.json`."""
-    run, convert = checkpoint.run, f"bin/convert_checkpoint --from={checkpoint.source}"
-    commands = [f"{convert} --to=FOLDER --to_format=hugging_face"]
+    run, convert = checkpoint.run, f"bin/convert_checkpoint --checkpoint={checkpoint.source}"
+    commands = [f"{convert} --output_dir=FOLDER --to_format=hugging_face"]
     if run.get("commands"):
         commands = [*(f"bin/{command}" for command in run["commands"]), *commands]
     elif "training_data" in run:
         task = run["task"]
         start = "--recipe=none --config=config.json --data_dir=DATA --init_checkpoint=START"
-        commands.insert(0, f"bin/run_finetuning --task={task['task']} {start} --workdir=RUN")
+        commands.insert(0, f"bin/run_finetuning --task={task['task']} {start} --output_dir=RUN")
     elif "config" in run:
         commands.insert(
-            0, "bin/run_pretraining --config=config.json --train_files=RECORDS --workdir=RUN"
+            0, "bin/run_pretraining --config=config.json --train_files=RECORDS --output_dir=RUN"
         )
     return commands
 

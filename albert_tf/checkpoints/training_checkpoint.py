@@ -164,5 +164,5 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
             raise
         raise UserError(
             f"{prefix}: cannot resume from it ({reason(error)}). Remove {prefix}.* to resume from "
-            "the one before, or take another --workdir."
+            "the one before, or take another --output_dir."
         ) from None

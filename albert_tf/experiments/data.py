@@ -88,7 +88,7 @@ class Data:
             child.run(
                 "train_vocabulary",
                 [
-                    f"--input_files={','.join(self._text)}",
+                    f"--input={','.join(self._text)}",
                     f"--output_dir={self.vocabulary}",
                     f"--vocab_size={self._vocab_size}",
                 ],
@@ -99,7 +99,7 @@ class Data:
             child.run(
                 "create_pretraining_data",
                 [
-                    f"--input_files={','.join(records.paths)}",
+                    f"--input={','.join(records.paths)}",
                     f"--output_dir={records.folder}",
                     f"--vocabulary={self.vocabulary}",
                     *(f"--{name}={value}" for name, value in values if value is not None),

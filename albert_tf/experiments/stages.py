@@ -188,7 +188,7 @@ def _pretrain(
     config: PretrainConfig, records: Records, workdir: str, start: Sequence[str] = ()
 ) -> tuple[str, list[str]]:
     flags = [
-        f"--workdir={workdir}",
+        f"--output_dir={workdir}",
         f"--train_files={records.folder}/train-*",
         f"--eval_files={records.folder}/eval-*",
         *start,
@@ -225,10 +225,9 @@ def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> S
     commands: list[tuple[str, Sequence[str]]] = []
     for name, records in held_out.items():
         flags = [
-            f"--workdir={_find_workdir(run)}",
             f"--checkpoint={_find_workdir(run)}/model.ckpt-{run.config.last_step}",
             f"--eval_files={records.folder}/eval-*",
-            f"--output_file={outputs[name]}",
+            f"--output={outputs[name]}",
             *(["--layer_distances"] if suite.layer_distances and not commands else []),
         ]
         commands.append(("evaluate_pretraining", flags))
@@ -265,7 +264,7 @@ def make_task(run: Run, pretraining: Stage, suite: Suite, task: str, data: Data)
     flags = [
         *data.list_task_flags(task, settings),
         f"--init_checkpoint={_find_workdir(run)}",
-        f"--workdir={workdir}",
+        f"--output_dir={workdir}",
         f"--cache_dir={cache_dir}",
         "--recipe=none",
         *(f"--set={x}" for x in override(values)),

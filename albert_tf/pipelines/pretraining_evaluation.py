@@ -26,13 +26,13 @@ _MEASURED = 512  # examples on which the distances between layers are measured
 
 
 def load(
-    path: str, checkpoint: str | None, strategy: tf.distribute.Strategy, which: str = BEST
+    path: str, strategy: tf.distribute.Strategy, which: str = BEST
 ) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, ModelCheckpoint]:
     """Loads a checkpoint of a run, or of any format, on the devices; see `formats.read`.
 
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
-    found = formats.read(checkpoint or path, which=which)
+    found = formats.read(path, which=which)
     values = finetuned_model.read_pretraining_config(found.source) or {
         "albert": config_io.to_dict(found.config),
         "max_seq_length": found.config.max_position_embeddings,
@@ -52,7 +52,6 @@ def load(
 
 def evaluate(
     path: str,
-    checkpoint: str | None,
     eval_files: Sequence[str],
     strategy: tf.distribute.Strategy | None = None,
     *,
@@ -66,7 +65,6 @@ def evaluate(
 
     Args:
         path: folder of a run, or a checkpoint of any format.
-        checkpoint: another one than that of the run.
         eval_files: patterns of the records.
         strategy: of the devices; by default one.
         which: checkpoint of a run, as of `formats.read`.
@@ -77,7 +75,7 @@ def evaluate(
         "layer_distances": see `measure_layers`}.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    config, network, found = load(path, checkpoint, strategy, which)
+    config, network, found = load(path, strategy, which)
     devices.check_batches(config, strategy, evaluates=True)
     tokenizer = model_checkpoint.load_tokenizer(found)
     if tokenizer is None:

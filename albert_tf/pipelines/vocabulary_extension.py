@@ -73,10 +73,10 @@ def extend(
     """
     require(
         bool(pieces) != bool(input_files),
-        "give --pieces, a list, or --input_files, text to learn pieces from: one of them.",
+        "give --pieces, a list, or --input, text to learn pieces from: one of them.",
     )
     if tf.io.gfile.exists(target):
-        raise UserError(f"--to: {target} exists. Remove it, or name another folder.")
+        raise UserError(f"--output_dir: {target} exists. Remove it, or name another folder.")
     paths = documents.expand_inputs(input_files) if input_files else []
     eval_paths = documents.expand_inputs(eval_files) if eval_files else paths
     checkpoint = formats.read(path, which=which)

@@ -5,8 +5,8 @@ It needs the folder that bin/export_saved_model wrote, TensorFlow and tensorflow
     python albert_tf/serving/ask.py --model=models/reviews/1 --text='Cold soup.' --text='Lovely!'
     python albert_tf/serving/ask.py --model=models/squad/1 --question='Who?' --context='Ann came.'
 
-Flags are the inputs of a signature; MODEL.md beside the model lists them. Each may be repeated, for
-as many answers; --options are those of one question.
+Flags are the inputs of a signature, which MODEL.md beside the model lists; --second_text is its
+text_pair. Each may be repeated, for as many answers; --options are those of one question.
 """
 
 import argparse
@@ -42,6 +42,7 @@ with silence():
 
 TEXTS = ("text", "text_pair", "question", "context", "passage")
 OPTIONS = "options"
+FLAGS = {"text_pair": "second_text"}  # others have the name of the input
 
 
 def read_flags():
@@ -50,7 +51,8 @@ def read_flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
     parser.add_argument("--model", required=True, help="folder of a version of the model")
     for name in (*TEXTS, OPTIONS):
-        parser.add_argument(f"--{name}", action="append", help="repeatable")
+        flag = FLAGS.get(name, name)
+        parser.add_argument(f"--{flag}", dest=name, action="append", help="repeatable")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value}
     return given.pop("model"), given
 

@@ -68,7 +68,7 @@ def select_greedily(
 
 def combine(
     paths: Sequence[str],
-    output_file: str,
+    output: str,
     *,
     examples: str | None = None,
     confidence: bool = False,
@@ -86,7 +86,7 @@ def combine(
     options = {"confidence": confidence, "null_threshold": null_threshold, "greedy": greedy}
     if not examples and (given := [name for name, value in options.items() if value]):
         raise UserError(f"--{given[0]} is for scores: give --examples to score with.")
-    refuse_output(output_file, "--output_file", paths)
+    refuse_output(output, "--output", paths)
     contents = {path: predictions.read(path) for path in paths}
     ensemble = average(contents)
     task = task_table.from_header(ensemble)
@@ -114,8 +114,8 @@ def combine(
         )
         _print_scores(f"ensemble of {len(contents)}", scores)
     source = {name: ensemble[name] for name in ("split", "checkpoint")}
-    predictions.write(output_file, task, ensemble["predictions"], **source)
-    print(f"written to {output_file}")
+    predictions.write(output, task, ensemble["predictions"], **source)
+    print(f"written to {output}")
 
 
 def _print_scores(source: str, scores: Mapping[str, float]) -> None:

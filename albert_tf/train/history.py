@@ -65,7 +65,7 @@ def find_source(
     if read(workdir):
         raise UserError(
             f"{workdir} was to go on from another run, and has no checkpoint yet. Name that run "
-            "again with --continue_from, or take another --workdir."
+            "again with --continue_from, or take another --output_dir."
         )
     return None
 
@@ -79,8 +79,8 @@ def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
 def _check(workdir: str, config: TrainConfig, data: RunData, source: str) -> None:
     if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError(
-            f"--continue_from: {source} is the --workdir, too. Name a new folder for the run that "
-            "goes on; the old one stays as it is."
+            f"--continue_from: {source} is the --output_dir, too. Name a new folder for the "
+            "run that goes on; the old one stays as it is."
         )
     before = run_folder.read_config(source, type(config))
     for name, (old, new) in _compare(before, config).items():

@@ -83,7 +83,7 @@ class Loop:
         if self._total(state.step) != state.step * state.strategy.num_replicas_in_sync:
             raise UserError(
                 "the workers are at different steps. "
-                f"All must see the same --workdir {self.workdir}."
+                f"All must see the same --output_dir {self.workdir}."
             )
         signals = signal.SIGTERM, signal.SIGINT
         with files.handling_signals(self._catch, *signals), contextlib.closing(self._writer):

@@ -62,7 +62,7 @@ def read_config(workdir: str, cls: type[T]) -> T:
     path = os.path.join(workdir, RUN_CONFIG)
     if not tf.io.gfile.exists(path):
         raise UserError(
-            f"--workdir: {workdir!r} is not the folder of a run: it has no {RUN_CONFIG}."
+            f"--output_dir: {workdir!r} is not the folder of a run: it has no {RUN_CONFIG}."
         )
     return config_io.from_dict(cls, files.read_sealed(path, RUN_CONFIG), path)
 

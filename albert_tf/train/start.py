@@ -95,7 +95,7 @@ class Start:
             started = before["checkpoint"] or "new weights"
             raise UserError(
                 f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
-                "Take another --workdir, or the checkpoint of that run."
+                "Take another --output_dir, or the checkpoint of that run."
             )
 
     def evaluates(self, state: TrainState) -> bool:

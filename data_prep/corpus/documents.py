@@ -49,15 +49,15 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
     `types` are those of `_NO_TEXT` that the caller reads. Raises `UserError` if a pattern matches
     nothing, or a file is empty or of another type.
     """
-    paths = files.expand(patterns, "--input_files")
+    paths = files.expand(patterns, "--input")
     for path in paths:
-        refuse_endless(path, "--input_files")
+        refuse_endless(path, "--input")
         if (kind := corpus_files.find_type(path)) in _NO_TEXT and not path.lower().endswith(
             tuple(types)
         ):
             compressed = "compressed " if not path.lower().endswith(kind) else ""
             raise UserError(
-                f"--input_files: {path}: no {compressed}{kind} files are read here. Save it as "
+                f"--input: {path}: no {compressed}{kind} files are read here. Save it as "
                 ".jsonl, with an object that has the text in each line."
             )
         if tf.io.gfile.stat(path).length == 0:
@@ -245,4 +245,4 @@ def _count_lines(path: str, end: int) -> int:
 
 
 def _make_empty_error(path: str) -> UserError:
-    return UserError(f"{path} has no text. Remove it from --input_files.")
+    return UserError(f"{path} has no text. Remove it from --input.")

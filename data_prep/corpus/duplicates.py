@@ -266,7 +266,7 @@ def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[
         if (other := summary["settings"][name]) != settings[name]:
             raise UserError(f"{folder} was made with {name}={other!r}, not {settings[name]!r}.")
     if summary["inputs"] != inputs:
-        raise UserError(f"{folder} was made of other --input_files.")
+        raise UserError(f"{folder} was made of other --input.")
     return summary
 
 

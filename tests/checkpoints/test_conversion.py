@@ -89,7 +89,7 @@ def test_the_report(tmp_path, vocabulary, convert):
 
 
 def test_an_existing_target_is_not_overwritten(tmp_path, convert):
-    with pytest.raises(UserError, match=r"--to: .* exists\. Remove it"):
+    with pytest.raises(UserError, match=r"--output_dir: .* exists\. Remove it"):
         convert(tmp_path, tmp_path)
 
 
@@ -319,9 +319,9 @@ def test_sigterm_leaves_nothing(tmp_path, monkeypatch, convert):
 
 def test_the_program(tmp_path, run_program, capsys):
     source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
-    flags = [f"--from={source}", f"--to={tmp_path}/out", "--to_format=hugging_face"]
+    flags = [f"--checkpoint={source}", f"--output_dir={tmp_path}/out", "--to_format=hugging_face"]
     assert not run_program(ROOT / "bin/convert_checkpoint", *flags)
     assert "loaded 32, missing 0, unexpected 0, mismatched 0" in capsys.readouterr().err
     tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), tiny_checkpoints.make())
     again = run_program(ROOT / "bin/convert_checkpoint", *flags)
-    assert again.startswith("convert_checkpoint: --to: ")
+    assert again.startswith("convert_checkpoint: --output_dir: ")

@@ -125,7 +125,7 @@ def test_readers_take_the_checkpoint_of_a_run_that_is_wished_for(trained):
         return [
             albert_tf.load(trained, which=which).checkpoint.run["step"],
             export_source.read_source(source)[0].run["step"],
-            pretraining_evaluation.load(str(trained), None, strategy, which)[2].run["step"],
+            pretraining_evaluation.load(str(trained), strategy, which)[2].run["step"],
             len(export_source.read_pretrained(str(trained), which).scores.split("0.5")),
         ]
 
@@ -148,7 +148,7 @@ def test_the_step_and_its_scores_are_logged_and_in_the_card(trained, caplog):
     assert f"{trained}/best/model.ckpt-2: step 2, accuracy 0.5" in caplog.text
     card = (target / "README.md").read_text()
     assert "The checkpoint of step 2, accuracy 0.5." in card
-    assert f"--from={trained}/best/model.ckpt-2 " in card
+    assert f"--checkpoint={trained}/best/model.ckpt-2 " in card
 
 
 def test_a_folder_of_several_seeds_is_refused(trained):

@@ -47,7 +47,10 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
     assert "bin/run_finetuning --task=own --recipe=none --config=config.json" in card
-    assert f"bin/convert_checkpoint --from={tmp_path}/run/model.ckpt-0 --to=FOLDER" in card
+    assert (
+        f"bin/convert_checkpoint --checkpoint={tmp_path}/run/model.ckpt-0 --output_dir=FOLDER"
+        in card
+    )
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings["learning_rate"] == 0.01
     values = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -59,12 +62,12 @@ def test_the_commands_are_those_that_trained_the_run(tmp_path, vocabulary):
     task = task_table.make_own("classification", list("abcde"))
     made = tiny_checkpoints.make(vocabulary, model="classifier")
     tiny_runs.write(tmp_path / "run", made, vocabulary, task)
-    command = "run_finetuning --task=own --text_column='the review' --workdir=run"
+    command = "run_finetuning --task=own --text_column='the review' --output_dir=run"
     lines = [json.dumps({"command": command})] * 2 + ['{"comm']  # resumed; killed
     (tmp_path / "run" / "commands.jsonl").write_text("\n".join(lines))
     formats.convert(str(tmp_path / "run"), str(tmp_path / "out"), to_format="hugging_face")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"## Commands\n\n```\nbin/{command}\nbin/convert_checkpoint --from=" in card
+    assert f"## Commands\n\n```\nbin/{command}\nbin/convert_checkpoint --checkpoint=" in card
 
 
 def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):

@@ -241,7 +241,7 @@ def test_program(tmp_path):
     (tmp_path / "latin.txt").write_bytes("fünf".encode("latin-1"))
 
     def run(inputs):
-        flags = [f"--input_files={inputs}", f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
+        flags = [f"--input={inputs}", f"--output_dir={tmp_path / 'v'}", "--vocab_size=211"]
         return subprocess.run(
             [sys.executable, str(PROGRAM), *flags], capture_output=True, text=True, check=False
         )

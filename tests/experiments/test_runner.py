@@ -66,7 +66,7 @@ class FakePrograms:
         return 1.0
 
     def run_pretraining(self, options, sets):
-        workdir = Path(self.folder(options["workdir"]))
+        workdir = Path(self.folder(options["output_dir"]))
         config = json.dumps([sets, options["train_files"], options.get("grow_from")])
         if (file := workdir / "config.json").exists():
             assert file.read_text() == config, f"{workdir} belongs to another run"
@@ -79,11 +79,11 @@ class FakePrograms:
         return steps / 10 + 5
 
     def evaluate_pretraining(self, options, sets):
-        [line] = (Path(options["workdir"]) / "metrics.jsonl").read_text().splitlines()
+        [line] = (Path(options["checkpoint"]).parent / "metrics.jsonl").read_text().splitlines()
         loss = json.loads(line)["eval_masked_lm_loss"] + 1 / 3
         distances = {"l2": [1.0, 2.0], "angle": [3.0, 4.0]}
         results = {"sop": {"masked_lm_loss": loss, "files": ["x"]}, "layer_distances": distances}
-        files.write_json(options["output_file"], results)
+        files.write_json(options["output"], results)
         return 2.0
 
     @staticmethod
@@ -120,7 +120,7 @@ def list_trained(programs):
     return [
         (sets["albert"]["num_hidden_layers"], sets["seed"])
         for program, options, sets in programs.calls
-        if program == "run_pretraining" and options["workdir"].endswith("pretraining")
+        if program == "run_pretraining" and options["output_dir"].endswith("pretraining")
     ]
 
 

@@ -242,7 +242,7 @@ def test_a_checkpoint_without_heads_has_the_encoder_alone(tmp_path):
     assert not hasattr(encoder, "mlm")
     assert not hasattr(encoder, "sop")
     assert not hasattr(encoder, "do_lower_case")
-    with pytest.raises(UserError, match=r"--to: .* exists"):
+    with pytest.raises(UserError, match=r"--output_dir: .* exists"):
         hub_module.write(source, str(tmp_path / "modules"), seq_length=None)
     with pytest.raises(UserError, match="has no vocabulary"):
         hub_module.write(source, str(tmp_path / "more"), seq_length=9)

@@ -106,7 +106,7 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(export_source, "read", read)
     path = tmp_path / "model.tflite"
-    arguments = ["--checkpoint=run", f"--to={path}", "--set=max_seq_length=14"]
+    arguments = ["--checkpoint=run", f"--output={path}", "--set=max_seq_length=14"]
     assert run_program(PROGRAM, *arguments) in (None, 0)
     source = SourceConfig(checkpoint="run", overrides=("max_seq_length=14",))
     assert configs == [ExportConfig(source=source, text=False)]

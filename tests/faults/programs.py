@@ -58,11 +58,15 @@ class Program:
 _OF_OTHERS = ("hugging_face", "keras_hub", "sentence_transformers")
 
 
-_PREDICT = ("--model={input}/served", "--input_files={input}/text.txt,{input}/more.txt")
+_PREDICT = ("--model={input}/served", "--input={input}/text.txt,{input}/more.txt")
 
 
 def _convert(to_format: str) -> Program:
-    flags = ("--from={input}/run", "--to={output}/converted", f"--to_format={to_format}")
+    flags = (
+        "--checkpoint={input}/run",
+        "--output_dir={output}/converted",
+        f"--to_format={to_format}",
+    )
     flags += ("--allow_partial=.*",)  # Keras Hub has no place for the heads
     return Program("convert_checkpoint", flags, "converted", is_whole=True)
 
@@ -70,13 +74,13 @@ def _convert(to_format: str) -> Program:
 PROGRAMS = {
     "vocabulary": Program(
         "train_vocabulary",
-        ("--input_files={input}/text.txt", "--output_dir={output}/v", "--vocab_size=61"),
+        ("--input={input}/text.txt", "--output_dir={output}/v", "--vocab_size=61"),
         "v",
     ),
     "records": Program(
         "create_pretraining_data",
         (
-            *("--input_files={input}/text.txt", "--vocabulary={input}/records/vocabulary"),
+            *("--input={input}/text.txt", "--vocabulary={input}/records/vocabulary"),
             *("--output_dir={output}/records", "--max_seq_length=16", "--dupe_factor=2"),
             *("--max_predictions_per_seq=3", "--eval_fraction=0.3", "--num_processes=1"),
         ),
@@ -84,14 +88,14 @@ PROGRAMS = {
     ),
     "duplicates": Program(
         "data find_duplicates",
-        ("--input_files={input}/text.txt,{input}/more.txt", "--output_dir={output}/d"),
+        ("--input={input}/text.txt,{input}/more.txt", "--output_dir={output}/d"),
         "d",
     ),
     "extended vocabulary": Program(
         "extend_vocabulary",
         (
-            *("--checkpoint={input}/run", "--input_files={input}/more.txt", "--num_pieces=9"),
-            "--to={output}/extended",
+            *("--checkpoint={input}/run", "--input={input}/more.txt", "--num_pieces=9"),
+            "--output_dir={output}/extended",
         ),
         "extended",
         is_whole=True,
@@ -100,14 +104,14 @@ PROGRAMS = {
         "run_pretraining",
         (
             *("--config={input}/pretraining.json", "--train_files={input}/records/train-*"),
-            *("--eval_files={input}/records/eval-*", "--workdir={output}/run"),
+            *("--eval_files={input}/records/eval-*", "--output_dir={output}/run"),
         ),
         "run",
     ),
     "finetuning": Program(
         "run_finetuning",
         (
-            *("--config={input}/finetuning.json", "--workdir={output}/run"),
+            *("--config={input}/finetuning.json", "--output_dir={output}/run"),
             *("--init_checkpoint={input}/google", "--data_dir={input}", *tiny_program.OWN),
             *("--mode=train,eval,predict", "--cache_dir={output}/cache"),
         ),
@@ -120,7 +124,7 @@ PROGRAMS = {
         (
             "--checkpoint={input}/run",
             "--kind=fill_mask",
-            "--to={output}/models",
+            "--output_dir={output}/models",
             "--version=1",
             "--text=false",
         ),
@@ -129,7 +133,7 @@ PROGRAMS = {
     ),
     "Hub module": Program(
         "export_hub_module",
-        ("--checkpoint={input}/run", "--to={output}/hub", "--text=false"),
+        ("--checkpoint={input}/run", "--output_dir={output}/hub", "--text=false"),
         "hub",
         is_whole=True,
     ),

@@ -52,7 +52,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
 def test_records_that_do_not_fit(tmp_path, vocabulary_dir):
     program = tiny_records.TESTS.parent / "bin" / "create_pretraining_data"
     with small_disk(tmp_path / "disk", 600) as disk:
-        command = [sys.executable, program, f"--input_files={tiny_records.CORPUS}"]
+        command = [sys.executable, program, f"--input={tiny_records.CORPUS}"]
         command += [f"--vocabulary={vocabulary_dir}", f"--output_dir={disk}/out"]
         command += ["--max_seq_length=64", "--dupe_factor=90"]
         done = subprocess.run(command, capture_output=True, text=True)

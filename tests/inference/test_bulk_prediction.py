@@ -250,7 +250,7 @@ def test_processes_share_a_file(export, predict, tmp_path, monkeypatch):
         (b'{"text": "a"}\n{"text": ', "a.jsonl, row 2 is not JSON"),
         (to_lines([{"text": "a"}, {"text": "a" * 100_001}]), r"row 2: .*at most 100000 bytes"),
         (b'{"text": "a"}\n{"text": "a", "id": NaN}\n', r"row 2: its id nan has no place in JSON"),
-        (b"", "has no text. Remove it from --input_files"),
+        (b"", "has no text. Remove it from --input"),
     ],
 )
 def test_a_bad_row_is_named(export, predict, tmp_path, content, message):

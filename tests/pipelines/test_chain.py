@@ -59,9 +59,9 @@ def unigram_entropy(train: np.ndarray, held_out: np.ndarray) -> float:
 def test_from_text_to_guessed_words(program, tmp_path):
     text, vocabulary, data, run = (tmp_path / x for x in ("text.txt", "vocabulary", "data", "run"))
     write_corpus(text)
-    output = program("train_vocabulary", input_files=text, output_dir=vocabulary, vocab_size=55)
+    output = program("train_vocabulary", input=text, output_dir=vocabulary, vocab_size=55)
     assert "55 pieces" in output
-    options = {"input_files": text, "vocabulary": vocabulary, "max_seq_length": LENGTH}
+    options = {"input": text, "vocabulary": vocabulary, "max_seq_length": LENGTH}
     options |= {"max_predictions_per_seq": PREDICTIONS, "dupe_factor": 3, "eval_fraction": 0.1}
     output = program("create_pretraining_data", output_dir=data, **options)
     assert "with label 1" in output
@@ -94,10 +94,10 @@ def test_from_text_to_guessed_words(program, tmp_path):
         config=tmp_path / "config.json",
         train_files=data / "train-*",
         eval_files=data / "eval-*",
-        workdir=run,
+        output_dir=run,
     )
     assert "step 900/900" in output
-    program("evaluate_pretraining", workdir=run, eval_files=f"{data}/eval-*,{nsp}/eval-*")
+    program("evaluate_pretraining", checkpoint=run, eval_files=f"{data}/eval-*,{nsp}/eval-*")
     content = json.loads((run / "evaluation.json").read_text())
     entropy = unigram_entropy(labels(data / "train-*"), labels(data / "eval-*"))
     assert content["sop"]["masked_lm_loss"] < entropy - 1

@@ -54,7 +54,7 @@ def flags(run, tmp_path):
         "train_file": write_rows(tmp_path / "train.jsonl", TEXTS, labels),
         "dev_file": write_rows(tmp_path / "dev.jsonl", TEXTS, labels),
         "cache_dir": str(tmp_path / "cache"),
-        "to": str(tmp_path / "models"),
+        "output_dir": str(tmp_path / "models"),
     }
 
 
@@ -109,7 +109,7 @@ def right(flags, tmp_path):
 
 def is_empty(flags):
     """Whether no version was written, and no temporary folder is left."""
-    return not os.path.exists(flags["to"])
+    return not os.path.exists(flags["output_dir"])
 
 
 def test_a_score_that_stays_is_written_with_its_card(run_program, right, quantizing, capsys):
@@ -117,11 +117,11 @@ def test_a_score_that_stays_is_written_with_its_card(run_program, right, quantiz
     for version in ("1", "2"):  # the second run over the same folder is the next version
         assert run_program(PROGRAM, *to_arguments(right, max_loss=0)) in (None, 0)
         assert capsys.readouterr().out.splitlines()[-1] == f"{right['to']}/{version}"
-    card = Path(right["to"], "2/MODEL.md").read_text()
+    card = Path(right["output_dir"], "2/MODEL.md").read_text()
     assert "| float32 | 1 | 300.0 |" in card
     assert "| int8 | 1 | 100.0 |" in card
     assert f"--checkpoint={right['checkpoint']}" in card
-    assert sorted(os.listdir(right["to"])) == ["1", "2"]
+    assert sorted(os.listdir(right["output_dir"])) == ["1", "2"]
 
 
 @pytest.mark.parametrize(

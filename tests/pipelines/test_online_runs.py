@@ -113,7 +113,7 @@ def test_a_run_that_stops_goes_on_with_the_same_masks(data, unbroken, tmp_path):
 def test_evaluation_has_the_masks_of_the_records_whatever_the_run(data, unbroken):
     last = tiny_run.metrics(unbroken)[-1]
     for _ in range(2):
-        result = pretraining_evaluation.evaluate(str(unbroken), None, [f"{data}/eval-*"])["sop"]
+        result = pretraining_evaluation.evaluate(str(unbroken), [f"{data}/eval-*"])["sop"]
         for name in ("masked_lm_loss", "num_masked_lm"):
             assert result[name] == pytest.approx(last[f"eval_{name}"], rel=1e-6), name
 

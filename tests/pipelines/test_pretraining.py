@@ -63,7 +63,7 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=2), evaluate=True)
     last = tiny_run.metrics(tmp_path)[-1]
     results = pretraining_evaluation.evaluate(
-        str(tmp_path), None, [f"{data}/eval-*"], measures_layers=True
+        str(tmp_path), [f"{data}/eval-*"], measures_layers=True
     )
     assert results["checkpoint"] == f"{tmp_path}/best/model.ckpt-2"
     depth = tiny_run.settings().albert.num_hidden_layers
@@ -85,7 +85,7 @@ def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tm
     formats.convert(f"{tmp_path}/run", f"{tmp_path}/google", to_format="google")
     two = replicas.two_replicas()
     [one, other] = (
-        pretraining_evaluation.evaluate(path, None, [f"{data}/eval-*"], strategy)["sop"]
+        pretraining_evaluation.evaluate(path, [f"{data}/eval-*"], strategy)["sop"]
         for path, strategy in ((f"{tmp_path}/run", ONE), (f"{tmp_path}/google", two))
     )
     for name in ("masked_lm_loss", "sentence_order_loss", "num_sentence_order"):
@@ -102,7 +102,7 @@ def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     nsp = tiny_run.write_data(tmp_path / "nsp", like=data, sentence_task="nsp")
     results = pretraining_evaluation.evaluate(
-        str(tmp_path / "run"), None, [f"{data}/eval-*", f"{nsp}/eval-*"]
+        str(tmp_path / "run"), [f"{data}/eval-*", f"{nsp}/eval-*"]
     )
     assert "sentence_order_accuracy" in results["sop"]
     # The same random records under the other name: the same hits.
@@ -231,13 +231,13 @@ def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
         f"{data}/*.json": "Name record files alone",
     }.items():
         with pytest.raises(UserError, match=message) as caught:
-            pretraining_evaluation.evaluate(str(tmp_path / "run"), None, patterns.split(","))
+            pretraining_evaluation.evaluate(str(tmp_path / "run"), patterns.split(","))
         assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_no_run_is_named(data, tmp_path):
     with pytest.raises(UserError, match=r"there is nothing at .*\. Name a folder, a prefix"):
-        pretraining_evaluation.evaluate(str(tmp_path), None, [f"{data}/eval-*"])
+        pretraining_evaluation.evaluate(str(tmp_path), [f"{data}/eval-*"])
 
 
 def forget_sizes(folder):
@@ -256,10 +256,10 @@ def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
         for record in records[:-1]:
             writer.write(record)
     with pytest.raises(UserError, match=r"eval-0.tfrecord has .* bytes, which is not what its"):
-        pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
+        pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{cut}/eval-*"])
     forget_sizes(tmp_path / "cut")
     with pytest.raises(UserError, match=r"eval-0.* \(9 examples where its .* says 10\)"):
-        pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{cut}/eval-*"])
+        pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{cut}/eval-*"])
 
 
 @pytest.mark.parametrize("counted", [20, 22])
@@ -279,7 +279,7 @@ def test_records_of_a_task_are_no_pretraining_records(data, tmp_path):
     for settings in ({"task": "mrpc"}, {"sentence_task": "sop", "max_seq_length": "14"}):
         sealed_files.write(path, {**sealed_files.read(path), "settings": settings})
         with pytest.raises(UserError, match="does not describe pre-training records"):
-            pretraining_evaluation.evaluate(str(tmp_path / "run"), None, [f"{path.parent}/eval-*"])
+            pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{path.parent}/eval-*"])
 
 
 def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(data, tmp_path, monkeypatch):

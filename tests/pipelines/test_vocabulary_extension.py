@@ -224,7 +224,7 @@ def test_a_piece_that_the_vocabulary_would_not_use_is_refused(tmp_path):
 def test_the_program(checkpoints, tmp_path):
     (tmp_path / "pieces.txt").write_text("\ufeff▁größe\n", encoding="utf-8")
     command = [sys.executable, str(PROGRAM), f"--checkpoint={checkpoints['sentencepiece']}"]
-    command += [f"--to={tmp_path}/out", f"--pieces={tmp_path}/pieces.txt"]
+    command += [f"--output_dir={tmp_path}/out", f"--pieces={tmp_path}/pieces.txt"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     message = f"{tmp_path}/pieces.txt, line 1: '▁größe' is never read"

@@ -16,7 +16,7 @@ from albert_tf.plan.aot import lowering
     ("program", "flags"),
     [
         ("plan_training", ["--topology=v5e:1x1", "--global_batch=1", "--compile"]),
-        ("export --format=step", ["--to=never", "--per_replica_batch=1"]),
+        ("export --format=step", ["--output_dir=never", "--per_replica_batch=1"]),
     ],
 )
 def test_sigterm_ends_the_compiler_too(program, flags, run_program, monkeypatch, tmp_path):

@@ -167,7 +167,7 @@ def test_it_trains_as_tensorflow_does(tmp_path, run_program, python_with_jax):
     config_io.save(
         dataclasses.replace(SETTINGS, train_batch_size=99), str(tmp_path / "config.json")
     )
-    flags = {"config": tmp_path / "config.json", "to": tmp_path / "step"}
+    flags = {"config": tmp_path / "config.json", "output_dir": tmp_path / "step"}
     flags |= {"platform": "cpu", "per_replica_batch": BATCH}
     given = [f"--{name}={value}" for name, value in flags.items()]
     assert not run_program(ROOT / "bin/export --format=step", *given)

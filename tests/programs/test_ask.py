@@ -68,7 +68,7 @@ def test_three_texts_in_a_fresh_process(folder_of, tmp_path):
 
 
 def test_pairs_are_asked_of_their_signature(ask, folder_of):
-    lines = ask("regression", "--text=a b", "--text_pair=c", "--text=d", "--text_pair=e f")
+    lines = ask("regression", "--text=a b", "--second_text=c", "--text=d", "--second_text=e f")
     assert lines[::2] == ["a b | c", "d | e f"]
     pair = {"text": tf.constant(["a b", "d"]), "text_pair": tf.constant(["c", "e f"])}
     values = tf.saved_model.load(folder_of("regression")).signatures["text_pair"](**pair)["value"]
@@ -119,7 +119,7 @@ MISTAKES = {
     "other flags": (["--question=a"], "the model takes other flags: see .*/MODEL.md"),
     "no text": ([], "the model takes other flags: see .*/MODEL.md"),
     "a text too few": (
-        ["--text=a", "--text=b", "--text_pair=c"],
+        ["--text=a", "--text=b", "--second_text=c"],
         "the inputs of a request must have the same number of rows.",
     ),
 }

@@ -169,7 +169,7 @@ def shrink(program, arguments):
 
 def make_google_records(run_program, folder):
     """Records as Google's program leaves them, without a manifest."""
-    words = ["--input_files=text/a.txt", "--vocabulary=vocabulary", "--output_dir=google"]
+    words = ["--input=text/a.txt", "--vocabulary=vocabulary", "--output_dir=google"]
     words += ["--max_seq_length=512", "--max_predictions_per_seq=20", "--dupe_factor=1"]
     assert not run_program(ROOT / "bin/create_pretraining_data", *words)
     for path in (folder / "google").iterdir():

@@ -40,7 +40,7 @@ def test_scores_each_file_and_the_ensemble(runs, run_program, capsys):
         PROGRAM,
         f"--predictions={runs}/run-*.json",
         f"--examples={runs}/own-dev-0",
-        f"--output_file={output}",
+        f"--output={output}",
     )
     assert capsys.readouterr().out.splitlines() == [
         f"{runs}/run-1.json: accuracy 0.3333",
@@ -55,7 +55,7 @@ def test_scores_each_file_and_the_ensemble(runs, run_program, capsys):
 
 def test_greedy_leaves_out_what_does_not_help(runs, run_program, capsys):
     output = runs / "ensemble.json"
-    files = [f"--predictions={runs}/run-*.json", f"--output_file={output}", "--greedy"]
+    files = [f"--predictions={runs}/run-*.json", f"--output={output}", "--greedy"]
     assert not run_program(PROGRAM, f"--examples={runs}/own-dev-0", *files)
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [f"1. {runs}/run-2.json: 1 together", "ensemble of 1: accuracy 1"]
@@ -69,7 +69,7 @@ def test_confidence_and_a_list_of_files(runs, run_program, capsys):
         PROGRAM,
         f"--predictions={runs}/run-2.json,{runs}/run-1.json,{runs}/run-2.json",
         f"--examples={runs}/own-dev-0",
-        f"--output_file={runs}/ensemble.json",
+        f"--output={runs}/ensemble.json",
         "--confidence",
     )
     lines = capsys.readouterr().out.splitlines()
@@ -84,7 +84,7 @@ def test_questions_are_scored_at_the_threshold_that_is_named(tmp_path, run_progr
     path = write_predictions(
         tmp_path / "a.json", squad2, {"q": answer(("lamp", 1.0), null_odds=2.5)}
     )
-    common = (f"--predictions={path}", f"--examples={folder}", f"--output_file={tmp_path}/b.json")
+    common = (f"--predictions={path}", f"--examples={folder}", f"--output={tmp_path}/b.json")
     for flags, exact in (((), 0), (("--null_threshold=2.5",), 100)):
         assert not run_program(PROGRAM, *common, *flags)
         alone, ensemble, _ = capsys.readouterr().out.splitlines()
@@ -94,7 +94,7 @@ def test_questions_are_scored_at_the_threshold_that_is_named(tmp_path, run_progr
 
 def test_without_examples_nothing_is_scored(runs, run_program, capsys):
     output = runs / "ensemble.json"
-    assert not run_program(PROGRAM, f"--predictions={runs}/run-1.json", f"--output_file={output}")
+    assert not run_program(PROGRAM, f"--predictions={runs}/run-1.json", f"--output={output}")
     assert capsys.readouterr().out == f"written to {output}\n"
 
 
@@ -113,7 +113,7 @@ def test_mistakes_are_one_line_and_nothing_is_written(arguments, message, runs, 
     write_dataset(runs / "other", OWN, OWN_GOLD, split="test")
     before = sorted(os.listdir(runs))
     arguments = [argument.format(runs) for argument in arguments]
-    stopped = run_program(PROGRAM, *arguments, f"--output_file={runs}/ensemble.json")
+    stopped = run_program(PROGRAM, *arguments, f"--output={runs}/ensemble.json")
     assert stopped.startswith("score ensemble: ")
     assert message.format(runs) in stopped
     assert "\n" not in stopped
@@ -131,16 +131,14 @@ def test_mistakes_are_one_line_and_nothing_is_written(arguments, message, runs, 
 def test_flags_that_would_change_nothing(runs, run_program, more, sentence):
     flags = [flag.replace("FOLDER", f"{runs}/own-dev-0") for flag in more]
     output = runs / "ensemble.json"
-    message = run_program(
-        PROGRAM, f"--predictions={runs}/run-1.json", f"--output_file={output}", *flags
-    )
+    message = run_program(PROGRAM, f"--predictions={runs}/run-1.json", f"--output={output}", *flags)
     assert sentence in message
     assert not output.exists()
 
 
 def test_the_output_is_not_among_the_inputs(runs, run_program):
     """Run twice, the command would average its own output."""
-    arguments = [f"--predictions={runs}/*.json", f"--output_file={runs}/ensemble.json"]
+    arguments = [f"--predictions={runs}/*.json", f"--output={runs}/ensemble.json"]
     assert not run_program(PROGRAM, *arguments)
     before = (runs / "ensemble.json").read_bytes()
     assert "ensemble.json' is among the inputs. Name another file." in run_program(
@@ -150,7 +148,7 @@ def test_the_output_is_not_among_the_inputs(runs, run_program):
 
 
 def test_a_pattern_of_examples_matches_one(runs, run_program):
-    flags = [f"--predictions={runs}/run-*.json", f"--output_file={runs}/ensemble.json"]
+    flags = [f"--predictions={runs}/run-*.json", f"--output={runs}/ensemble.json"]
     assert not run_program(PROGRAM, *flags, f"--examples={runs}/own-*")
     write_dataset(runs / "own-dev-1", OWN, OWN_GOLD)
     error = run_program(PROGRAM, *flags, f"--examples={runs}/own-*")

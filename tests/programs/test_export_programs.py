@@ -44,7 +44,7 @@ CHOICES = {
 @pytest.mark.parametrize(("kind", "choices"), CHOICES.values(), ids=CHOICES)
 def test_a_model_of_its_choices(run_program, checkpoint, tmp_path, capsys, kind, choices):
     flags = [f"--{name}={value}" for name, value in choices.items()]
-    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/models", "--text=false"]
+    about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/models", "--text=false"]
     assert not run_program(MODEL, *about, f"--kind={kind}", "--version=7", *flags)
     assert capsys.readouterr().out == f"{tmp_path}/models/7\n"
     made, wanted = answers(f"{tmp_path}/models/7", checkpoint, kind, **choices)
@@ -64,7 +64,7 @@ def test_a_model_of_a_run_answers_none_above_its_threshold(
     run = tiny_exports.write_run(tmp_path / "run", "span_or_none", vocabulary)
     texts = {"question": ["a"], "context": ["b c d"]}
     for threshold, is_none in ((-1e9, True), (1e9, False)):
-        about = [f"--checkpoint={run}", f"--to={tmp_path}/{is_none}"]
+        about = [f"--checkpoint={run}", f"--output_dir={tmp_path}/{is_none}"]
         assert not run_program(MODEL, *about, f"--null_threshold={threshold}")
         folder = capsys.readouterr().out.split()[-1]
         outputs = tiny_exports.ask_session(folder, {"question": texts})["question"]
@@ -83,20 +83,20 @@ def test_a_model_of_a_run_answers_none_above_its_threshold(
     ],
 )
 def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path, flags, sentence):
-    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/models"]
+    about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/models"]
     assert run_program(MODEL, *about, *flags).startswith(f"export_saved_model: {sentence}")
     assert not (tmp_path / "models").exists()
 
 
 def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_program, tmp_path):
     (tmp_path / "file").touch()
-    message = run_program(MODEL, "--checkpoint=nowhere", f"--to={tmp_path}/file")
+    message = run_program(MODEL, "--checkpoint=nowhere", f"--output_dir={tmp_path}/file")
     assert message == f"export_saved_model: to: '{tmp_path}/file' is a file. Name a folder."
 
 
 @pytest.mark.slow
 def test_modules(run_program, checkpoint, tmp_path, capsys):
-    about = [f"--checkpoint={checkpoint}", f"--to={tmp_path}/modules"]
+    about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/modules"]
     message = run_program(MODULE, *about, "--seq_length=9")
     assert message.startswith("export_hub_module: ")
     assert "has no vocabulary" in message

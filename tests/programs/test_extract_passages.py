@@ -24,7 +24,7 @@ def test_passages_are_documents_once(run_program, tmp_path):
             "answers": ["A"],
         }
         (folder / "1.txt").write_text(json.dumps(passage))
-    flags = [f"--squad_file={squad}", f"--race_dir={tmp_path}/race", f"--output_file={output}"]
+    flags = [f"--squad_file={squad}", f"--race_dir={tmp_path}/race", f"--output={output}"]
     assert not run_program(PROGRAM, *flags)
     texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
     assert texts[0] == "A first text, ö."
@@ -32,15 +32,15 @@ def test_passages_are_documents_once(run_program, tmp_path):
         "A text of high schools.\nIts end.",
         "A text of middle schools.\nIts end.",
     ]
-    assert not run_program(PROGRAM, f"--squad_file={squad}", f"--output_file={output}")
+    assert not run_program(PROGRAM, f"--squad_file={squad}", f"--output={output}")
     assert len(output.read_text().splitlines()) == 1
 
 
 def test_mistakes_are_named(run_program, tmp_path):
-    output = f"--output_file={tmp_path}/out.jsonl"
+    output = f"--output={tmp_path}/out.jsonl"
     assert "name --squad_file, --race_dir or both" in run_program(PROGRAM, output)
     assert "RACE/dev/middle" in run_program(PROGRAM, f"--race_dir={tmp_path}", output)
-    itself = [f"--{name}={tmp_path}/dev.json" for name in ("squad_file", "output_file")]
+    itself = [f"--{name}={tmp_path}/dev.json" for name in ("squad_file", "output")]
     (tmp_path / "dev.json").write_text("")
     assert "is among the inputs. Name another file." in run_program(PROGRAM, *itself)
     message = run_program(PROGRAM, f"--squad_file={tmp_path}/dev.json", output)

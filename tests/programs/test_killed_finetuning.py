@@ -48,7 +48,7 @@ def test_a_second_run_ends_as_if_unbroken(kind, run, checkpoint, tmp_path, capsy
         *(f"--config={tmp_path}/config.json", f"--init_checkpoint={checkpoint}/google"),
     ]
     assert not run(*command, start=None)
-    broken = [*command, f"--workdir={tmp_path}/broken"]
+    broken = [*command, f"--output_dir={tmp_path}/broken"]
     child = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILL), tiny_program.PROGRAM, *broken],
         capture_output=True,

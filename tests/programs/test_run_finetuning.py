@@ -49,7 +49,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     # Other files with the same run, whose labels need not be named again; elsewhere.
     write(tmp_path / "new.tsv", ["review"], ["good"], ["bad"], ["so so"])
     more = (f"--test_file={tmp_path}/new.tsv", f"--checkpoint={tmp_path}/run/model.ckpt-4")
-    assert not run(*OWN, *more, "--mode=predict", f"--workdir={tmp_path}/other", start=None)
+    assert not run(*OWN, *more, "--mode=predict", f"--output_dir={tmp_path}/other", start=None)
     content = predictions.read(f"{tmp_path}/other/predictions-test.json")
     assert content["checkpoint"] == f"{tmp_path}/run/model.ckpt-4"
     assert len(content["predictions"]) == 3
@@ -121,7 +121,7 @@ def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path
     dev = f"--dev_file={tmp_path}/glue/MNLI/dev_mismatched.tsv"
     theirs = f"--checkpoint={tmp_path}/theirs"
     for number, more in enumerate(((), (f"--data_dir={tmp_path}/glue",))):
-        workdir = f"--workdir={tmp_path}/run{number}"
+        workdir = f"--output_dir={tmp_path}/run{number}"
         assert not run("--task=mnli", "--mode=eval", dev, theirs, workdir, *more, start=None)
         names = {path.name for path in (tmp_path / f"run{number}").iterdir()}
         assert names == {"metrics-dev.json", "predictions-dev.json"}
@@ -139,7 +139,7 @@ def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsy
     content = predictions.read(f"{tmp_path}/run/predictions-test-ax.json")
     assert predictions.read(f"{tmp_path}/run/predictions-test.json") == own
     assert (content["task"], len(content["predictions"])) == ("ax", 2)
-    rte = ("--task=rte", glue, f"--workdir={tmp_path}/rte", "--recipe=v1")
+    rte = ("--task=rte", glue, f"--output_dir={tmp_path}/rte", "--recipe=v1")
     message = run(*rte, "--init_head", start=f"--init_checkpoint={tmp_path}/run")
     assert "has output_bias [3] instead of [2] for the head of the task" in message
     capsys.readouterr()

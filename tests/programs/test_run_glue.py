@@ -128,7 +128,7 @@ def test_a_model_of_mnli_that_is_there_already(run, jobs, tmp_path, capsys, chec
     command = ("--task=glue", f"--data_dir={tmp_path}/glue")
     assert not run(*command, f"--mnli_checkpoint={tmp_path}/mnli")
     assert f"| sts-b | {tmp_path}/mnli | 1 | dev pearson 0.5" in capsys.readouterr().out
-    assert not run(*command, f"--workdir={tmp_path}/other")
+    assert not run(*command, f"--output_dir={tmp_path}/other")
     assert "sts-b starts as other tasks do" in capsys.readouterr().err
     assert jobs == [("sts-b", f"{tmp_path}/mnli"), ("sts-b", f"{checkpoint}/google")]
 

@@ -74,7 +74,12 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     checkpoint = tiny_checkpoints.make(tiny_run.write_vocabulary(str(tmp_path / "vocabulary")))
     (tmp_path / "google").mkdir()
     google_tf1.write(checkpoint, str(tmp_path / "google"))
-    run_command(site, "convert_checkpoint", f"--from={tmp_path}/google", f"--to={tmp_path}/ours")
+    run_command(
+        site,
+        "convert_checkpoint",
+        f"--checkpoint={tmp_path}/google",
+        f"--output_dir={tmp_path}/ours",
+    )
     guesses = run_command(site, "predict", f"--model={tmp_path}/ours", "--text=a [MASK]")
     assert guesses.startswith("a [MASK]\n   ")
 

@@ -27,7 +27,7 @@ def arguments(data, tmp_path):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config_io.to_dict(config)))
         files = [f"--config={path}", f"--train_files={data}/train-*"]
-        return [*files, f"--workdir={tmp_path / workdir}"]
+        return [*files, f"--output_dir={tmp_path / workdir}"]
 
     return make_arguments
 

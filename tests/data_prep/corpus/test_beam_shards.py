@@ -76,7 +76,7 @@ def test_the_program_hands_options_to_beam(
     program = TESTS.parent / "bin" / "create_pretraining_data"
     config = dataclasses.asdict(CONFIG)
     flags = [f"--{name}={value}" for name, value in config.items() if not isinstance(value, bool)]
-    flags += [f"--input_files={long_text}", f"--vocabulary={vocabulary_dir}"]
+    flags += [f"--input={long_text}", f"--vocabulary={vocabulary_dir}"]
     flags += [f"--output_dir={tmp_path}/beam", "--", "--direct_num_workers=1"]
     assert "not flags: --direct_num_workers=1" in run_program(program, *flags)
     assert not run_program(program, "--runner=DirectRunner", *flags)

@@ -173,7 +173,7 @@ def test_mistakes_are_one_line(find, tmp_path, create, monkeypatch):
         find(["a", "c"])
     with pytest.raises(UserError, match=r"was made with shard_megabytes=16\.0, not 1\.0"):
         create(shard_megabytes=1.0, duplicates=str(folder))
-    with pytest.raises(UserError, match="was made of other --input_files"):
+    with pytest.raises(UserError, match="was made of other --input"):
         create(duplicates=str(folder))
     with pytest.raises(UserError, match=r"has no duplicates.json: finish bin/data find_duplicates"):
         create(duplicates=str(tmp_path))

@@ -204,7 +204,7 @@ def test_an_error_in_a_process_is_raised_here(create, tmp_path):
 @pytest.fixture
 def command(vocabulary_dir, tmp_path):
     def command(name, *flags):
-        defaults = [f"--input_files={CORPUS}", f"--vocabulary={vocabulary_dir}"]
+        defaults = [f"--input={CORPUS}", f"--vocabulary={vocabulary_dir}"]
         output = f"--output_dir={tmp_path / name}"
         return [sys.executable, str(PROGRAM), *defaults, output, *flags]
 
@@ -215,7 +215,7 @@ def command(vocabulary_dir, tmp_path):
 def test_killed_and_run_again(command, tmp_path):
     big = tmp_path / "big.txt"
     big.write_text("\n".join([CORPUS.read_text()] * 25))
-    flags = [f"--input_files={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
+    flags = [f"--input={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
     subprocess.run(
         command("unbroken", *flags, "--num_processes=1"), check=True, capture_output=True
     )

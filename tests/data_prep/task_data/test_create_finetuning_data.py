@@ -127,7 +127,12 @@ def test_a_run_finds_the_datasets_of_the_program(
     capsys.readouterr()
     error = run_program(
         tiny_records.TESTS.parent / "bin" / "run_finetuning",
-        *("--task=sst-2", sentiment, f"--cache_dir={tmp_path}/cache", f"--workdir={tmp_path}/run"),
+        *(
+            "--task=sst-2",
+            sentiment,
+            f"--cache_dir={tmp_path}/cache",
+            f"--output_dir={tmp_path}/run",
+        ),
         *(f"--vocabulary={vocabulary_dir}", "--set=albert.vocab_size=211"),
     )
     assert "it trains" in error
@@ -138,7 +143,7 @@ def test_a_run_finds_the_datasets_of_the_program(
 
 def test_own_from_one_file(run, tmp_path):
     write(tmp_path / "mine.tsv", "text\tlabel\nbright\tgood\ndull\tbad\n")
-    file = f"--input_file={tmp_path / 'mine.tsv'}"
+    file = f"--input={tmp_path / 'mine.tsv'}"
     folders = run("--task=own", file, "--split=train")
     assert manifest.read(str(folders["own", "train"]))["settings"]["labels"] == ["bad", "good"]
     assert "give --labels" in run("--task=own", file, "--split=dev")
@@ -152,8 +157,8 @@ def test_own_from_one_file(run, tmp_path):
         (["--task=mnli-mm"], "there is no task 'mnli-mm'"),
         (["--task=sentiment"], "squad1, squad2, race, own."),
         (["--task=sst-2"], "there is no file of train: give --data_dir, or name the file"),
-        (["--task=sst-2", "--input_file=a.tsv"], "--input_file is one file of one --split"),
-        (["--task=sst-2", "--split=dev", "--input_file=none.tsv"], "no file matches 'none.tsv'"),
+        (["--task=sst-2", "--input=a.tsv"], "--input is one file of one --split"),
+        (["--task=sst-2", "--split=dev", "--input=none.tsv"], "no file matches 'none.tsv'"),
         (["--task=sst-2", "--data_dir=none"], "--data_dir: none holds no SST-2/train.tsv"),
         (
             ["--task=squad1", "--data_dir=none"],
