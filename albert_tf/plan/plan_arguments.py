@@ -25,7 +25,6 @@ class Arguments:
         "plan its fine-tuning instead of pre-training; needs --compile", None
     )
     compile: bool = setting("lower, check and compile the step for --topology", False)
-    search: bool = setting("find the largest batch that fits, by compiling", False)
     utilization: float = setting("share of the peak rate that is reached", 0.4)
     peak_tflops: float | None = setting(
         "rate of a device; default: public figures", None, lowest=1e-3
