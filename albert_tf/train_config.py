@@ -242,7 +242,7 @@ class Lengths:
         "multiple choice: a longer question with an option loses its beginning", 128
     )
     doc_stride: int = setting(
-        "questions about a text, tags of words: tokens from one window to the next", 128
+        "questions about a text, token classification: tokens from one window to the next", 128
     )
     max_query_length: int = setting("questions about a text: a longer question loses its end", 64)
     label_pieces: str = setting(
@@ -270,9 +270,9 @@ class FinetuneConfig(TrainConfig, Lengths):
         "vectors of sentences: divides the cosines of the loss", 0.05, above=0
     )
     class_weights: str | tuple[float, ...] = setting(
-        "classes, several labels: numbers in the order of the labels, or `balanced` by the "
-        "training data. The loss of an example is multiplied by the weight of its class; of "
-        "several labels, that of a label that applies",
+        "classification: a number for each label, in their order, or `balanced` by the training "
+        "data. The loss of an example is multiplied by the weight of its class; in multi-label "
+        "classification, that of a label that applies",
         (),
     )
     start_n_top: int = setting("published head: number of starts", 5, host=True)

@@ -27,7 +27,7 @@ class SourceConfig:
     checkpoint: str = setting("run, folder, prefix or archive")
     which: str = which_setting()
     kind: str | None = setting("default: the task of the run", None, choices=KIND_NAMES)
-    labels: tuple[str, ...] = setting("in the order of their ids; default: those of the run", ())
+    labels: tuple[str, ...] = setting("label names in id order; default: those of the run", ())
     pooling: str | None = setting(
         "of sentence_embedding: which tokens; default: as trained, else mean",
         None,

@@ -85,7 +85,7 @@ _NUM_SHOWN = 8  # token ids of an example
 _BATCHING = resources.files("albert_tf").joinpath("serving/batching.config").read_text("utf-8")
 BATCHING = re.sub("^#.*\n", "", _BATCHING, flags=re.MULTILINE)
 _NO_PADDING = """\
-Nothing is computed for padding: a batch costs what its pieces cost, so that short and long texts
+Padding is skipped: a batch costs what its pieces cost, so that short and long texts
 may be answered together, and token ids may be padded to any length.
 """
 _CARD = """\
@@ -130,7 +130,7 @@ rows than `max_batch_size` is refused, too.
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
 
 Each has its command for TensorFlow Serving, and one for Triton, in KServe's protocol. There a name
-is not needed: a request is for the signature that has just its inputs. `[?]` is `[?, 1]`.
+is not needed: your inputs choose the signature. `[?]` is `[?, 1]`.
 {limits}
 {signatures}
 ## From Python, by gRPC

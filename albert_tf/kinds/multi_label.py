@@ -1,4 +1,4 @@
-"""Several labels: any number of labels, or none, apply to a text, or to a pair of texts."""
+"""Multi-label classification: any number of labels apply to a text, or to a pair."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -26,10 +26,12 @@ def format_plan(plan: Plan) -> list[str]:
         f"all-reduce      {plan.all_reduce_bytes / 1e6:,.1f} MB of gradients an update"
         if num_devices > 1
         else "all-reduce      none: one device",
-        f"intensity       {plan.intensity:,.0f} operations a byte",
+        f"intensity       {plan.intensity:,.0f} FLOP per byte",
     ]
     if device.bandwidth:
-        lines[-1] += f"; below {device.peak / device.bandwidth:,.0f} its memory would be the limit"
+        needed = device.peak / device.bandwidth
+        bound = "memory" if plan.intensity < needed else "compute"
+        lines[-1] += f", {needed:,.0f} needed: {bound}-bound"
     if plan.fill is not None:
         fill = f"{100 * plan.fill:.1f} % filled at most ({device.matrix_unit} wide)"
         lines.append(f"matrix unit     {fill}")

@@ -20,7 +20,9 @@ class DataArguments:
         "token_classification",
         task_table.DEFAULT_KIND,
     )
-    labels: tuple[str, ...] = setting("own: in the order of their ids; default: as in train", ())
+    labels: tuple[str, ...] = setting(
+        "label names in id order; default: from the training file", ()
+    )
 
     @property
     def knows_labels(self) -> bool:

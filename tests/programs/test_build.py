@@ -79,7 +79,7 @@ ANSWERS = {
 
 def list_pages():
     """Returns the pages of the table in BUILD.md, in order."""
-    return re.findall(r"^\| .* \| \[docs/(\w+)\.md\]", BUILD, re.MULTILINE)
+    return re.findall(r"^\| .* \| \[.*\]\(docs/(\w+)\.md\)", BUILD, re.MULTILINE)
 
 
 def commands(page):
@@ -88,10 +88,12 @@ def commands(page):
 
 
 def write_published(folder, vocabulary):
-    """A published checkpoint: of the tiny model, as is every model of the pages."""
+    """A published checkpoint, and the quickstart's: of the tiny model, as all of the pages."""
     (folder / "albert_base").mkdir()
     made = tiny_checkpoints.make(vocabulary, **TINY)
     formats.get_writer("google")(made, str(folder / "albert_base"))
+    (folder / "quickstart_run/model").mkdir(parents=True)
+    formats.get_writer("albert_tf")(made, str(folder / "quickstart_run/model"))
     with tarfile.open(folder / "albert_base_v2.tar.gz", "w:gz") as archive:
         archive.add(folder / "albert_base", "albert_base")
     shutil.rmtree(folder / "albert_base")
@@ -220,6 +222,7 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
     variables = {}
     exec(pages.read_blocks("docs/hub_modules.md", "python"), variables)
     assert tf.reduce_mean(variables["losses"]) < math.log(2)
+    Path("quickstart_run/sentiment").symlink_to("../runs/sentiment")
     exec(pages.read_blocks("README.md", "python"), {})
 
 

@@ -2,7 +2,7 @@
 
 It runs in the environment of albert_tf/environments/triton.txt, which lacks this project.
 
-A request is answered by the signature that has just its inputs. Requests that wait together are
+The inputs of a request choose the signature. Requests that wait together are
 joined to one batch if their inputs have one shape. A batch that the model refuses is answered again
 request by request, so that one client's mistake is nobody else's error.
 """
