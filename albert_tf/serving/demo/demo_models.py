@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -38,7 +39,7 @@ def _load_export(path: str) -> list[DemoModel]:
         if name != serving_api.DEFAULT
     }
     made = {name: (inputs[name], functions[name]) for name in inputs}
-    return _select(path, KINDS[kind].view, made, _read_lines(version, saved_model.LABELS))
+    return _select(path, KINDS[kind], made, _read_lines(version, saved_model.LABELS))
 
 
 def _read_lines(version: str, name: str) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ def _load_checkpoint(path: str) -> list[DemoModel]:
             for name, signature in made.items()
             if name != serving_api.DEFAULT and _takes_text(signature.inputs)
         }
-        models += _select(path, model.kind.view, functions, model.options.labels)
+        models += _select(path, model.kind, functions, model.options.labels)
     if not models:
         raise UserError(f"--model: {mistakes[0]}")
     return models
@@ -80,7 +81,7 @@ def _takes_text(inputs: Mapping[str, tf.TensorSpec]) -> bool:
 
 def _select(
     path: str,
-    view: str,
+    kind: Any,
     functions: Mapping[str, tuple[Mapping[str, tf.TensorSpec], Run]],
     labels: tuple[str, ...],
 ) -> list[DemoModel]:
@@ -89,7 +90,8 @@ def _select(
     models = [
         DemoModel(
             name=f"{title}, pairs" if name == signatures.PAIR else title,
-            view=view,
+            about=kind.description,
+            view=kind.view,
             inputs=tuple(inputs),
             labels=labels,
             run=function,

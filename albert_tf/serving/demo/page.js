@@ -97,6 +97,7 @@ async function ask() {
   const number = ++latest;
   const model = chosen;
   byId("ask").disabled = true;
+  byId("time").textContent = lastTime === Infinity ? "The first answer prepares the model …" : "Answering …";
   try {
     const weighs = models[model].weighs_words && byId("weigh").checked;
     const answer = await request("/answer", { model, inputs: readFields(), weigh_words: weighs });
@@ -106,6 +107,7 @@ async function ask() {
     byId("time").textContent = `Answered in ${answer.milliseconds} ms.`;
   } catch (error) {
     if (number !== latest) return;
+    byId("time").textContent = "";
     const part = makePart("", "error");
     part.append(error instanceof TypeError ? "The server does not answer. Is bin/demo running?" : error.message);
     part.setAttribute("role", "alert");
@@ -115,19 +117,31 @@ async function ask() {
   }
 }
 
-function makeField({ name, label, example, rows }) {
-  const field = make("label", "field", label);
+function makeField({ name, label, examples, rows }) {
+  const field = make("div", "field");
+  const caption = make("label", "", label);
   const area = make("textarea");
   area.name = name;
   area.rows = rows;
-  area.value = typed.get(`${chosen} ${name}`) ?? example;
+  area.value = typed.get(`${chosen} ${name}`) ?? examples[0];
   area.spellcheck = false;
   area.addEventListener("input", () => {
     typed.set(`${chosen} ${name}`, area.value);
     clearTimeout(timer);
     if (lastTime < SLOW) timer = setTimeout(ask, PAUSE);
   });
-  field.append(area);
+  caption.append(area);
+  field.append(caption);
+  for (const example of examples.length > 1 ? examples : []) {
+    const button = make("button", "example", example);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      area.value = example;
+      typed.set(`${chosen} ${name}`, example);
+      ask();
+    });
+    field.append(button);
+  }
   return field;
 }
 
@@ -136,11 +150,12 @@ function choose(number) {
   latest++;
   chosen = number;
   lastTime = Infinity;
-  const { title, fields, weighs_words: weighs } = models[number];
+  const { title, about, fields, weighs_words: weighs } = models[number];
   for (const [place, tab] of [...byId("models").children].entries()) {
     tab.setAttribute("aria-selected", String(place === number));
   }
   byId("title").textContent = title;
+  byId("about").textContent = about;
   byId("fields").replaceChildren(...fields.map(makeField));
   byId("weigh-choice").hidden = !weighs;
   byId("ask").disabled = false;
@@ -151,8 +166,9 @@ function choose(number) {
 async function start() {
   ({ models } = await request("/models"));
   byId("models").append(
-    ...models.map(({ name }, number) => {
-      const tab = make("button", "", name);
+    ...models.map(({ name, tab: action }, number) => {
+      const tab = make("button", "", action);
+      tab.append(make("small", "", name));
       tab.type = "button";
       tab.setAttribute("role", "tab");
       tab.addEventListener("click", () => choose(number));

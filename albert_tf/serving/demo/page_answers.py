@@ -36,28 +36,44 @@ _PASSAGE = (
     "The museum opens at nine and closes at five. On Fridays it stays open until eight, and "
     "students pay half the price."
 )
-_NAMES = "Ann Lee moved from Oslo to New York in May, to work for the United Nations."
-_BLANKS = "The [MASK] opens at nine in the [MASK]."
-_DINNER = "When can we eat?"
+_NAMES = (
+    "Ann Lee moved from Oslo to New York in May, to work for the United Nations.",
+    "Mozart was born in Salzburg and died in Vienna.",
+)
+_BLANKS = (
+    "The [MASK] opens at nine in the [MASK].",
+    "She [MASK] the violin in an orchestra.",
+    "This function returns the [MASK] of the list.",
+)
+_SEARCHES = ("When can we eat?", "Where is music?", "Life gets more expensive.")
 
 
 class Field(NamedTuple):
-    """A field of the page: its label, the text that it holds at first, and its height in lines."""
+    """A field of the page: its label, texts to try, the first of which it holds, and its height."""
 
     label: str
-    example: str
+    examples: Sequence[str]
     rows: int = 3
 
 
 # Fields by their names: those of a model's inputs, and `lines`.
 FIELDS: Mapping[str, Field] = {
-    "text": Field("Text", "A wonderful evening, though the soup was a little cold."),
-    "text_pair": Field("Second text", "It was a bad evening.", 2),
-    "question": Field("Question", "When does the museum open?", 1),
-    "context": Field("Passage", _PASSAGE, 6),
-    "passage": Field("Passage", _PASSAGE, 6),
-    "options": Field("Answers to choose from, one a line", "", 4),
-    "lines": Field("Sentences to search, one a line", _SENTENCES, 6),
+    "text": Field(
+        "Text",
+        (
+            "A wonderful evening, though the soup was a little cold.",
+            "It is slow, it crashes, and nobody answers.",
+            "The documentation is clear and the examples are helpful.",
+        ),
+    ),
+    "text_pair": Field("Second text", ("It was a bad evening.",), 2),
+    "question": Field(
+        "Question", ("When does the museum open?", "Who pays half the price?", "Why is it open?"), 1
+    ),
+    "context": Field("Passage", (_PASSAGE,), 6),
+    "passage": Field("Passage", (_PASSAGE,), 6),
+    "options": Field("Answers to choose from, one a line", (), 4),
+    "lines": Field("Sentences to search, one a line", (_SENTENCES,), 6),
 }
 
 
@@ -71,9 +87,11 @@ class DemoModel:
         inputs: names of the inputs.
         labels: in the order of their probabilities; empty if there are none.
         run: {name: [B] strings; options [B, C]} as keywords -> outputs.
+        about: what the model does; completes the sentence "An ALBERT that ...".
     """
 
     name: str
+    about: str = ""
     view: str
     inputs: tuple[str, ...]
     labels: tuple[str, ...]
@@ -84,29 +102,34 @@ class View(NamedTuple):
     """How outputs are shown.
 
     Attributes:
+        tab: what a person does with the model.
         title: of the page.
         show: (model, inputs, outputs) -> parts.
-        example: the first text, where that of `FIELDS` does not suit it.
+        examples: texts to try, where those of `FIELDS` do not suit it.
         weighs_words: whether it can show how much each word counts.
     """
 
+    tab: str
     title: str
     show: Callable[[DemoModel, Mapping[str, str], Outputs], list[Part]]
-    example: str = ""
+    examples: Sequence[str] = ()
     weighs_words: bool = False
 
 
 def describe(model: DemoModel) -> dict[str, Any]:
     """Returns what the page needs to know of a model, for JSON."""
     view = VIEWS[model.view]
-    examples = {name: field.example for name, field in FIELDS.items()}
-    examples["text"] = view.example or examples["text"]
-    examples["options"] = "\n".join(f"At {hour}." for hour in range(9, 9 + len(model.labels)))
+    examples = {name: field.examples for name, field in FIELDS.items()}
+    examples["text"] = view.examples or examples["text"]
+    examples["options"] = ["\n".join(f"At {hour}." for hour in range(9, 9 + len(model.labels)))]
+    labels = f" Labels: {', '.join(model.labels)}." if model.labels else ""
     return {
         "name": model.name,
+        "tab": view.tab,
+        "about": f"An ALBERT that {model.about}.{labels}" if model.about else "",
         "title": view.title,
         "fields": [
-            {"name": name, **FIELDS[name]._replace(example=examples[name])._asdict()}
+            {"name": name, **FIELDS[name]._replace(examples=examples[name])._asdict()}
             for name in _field_names(model)
         ],
         "weighs_words": view.weighs_words,
@@ -199,7 +222,7 @@ def _show_guesses(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs)
         raise UserError("Write [MASK] where a word is to be guessed.")
     parts = []
     for number, (row, probabilities) in enumerate(zip(tokens, values, strict=True), 1):
-        labels = [str(piece).replace("▁", " ").strip() or piece for piece in row]
+        labels = [str(piece).replace("▁", " ").strip() or "a space" for piece in row]
         parts.append(_make_bars(f"[MASK] {number}", labels, probabilities))
     return parts
 
@@ -274,12 +297,12 @@ def _weigh_words(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) 
 
 
 VIEWS: Mapping[str, View] = {
-    "spans": View("What is named?", _show_spans, _NAMES),
-    "answer": View("Where is the answer?", _show_answer),
-    "guesses": View("Which word?", _show_guesses, _BLANKS),
-    "choice": View("Which answer?", _show_choices),
-    "labels": View("Which labels apply?", _show_labels),
-    "label": View("Which class?", _show_labels, weighs_words=True),
-    "value": View("Which number?", _show_value),
-    "nearest": View("Which sentences are alike?", _show_nearest, _DINNER),
+    "spans": View("Find names", "What is named?", _show_spans, _NAMES),
+    "answer": View("Answer a question", "Where is the answer?", _show_answer),
+    "guesses": View("Guess a word", "Which word?", _show_guesses, _BLANKS),
+    "choice": View("Choose an answer", "Which answer?", _show_choices),
+    "labels": View("Label a text", "Which labels apply?", _show_labels),
+    "label": View("Classify a text", "Which class?", _show_labels, weighs_words=True),
+    "value": View("Rate a text", "Which number?", _show_value),
+    "nearest": View("Search sentences", "Which sentences are alike?", _show_nearest, _SEARCHES),
 }

@@ -110,7 +110,7 @@ def guess(rows):
 def test_guesses_are_words():
     parts = page_answers.answer(model("guesses", ("text",), guess), {"text": "[MASK] [MASK]"})
     assert [part["title"] for part in parts] == ["[MASK] 1", "[MASK] 2"]
-    assert [bar["label"] for bar in parts[1]["bars"]] == ["sea", "s", "▁"]
+    assert [bar["label"] for bar in parts[1]["bars"]] == ["sea", "s", "a space"]
 
 
 def test_a_text_without_a_mask_is_one_line():
@@ -148,7 +148,7 @@ def test_choices_are_lines():
     assert part["bars"][0] == {"label": "never", "value": 0.75}
     fields = page_answers.describe(chooser)["fields"]
     assert [field["name"] for field in fields] == ["question", "passage", "options"]
-    assert fields[2]["example"].count("\n") == 1
+    assert fields[2]["examples"][0].count("\n") == 1
 
 
 @pytest.mark.parametrize(
