@@ -9,7 +9,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import require, require_choice
 from albert_tf.settings import setting
 
-SENTENCE_TASKS = ("sop", "nsp", "none")
+SENTENCE_TASKS = ("sop", "nsp", "none", PHONEMES := "phonemes")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
@@ -149,7 +149,13 @@ class PretrainConfig(TrainConfig):
     """One pre-training run. Defaults are the paper's (batch 4096, LAMB, 125,000 updates)."""
 
     sentence_task: str = setting(
-        "`sop`, `nsp` or `none`; the records must be of the same", "sop", choices=SENTENCE_TASKS
+        "what is learnt beside masked tokens: `sop`, `nsp` or `none`, or the words behind "
+        "`phonemes`; the records must be of the same",
+        "sop",
+        choices=SENTENCE_TASKS,
+    )
+    num_words: int = setting(
+        "phonemes: rows of the head of words, at least the words of the records and one more", 30000
     )
     max_seq_length: int = 512
     max_predictions_per_seq: int = setting("P", 20)

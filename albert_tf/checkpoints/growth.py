@@ -66,9 +66,10 @@ def read_moments(path: str, config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
-    """Those of a model in pre-training."""
+    """Those of a model in pre-training, on text or on phonemes."""
     parts = weight_names.parts(config)
-    return {k: shape for part in weight_names.PRETRAINED for k, shape in parts[part].items()}
+    chosen = (*weight_names.PRETRAINED, weight_names.WORDS_BEHIND)
+    return {name: shape for part in chosen for name, shape in parts[part].items()}
 
 
 def grow_arrays(arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT) -> dict:
@@ -100,7 +101,9 @@ def _count_groups(arrays: Mapping[str, object]) -> dict[str, int]:
 
 
 def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str) -> np.ndarray:
-    sizes = [*zip(array.shape, shape, strict=True)]
+    sizes = [
+        (x, x if y == weight_names.ANY else y) for x, y in zip(array.shape, shape, strict=True)
+    ]
     if any(new % old for old, new in sizes):
         raise UserError(
             f"--grow_from: {name} has the shape {list(array.shape)}, and {list(shape)} is no "

@@ -20,7 +20,7 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
 )
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, WordPieceTokenizer
 
 # No word holds it: a piece with it is never chosen.
 _NEVER = " "
@@ -52,6 +52,7 @@ def build(tokenizer: Tokenizer, content: bytes) -> tokenizers.Tokenizer:
     if isinstance(backend, SentencePieceTokenizer):
         built = _build_sentencepiece(backend, content)
     else:
+        assert isinstance(backend, WordPieceTokenizer)
         built = tokenizers.Tokenizer.from_str(backend.backend.to_str())
         built.decoder = decoders.WordPiece(cleanup=False)
     pad, unk, cls, sep, mask = map(tokenizer.id_to_piece, special_ids(tokenizer))

@@ -12,6 +12,7 @@ from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization, vocabulary_uses
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPieceConfig
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -68,7 +69,7 @@ def read(folder: str) -> dict[str, bytes]:
             f"{tokenization.MODEL} (WordPiece: {tokenization.WORDPIECE}) of the model that it was "
             "trained from into the folder."
         )
-    if tokenization.NORMALIZATION in vocabulary or not pieces:
+    if {tokenization.NORMALIZATION, tokenization.SYMBOLS} & vocabulary.keys() or not pieces:
         return vocabulary
     switches = _read_switches(folder)
     for name in pieces:
@@ -131,8 +132,12 @@ def write(checkpoint: ModelCheckpoint, folder: str, *, needs_tokenizer: bool = F
     if problem := vocabulary_uses.find_problem(vocabulary_uses.TOKENIZER_JSON, tokenizer):
         if needs_tokenizer:
             vocabulary_uses.check(vocabulary_uses.TOKENIZER_JSON, tokenizer)
+        if isinstance(tokenizer.config, SymbolsConfig):
+            tokenization.write_files(checkpoint.vocabulary, folder)  # this project reads it back
+            return
         logging.warning(f"{problem}: the vocabulary is left out. Make the ids with this project.")
         return
+    assert not isinstance(tokenizer.config, SymbolsConfig)
     tokenization.write_files(checkpoint.vocabulary, folder)
     switches = _to_switches(tokenizer.config)
     special = map(tokenizer.id_to_piece, hugging_face_tokenizer.special_ids(tokenizer))

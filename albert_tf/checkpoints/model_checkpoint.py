@@ -27,6 +27,7 @@ GOOGLE_NAMES: tokenization.Names = {
     tokenization.VOCAB: ("30k-clean.vocab", "spiece.vocab"),
     tokenization.NORMALIZATION: (tokenization.NORMALIZATION,),
     tokenization.WORDPIECE: ("vocab.txt", "vocab_chinese.txt"),
+    tokenization.SYMBOLS: (tokenization.SYMBOLS,),
 }
 # The published programs' defaults of missing keys: those of xxlarge, where ours are those of base.
 PUBLISHED_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}

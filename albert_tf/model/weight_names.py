@@ -19,6 +19,7 @@ ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
 TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
+WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # of phonemes; it is thrown away
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # The parts of published models. A classifier of one output is RACE's, too.
 _MODELS: tuple[Set[str], ...] = (
@@ -26,6 +27,7 @@ _MODELS: tuple[Set[str], ...] = (
     {ENCODER, MASKED_LM},
     {ENCODER, POOLER, MASKED_LM},  # published modules of TF Hub, and folders of transformers
     PRETRAINED,
+    {ENCODER, POOLER, MASKED_LM, WORDS_BEHIND},
     {ENCODER, POOLER, CLASSIFIER},
 )
 
@@ -69,6 +71,7 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
             **_dense("answer_class/dense_0", 2 * hidden, hidden),
             "answer_class/dense_1/kernel": (hidden, 1),
         },
+        WORDS_BEHIND: _class_weights(WORDS_SCOPE, ANY, hidden),
         TOKEN_CLASSIFIER: _class_weights("cls/token_classification/", ANY, hidden),
     }
 

@@ -1,10 +1,11 @@
 """The table of what can be pre-trained: a new objective is a module and a line here."""
 
-from albert_tf.objectives import masked_lm
+from albert_tf.objectives import masked_lm, phonemes
 
 # By the `sentence_task` of a config and of records.
 OBJECTIVES = {
     "sop": masked_lm.make_objective("sentence_order"),
     "nsp": masked_lm.make_objective("next_sentence"),
     "none": masked_lm.make_objective(None),
+    "phonemes": phonemes.PHONEMES,
 }

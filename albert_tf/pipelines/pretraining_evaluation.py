@@ -17,7 +17,7 @@ from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
-from albert_tf.run_files import BEST
+from albert_tf.run_files import BEST, WORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import PretrainConfig
@@ -27,7 +27,7 @@ _MEASURED = 512  # examples on which the distances between layers are measured
 
 def load(
     path: str, strategy: tf.distribute.Strategy, which: str = BEST
-) -> tuple[PretrainConfig, albert_model.AlbertForPretraining, ModelCheckpoint]:
+) -> tuple[PretrainConfig, Any, ModelCheckpoint]:
     """Loads a checkpoint of a run, or of any format, on the devices; see `formats.read`.
 
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
@@ -39,13 +39,9 @@ def load(
     }
     config = config_io.from_dict(PretrainConfig, values, found.source)
     with strategy.scope():
-        network = albert_model.AlbertForPretraining(config.albert, dtype=config.dtype)
-    weights = {
-        name: found.weights[name]
-        for part in sorted(weight_names.PRETRAINED)
-        for name in weight_names.parts(config.albert)[part]
-        if name in found.weights
-    }
+        network, _ = OBJECTIVES[config.sentence_task].make_model(config)
+    names = weight_names.weights_by_name(network).keys() & found.weights.keys()
+    weights = {name: found.weights[name] for name in names}
     matching.assign_weights(weights, network, found.source, log_level=logging.DEBUG)
     return config, network, found
 
@@ -100,6 +96,14 @@ def evaluate(
                 "Create them with --max_seq_length of the model."
             )
         own = [path for path in paths if os.path.dirname(path) == folder]
+        run = finetuned_model.find_run_folder(found.source, WORDS)
+        if run and files.read_sealed(os.path.join(run, WORDS), WORDS) != (
+            pretraining_records.read_words(own[0])
+        ):
+            raise UserError(
+                f"the records in {folder} tell other words apart than {path}. Make them with the "
+                "--words of the run."
+            )
         masking = pretraining_records.read_masking(own, tokenizer)
         results[task] = {
             **_evaluate(network, strategy, own, data, config.eval_batch_size, masking=masking),
@@ -140,7 +144,7 @@ def measure_layers(
 
 
 def _evaluate(
-    network: albert_model.AlbertForPretraining,
+    network: Any,
     strategy: tf.distribute.Strategy,
     paths: Sequence[str],
     data: Mapping[str, Any],

@@ -13,13 +13,13 @@ from albert_tf import files
 from albert_tf.errors import UserError, require
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
-from albert_tf.run_files import RECORDS
+from albert_tf.run_files import RECORDS, WORDS
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step, run_folder
 from albert_tf.train.run_data import Evaluate, RunData, Stretch
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PretrainConfig
+from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PHONEMES, PretrainConfig
 
 
 def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequence[str]) -> RunData:
@@ -34,6 +34,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     tokenizer = tokenization.load(vocabulary)
     evaluate = functools.partial(_make_evaluate, config, eval_paths, tokenizer)
     rows = run_folder.number_rows(count_examples(eval_paths))
+    words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
     def explain(error: Exception) -> Exception:
         return input_pipeline.corrupt_error([*train_paths, *eval_paths], error)
@@ -42,11 +43,17 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         stretches=plan_phases(config, train_paths, tokenizer),
         vocabulary=vocabulary,
         tokenizer=tokenizer,
-        files={RECORDS: count_examples(train_paths)},
+        files={RECORDS: count_examples(train_paths), **words},
         held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,
     )
+
+
+def read_words(path: str) -> dict[str, Any]:
+    """Returns number and checksum of the words of records of phonemes, of which a file is named."""
+    vocabulary = manifest.read(os.path.dirname(path))["vocabulary"]
+    return {name: vocabulary.get(name) for name in ("num_words", "words_sha256")}
 
 
 def _make_evaluate(
@@ -150,6 +157,7 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
         ngram=ngram,
         masked_lm_prob=share,
         final_masked_lm_prob=share,
+        whole_words=settings["sentence_task"] == PHONEMES,
         tokenizer=tokenizer,
     )
 
@@ -202,6 +210,13 @@ def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequen
             "vocab_size": config.albert.vocab_size,
         }
         manifest.check(folder, contents, expected)
+        if config.sentence_task == PHONEMES:
+            number = contents["vocabulary"].get("num_words")
+            require(
+                type(number) is int and number < config.num_words,
+                f"the records in {folder} tell {number} words apart, and the head has room for "
+                f"{config.num_words - 1}. Raise the config's num_words (--set num_words=).",
+            )
     first, *others = manifests
     for other in others:
         if manifests[other]["vocabulary"] != manifests[first]["vocabulary"]:

@@ -35,7 +35,7 @@ from albert_tf.tokenizers import (
 )
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION
+from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, WordPieceTokenizer
 
 # SentencePiece's: an unknown character is that much worse than the rarest piece.
 _UNKNOWN_PENALTY = 10.0
@@ -304,7 +304,9 @@ def _find_problem(piece: str, tokenizer: Tokenizer) -> str | None:
     if isinstance(tokenizer.backend, SentencePieceTokenizer):
         if len(text) > 1 and text[-1] == "," and text[-2].isdigit():
             return "ends with digits and a comma, which are always split. Remove it."
-    elif [text] != wordpiece_tokenizer.split_words(tokenizer.backend, text):
+    elif isinstance(tokenizer.backend, WordPieceTokenizer) and [
+        text
+    ] != wordpiece_tokenizer.split_words(tokenizer.backend, text):
         return "is several words to the vocabulary: it splits at punctuation. Remove it."
     return None
 

@@ -31,6 +31,7 @@ _LABELS = {
     features.MASKED_LM_IDS,
     features.MASKED_LM_WEIGHTS,
     features.NEXT_SENTENCE_LABELS,
+    features.WORD_IDS,
     features.LABEL_IDS,
     features.UNIQUE_IDS,
     features.START_POSITIONS,

@@ -49,6 +49,9 @@ class OnlineMasking:
         ngram: longest n-gram of words.
         masked_lm_prob: share of the tokens to mask at `first_step`, and before.
         final_masked_lm_prob: at `last_step`, and after; between them it is linear in the step.
+        whole_words: whether all tokens of a word become [MASK], stay or are random alike, and those
+            that never replace others stay, as white space between phonemes does. The records have
+            the words, too.
         seed: of all draws.
         tokenizer: gives the special pieces.
     """
@@ -60,6 +63,7 @@ class OnlineMasking:
     final_masked_lm_prob: float
     first_step: int = 0
     last_step: int = 1
+    whole_words: bool = False
     seed: int = 0
     tokenizer: Tokenizer
 
@@ -68,7 +72,8 @@ class OnlineMasking:
 
         `numbers` are those of `number_rows`; by default the pass and the step are 0.
         """
-        batch = features.parse(raw, features.unmasked(self.max_seq_length))
+        spec = features.unmasked(self.max_seq_length, has_words=self.whole_words)
+        batch = features.parse(raw, spec)
         rows = tf.shape(raw)[0]
         numbers = tf.zeros([rows, 2], tf.int64) if numbers is None else numbers
         keys = _make_keys(raw, numbers[:, 0], self.seed)
@@ -81,7 +86,8 @@ class OnlineMasking:
         words = _find_words(starts, is_token & ~self._find_special(ids), self.ngram, keys)
         chosen = _choose_words(words, self._count_predictions(num_tokens, numbers[:, 1]))
         chosen = tf.gather(chosen, words.of_token, batch_dims=1)
-        inputs = tf.where(chosen, self._draw_replacements(ids, keys), tf.maximum(ids, 0))
+        replacements = self._draw_replacements(ids, words, keys)
+        inputs = tf.where(chosen, replacements, tf.maximum(ids, 0))
         return {
             **batch,
             features.INPUT_IDS: inputs,
@@ -90,6 +96,10 @@ class OnlineMasking:
         }
 
     def _find_special(self, ids: tf.Tensor) -> tf.Tensor:
+        if self.whole_words:
+            is_special = np.ones(self.tokenizer.size, np.bool_)
+            is_special[self.tokenizer.replacement_ids] = False
+            return tf.gather(is_special, tf.maximum(ids, 0))
         return (ids == self.tokenizer.cls_id) | (ids == self.tokenizer.sep_id)
 
     def _count_predictions(self, num_tokens: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
@@ -100,9 +110,13 @@ class OnlineMasking:
         number = tf.cast(tf.round(tf.cast(num_tokens, tf.float64) * share), tf.int32)
         return tf.minimum(self.max_predictions_per_seq, tf.maximum(1, number))
 
-    def _draw_replacements(self, ids: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    def _draw_replacements(self, ids: tf.Tensor, words: "_Words", keys: tf.Tensor) -> tf.Tensor:
         """What takes the place of each token if it is chosen, [B, S]."""
         draws, others = _draw(_mix(keys), ids.shape[1])
+        if self.whole_words:  # what becomes of a word is drawn at its first token
+            begins = tf.minimum(words.begins, ids.shape[1] - 1)  # some are of no word
+            draws = tf.gather(draws, begins, batch_dims=1)
+            draws = tf.gather(draws, words.of_token, batch_dims=1)
         candidates = tf.constant(self.tokenizer.replacement_ids, tf.int32)
         places = tf.bitwise.right_shift(others * _uint64(candidates.shape[0]), _uint64(32))
         kept_or_random = tf.where(

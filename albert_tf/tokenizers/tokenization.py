@@ -1,8 +1,8 @@
 """Loads vocabularies and converts text to ids and back.
 
-A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), or with the
-`vocab.txt` of WordPiece, and with `cleaning.json`, the config of its normalization; published ones
-have none, and the defaults.
+A vocabulary is a folder with `spiece.model` and `spiece.vocab` (a list for people), with the
+`vocab.txt` of WordPiece, or with the `symbols.txt` of phonemes, and with `cleaning.json`, the
+config of its normalization; published ones have none, and the defaults.
 `sha256.json` has the hashes of these files, where this project wrote them (see `files`).
 """
 
@@ -19,17 +19,19 @@ import numpy as np
 from albert_tf import config_io, files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, show_fields
-from albert_tf.tokenizers import sentencepiece_tokenizer, wordpiece_tokenizer
+from albert_tf.tokenizers import sentencepiece_tokenizer, symbols_tokenizer, wordpiece_tokenizer
 from albert_tf.tokenizers.normalization import Span, TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig, SymbolsTokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig, WordPieceTokenizer
 
 MODEL = "spiece.model"
 VOCAB = "spiece.vocab"
 WORDPIECE = "vocab.txt"
+SYMBOLS = "symbols.txt"
 # Not tokenizer_config.json: Hugging Face has a file of that name with other content.
 NORMALIZATION = "cleaning.json"
-PIECES = (MODEL, WORDPIECE)
+PIECES = (MODEL, WORDPIECE, SYMBOLS)
 # {our name of a vocabulary file: its names in a folder, the written one first}
 Names = Mapping[str, Sequence[str]]
 # Ours, and those of the publishers.
@@ -38,6 +40,13 @@ NAMES: Names = {
     NORMALIZATION: (NORMALIZATION,),
     MODEL: (MODEL, "30k-clean.model"),
     WORDPIECE: (WORDPIECE, "vocab_chinese.txt"),
+    SYMBOLS: (SYMBOLS,),
+}
+Config = TokenizerConfig | WordPieceConfig | SymbolsConfig
+_CONFIGS: dict[str, Any] = {
+    MODEL: TokenizerConfig,
+    WORDPIECE: WordPieceConfig,
+    SYMBOLS: SymbolsConfig,
 }
 
 PAD, UNK, CLS, SEP, MASK = sentencepiece_tokenizer.SPECIAL_PIECES
@@ -56,7 +65,7 @@ class Tokenizer:
         replacement_ids: [R] pieces that may replace a masked one; none is special.
     """
 
-    config: TokenizerConfig | WordPieceConfig
+    config: Config
     sha256: str
     size: int
     pad_id: int
@@ -67,7 +76,9 @@ class Tokenizer:
     is_word_start: np.ndarray
     ends_word: np.ndarray
     replacement_ids: np.ndarray
-    backend: SentencePieceTokenizer | WordPieceTokenizer = dataclasses.field(repr=False)
+    backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer = dataclasses.field(
+        repr=False
+    )
     ids_by_piece: dict[str, int] = dataclasses.field(repr=False)
 
     def __repr__(self) -> str:
@@ -142,7 +153,7 @@ def load(directory: str, **changes: Any) -> Tokenizer:
     if tokenizer := from_files(read_files(directory), directory, **changes):
         return tokenizer
     raise UserError(
-        f"vocabulary: {directory!r} is no folder that holds {MODEL} or {WORDPIECE}. Name one."
+        f"vocabulary: {directory!r} is no folder that holds one of {', '.join(PIECES)}. Name one."
     )
 
 
@@ -161,32 +172,33 @@ def from_files(content: Mapping[str, bytes], directory: str, **changes: Any) -> 
         return None
     path = os.path.join(directory, NORMALIZATION)
     values = files.parse_json(content.get(NORMALIZATION, b"{}"), path, "vocabulary")
-    config_class: Any = TokenizerConfig if names[0] == MODEL else WordPieceConfig
-    config = config_io.from_dict(config_class, values, path)
+    config = config_io.from_dict(_CONFIGS[names[0]], values, path)
     config = dataclasses.replace(config, **changes)
     return make_tokenizer(content[names[0]], config, os.path.join(directory, names[0]))
 
 
 @functools.lru_cache(maxsize=1)  # of a checkpoint it is made to be checked, and again to be used
-def make_tokenizer(
-    content: bytes, config: TokenizerConfig | WordPieceConfig, path: str = "the vocabulary"
-) -> Tokenizer:
+def make_tokenizer(content: bytes, config: Config, path: str = "the vocabulary") -> Tokenizer:
     """Returns the tokenizer of a vocabulary, whose config gives the kind.
 
     `path` names it in errors. Raises `UserError` if it is none, or a special piece is missing.
     """
-    backend: SentencePieceTokenizer | WordPieceTokenizer
+    backend: SentencePieceTokenizer | WordPieceTokenizer | SymbolsTokenizer
+    remedy = "Train a vocabulary with bin/train_vocabulary, or take a published one."
     if isinstance(config, TokenizerConfig):
         backend = sentencepiece_tokenizer.read(content, config, path)
-        special = sentencepiece_tokenizer.SPECIAL_PIECES
-    else:
+        special: Sequence[str] = sentencepiece_tokenizer.SPECIAL_PIECES
+    elif isinstance(config, WordPieceConfig):
         backend = wordpiece_tokenizer.read(content, config, path)
         special = wordpiece_tokenizer.SPECIAL_PIECES
+    else:
+        backend = symbols_tokenizer.read(content, config, path)
+        special = backend.special
+        remedy = f"Add them, or name others in {NORMALIZATION}."
     ids = {piece: i for i, piece in enumerate(backend.pieces)}
     if missing := [piece for piece in special if piece not in ids]:
         raise UserError(
-            f"{path} lacks the special pieces {', '.join(missing)}. "
-            "Train a vocabulary with bin/train_vocabulary, or take a published one."
+            f"{path} lacks the special pieces {', '.join(dict.fromkeys(missing))}. {remedy}"
         )
     pad, unk, cls, sep, mask = (ids[piece] for piece in special)
     config_json = json.dumps(dataclasses.asdict(config), sort_keys=True).encode()

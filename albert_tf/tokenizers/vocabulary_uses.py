@@ -1,6 +1,7 @@
 """Says what a vocabulary can be used for, and why not for the rest; readers and writers ask it.
 
-WordPiece, and the unigram models of `bin/train_vocabulary`, can be used for all.
+WordPiece, and the unigram models of `bin/train_vocabulary`, can be used for all; a list of symbols
+is for phonemes alone.
 """
 
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 
 _NOT_UNIGRAM, _WORDS = "pieces that are not of a unigram model", "pieces that are whole words"
@@ -56,6 +58,8 @@ def check(use: Use, tokenizer: Tokenizer) -> None:
 
 def find_problem(use: Use, tokenizer: Tokenizer) -> str | None:
     """Returns why the vocabulary is not for this use, if so."""
+    if isinstance(tokenizer.backend, SymbolsTokenizer):
+        return f"{use.error} a list of symbols"
     if not isinstance(tokenizer.backend, SentencePieceTokenizer):
         return None
     features = _find_features(read_model(tokenizer.backend))

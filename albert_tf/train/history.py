@@ -85,7 +85,7 @@ def _check(workdir: str, config: TrainConfig, data: RunData, source: str) -> Non
     before = run_folder.read_config(source, type(config))
     for name, (old, new) in _compare(before, config).items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
-        if is_model or name == "sentence_task":
+        if is_model or name in ("sentence_task", "num_words"):
             raise UserError(
                 f"{source} was trained with {name}={old!r}, the config has {new!r}: a run goes on "
                 "with the model that it has. Take that value, or only the weights, with "

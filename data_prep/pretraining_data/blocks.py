@@ -122,6 +122,7 @@ def _read_source(
             max_bytes=int(config.shard_megabytes * 1e6) // 2,
             on_progress=lambda num_bytes: unclaimed.update(num_bytes=num_bytes),
             text_field=config.text_field,
+            phonemes_column=config.phonemes_column if config.has_phonemes else None,
         )
         for lines, is_first in parts:
             content = "\n".join(lines).encode()

@@ -38,7 +38,11 @@ class DataConfig:
         None,
         highest=1_000_000,
     )
-    sentence_task: str = setting("sop, nsp or none", "sop", choices=train_config.SENTENCE_TASKS)
+    sentence_task: str = setting(
+        "sop, nsp or none; phonemes makes records of them, with the words behind them",
+        "sop",
+        choices=train_config.SENTENCE_TASKS,
+    )
     one_segment: str = setting(
         "chunks of one sentence: split, skip or random (see `segments.make_pairs`)",
         "split",
@@ -47,6 +51,9 @@ class DataConfig:
     split_sentences: bool = setting("lines are paragraphs: split them into sentences", False)
     text_field: str = setting(
         "where .jsonl and .parquet files have the text of a document, in each row", "text"
+    )
+    phonemes_column: str = setting(
+        "phonemes: where the files have those of the words of --text_field", "phonemes"
     )
     report_languages: bool = setting("count the documents of each language; needs py3langid", False)
     language: str = setting("language whose rules --split_sentences uses", "en")
@@ -72,6 +79,11 @@ class DataConfig:
             self.language in _LANGUAGES,
             f"language: {self.language!r} is no two-letter code of a language (ISO 639-1).",
         )
+        require(
+            not self.has_phonemes or (self.is_online and not self.split_sentences),
+            "sentence_task=phonemes needs masking=online, with which training masks whole words "
+            "alike, and has no sentences to split.",
+        )
         if self.is_online:
             require_range("ngram", self.ngram, 1, train_config.LONGEST_ONLINE_NGRAM)
         require(
@@ -80,9 +92,13 @@ class DataConfig:
             f"{self.max_seq_length}.",
         )
         require(
-            self.sentence_task != "none" or self.one_segment != "random",
+            self.sentence_task in ("sop", "nsp") or self.one_segment != "random",
             "one_segment=random needs sentence_task sop or nsp, which have labels.",
         )
+
+    @property
+    def has_phonemes(self) -> bool:
+        return self.sentence_task == train_config.PHONEMES
 
     @property
     def is_online(self) -> bool:

@@ -6,6 +6,7 @@ same command makes only that one again.
 """
 
 import dataclasses
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, duplicates, shards, sources
 from albert_tf.data_prep.corpus.shards import Driver, Results
 from albert_tf.data_prep.pretraining_data import blocks, chinese_words, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
-from albert_tf.tokenizers import tokenization, vocabulary_uses
+from albert_tf.tokenizers import symbols_tokenizer, tokenization, vocabulary_uses
 from albert_tf.workfolder import WorkFolder
 
 
@@ -32,6 +34,7 @@ def create(
     output_dir: str,
     driver: Driver,
     duplicates_dir: str | None = None,
+    words: str | None = None,
     options: Sequence[str] = (),
 ) -> None:
     """Makes a folder of records or a task's share of it, or completes what a killed run left.
@@ -46,6 +49,7 @@ def create(
         output_dir: the folder.
         driver: what hands out the sources.
         duplicates_dir: folder that says which documents are left out.
+        words: of phonemes, the file of the words that are told apart, one a line.
         options: of Beam.
 
     Raises:
@@ -56,7 +60,12 @@ def create(
     if config.report_languages:
         shard_writer.load_identifier()
     tokenizer = tokenization.load(vocabulary)
-    vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
+    require(
+        config.has_phonemes == bool(words),
+        "--words and --sentence_task=phonemes belong together. Name both, or none.",
+    )
+    if not words:
+        vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
     identity: dict[str, Any] = {
@@ -64,6 +73,10 @@ def create(
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
         "inputs": inputs,
     }
+    if words:
+        content = files.read_bytes(words, "words")
+        identity["vocabulary"]["num_words"] = len(symbols_tokenizer.read_list(content, words))
+        identity["vocabulary"]["words_sha256"] = hashlib.sha256(content).hexdigest()
     num_left_out = None
     if duplicates_dir:
         summary = duplicates.read_summary(duplicates_dir, identity["settings"], inputs)
@@ -92,7 +105,7 @@ def create(
         made = shards.run(
             folder,
             shard_writer.make_shard_writer,
-            (folder, config, cut, vocabulary, duplicates_dir),
+            (folder, config, cut, vocabulary, duplicates_dir, words),
             sizes,
             driver,
             options,

@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from albert_tf.data_prep.pretraining_data import (
     blocks,
     chinese_words,
     masking,
+    phoneme_examples,
     record_writer,
     segments,
 )
@@ -38,6 +40,7 @@ def make_shard_writer(
     cut: Sequence[Source],
     vocabulary: str,
     duplicates_dir: str | None,
+    words: str | None = None,
 ) -> shards.Work:
     """Returns `write_shards(source, share, shares)`, which makes the shards of a source.
 
@@ -52,6 +55,7 @@ def make_shard_writer(
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
         raise UserError(f"{vocabulary} has changed since the work began.")
     segment = chinese_words.load_segmenter(config.word_segmenter)
+    number_words = phoneme_examples.load_words(words) if words else None
     identify = load_identifier() if config.report_languages else None
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
@@ -67,8 +71,12 @@ def make_shard_writer(
         names, listed = _name_shards(block, config), f"shards-{block.name}.json"
         found = (folder.find_json(listed) or {"shards": {}})["shards"]
         made = {x: numbers for x, numbers in found.items() if shards.is_whole(folder, x, numbers)}
+        encoded: Any = []  # documents, as the function that makes examples of them takes them
         if not made.keys() >= set(names):
-            encoded, text_counts = encode_documents(block.texts, tokenizer, segment)
+            if number_words:
+                encoded, text_counts = phoneme_examples.encode(block.texts, tokenizer, number_words)
+            else:
+                encoded, text_counts = encode_documents(block.texts, tokenizer, segment)
             if identify:
                 text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
             # A document without a known piece is dropped only here.
@@ -81,7 +89,10 @@ def make_shard_writer(
                     key.append(block.source)
                 counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
                 rng = np.random.default_rng(key)
-                examples = _make_examples(encoded, tokenizer, rng, config, counts)
+                if number_words:
+                    examples = phoneme_examples.make(encoded, tokenizer, rng, config, counts)
+                else:
+                    examples = _make_examples(encoded, tokenizer, rng, config, counts)
                 record_writer.write(folder.join(name), examples)
                 made[name] = shards.describe(folder, name, counts)
                 folder.put(listed, {"shards": dict(sorted(made.items()))})

@@ -52,6 +52,7 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
         functions = _make_sentencepiece_functions(tokenizer.backend, tokenizer)
     else:
         assert isinstance(tokenizer.config, WordPieceConfig)
+        assert isinstance(tokenizer.backend, WordPieceTokenizer)
         functions = _make_wordpiece_functions(
             tokenizer.backend, tokenizer.config, tokenizer.mask_id
         )

@@ -88,7 +88,7 @@ def num_weight_sets(albert: AlbertConfig) -> tuple[int, int]:
 def count_trained_parameters(config: PretrainConfig) -> int:
     """Counts those with a gradient: without a sentence task its head and the pooler have none."""
     parts = count_parameters(config.albert)
-    return sum(parts.values()) - (parts[SENTENCE] if config.sentence_task == "none" else 0)
+    return sum(parts.values()) - (0 if config.sentence_task in ("sop", "nsp") else parts[SENTENCE])
 
 
 def list_products(config: PretrainConfig, batch: int) -> list[Product]:
@@ -103,7 +103,7 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
     ]
     if size != hidden:
         sides.append((EMBEDDINGS, tokens, size, hidden))
-    if config.sentence_task != "none":
+    if config.sentence_task in ("sop", "nsp"):
         sides += [(SENTENCE, batch, hidden, hidden), (SENTENCE, batch, hidden, 2)]
     outside = [Product(*row, in_block=False) for row in sides]
     outside[0] = dataclasses.replace(outside[0], gradients=1)  # one-hot rows need none

@@ -1,0 +1,114 @@
+"""Symbols of a list, one a token, as those of phonemes: a `symbols.txt` with a symbol a line.
+
+The order is kept: the model that makes a voice depends on the ids.
+"""
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from albert_tf.errors import UserError, show_fields, to_text
+from albert_tf.tokenizers.normalization import Span
+
+_MOST = 65_536
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SymbolsConfig:
+    """Which symbols of the list are the special ones; several of them may be the same symbol.
+
+    By default a text begins and ends with the padding, as the models that make a voice read it.
+    """
+
+    lower_case: ClassVar[bool] = False
+    pad: str = "<pad>"
+    unk: str = "<unk>"
+    cls: str = "<pad>"
+    sep: str = "<pad>"
+    mask: str = "<mask>"
+
+
+class SymbolsTokenizer(NamedTuple):
+    """A list of symbols and its tokenizer; made by `read`.
+
+    Attributes:
+        pieces: all symbols.
+        special: the special ones, in the order of the config.
+        ids: those of the symbols that a text may become.
+        pattern: finds them in a text, the longest first, or else a single character.
+    """
+
+    pieces: list[str]
+    special: tuple[str, ...]
+    ids: dict[str, int]
+    pattern: re.Pattern[str]
+
+    def __repr__(self) -> str:
+        return show_fields(self)
+
+    def normalize(self, text: str) -> str:
+        return text
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [ids for ids, _ in self.encode_batch_with_offsets(texts)]
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        unknown, batch = self.pieces.index(self.special[1]), []
+        for text in texts:
+            matches = [*self.pattern.finditer(text)]
+            ids = [self.ids.get(match[0], unknown) for match in matches]
+            batch.append((ids, [match.span() for match in matches]))
+        return batch
+
+    def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of the parts of a text, between which are masks."""
+        return self.encode_batch(parts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        pieces = (self.pieces[int(i)] for i in ids)
+        return "".join(piece for piece in pieces if piece in self.ids)
+
+    def is_word_start(self) -> list[bool]:
+        return [piece not in self.ids or is_mark(piece[0]) for piece in self.pieces]
+
+    def ends_word(self) -> list[bool]:
+        return self.is_word_start()
+
+    def is_special(self) -> list[bool]:
+        """Returns which symbols are never drawn at random: white space is none of a word's."""
+        return [piece not in self.ids or piece.isspace() for piece in self.pieces]
+
+
+def is_mark(c: str) -> bool:
+    """Whether a character is white space or punctuation, which is a word by itself."""
+    return c.isspace() or unicodedata.category(c)[0] == "P"
+
+
+def read(content: bytes, config: SymbolsConfig, path: str) -> SymbolsTokenizer:
+    """Reads a list of symbols; `UserError`, with `path`, as `read_list` does."""
+    pieces = read_list(content, path)
+    special = dataclasses.astuple(config)
+    ids = {piece: i for i, piece in enumerate(pieces) if piece not in special}
+    longest_first = sorted(ids, key=len, reverse=True)
+    pattern = "|".join([*map(re.escape, longest_first), "."])
+    return SymbolsTokenizer(pieces, special, ids, re.compile(pattern, re.DOTALL))
+
+
+def read_list(content: bytes, path: str) -> list[str]:
+    """Returns the lines of a file; `UserError` if there are none, too many, or one twice."""
+    # Only a line feed ends a line, and white space may be a symbol.
+    rows = to_text(content, path).removesuffix("\n").split("\n")
+    rows = [row.removesuffix("\r") for row in rows]
+    if rows == [""]:
+        raise UserError(f"{path} is empty. Write a line for each entry.")
+    if len(rows) > _MOST:
+        raise UserError(f"{path} has {len(rows):,} lines, over {_MOST:,}. Shorten the list.")
+    first: dict[str, int] = {}
+    for number, row in enumerate(rows, 1):
+        if not row or row in first:
+            problem = f"repeats line {first[row]}, {row!r}" if row else "is empty"
+            raise UserError(f"{path}: line {number} {problem}. Each line is another entry.")
+        first[row] = number
+    return rows

@@ -1,0 +1,113 @@
+"""Makes records of phonemes, with the word behind each of them; training masks them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.data_prep.pretraining_data import record_writer
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.records import features
+from albert_tf.tokenizers import symbols_tokenizer
+from albert_tf.tokenizers.tokenization import Tokenizer
+
+_BATCH = 256  # records to serialize at once
+
+
+class Phonemes(NamedTuple):
+    """The symbols of a document, [n] each: their ids, where words start, and the words behind them.
+
+    White space is a word by itself; behind it there is none, 0.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    words: np.ndarray
+
+
+def load_words(path: str) -> dict[str, int]:
+    """Returns {word: number, from 1 on} of a file with a word a line."""
+    words = symbols_tokenizer.read_list(files.read_bytes(path, "words"), path)
+    return {word: number for number, word in enumerate(words, 1)}
+
+
+def encode(
+    texts: Sequence[str], tokenizer: Tokenizer, numbers: Mapping[str, int]
+) -> tuple[list[Phonemes], Counter[str]]:
+    """Encodes documents of one word and its phonemes a line, as `documents.read` has them."""
+    spaces = {i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()}
+    encoded: list[Phonemes] = []
+    counts: Counter[str] = Counter()
+    for text in texts:
+        pairs = [json.loads(line) for line in text.split("\n")]
+        ids: list[int] = []
+        starts: list[bool] = []
+        words: list[int] = []
+        for (word, _), symbols in zip(
+            pairs, tokenizer.encode_batch([phonemes for _, phonemes in pairs]), strict=True
+        ):
+            number = numbers.get(word.lower(), 0)
+            begins = True
+            for symbol in symbols:
+                is_space = symbol in spaces
+                ids.append(symbol)
+                starts.append(begins or is_space)
+                words.append(0 if is_space else number)
+                begins = is_space
+        if ids:
+            arrays = (np.array(x, np.int32) for x in (ids, starts, words))
+            encoded.append(Phonemes(*arrays))
+            counts["documents"] += 1
+            counts["sentences"] += len(pairs)
+            counts["text_tokens"] += len(ids)
+            counts["unknown"] += ids.count(tokenizer.unk_id)
+    return encoded, counts
+
+
+def make(
+    encoded: Sequence[Phonemes],
+    tokenizer: Tokenizer,
+    rng: np.random.Generator,
+    config: DataConfig,
+    counts: Counter[str],
+) -> Iterator[bytes]:
+    """Yields the examples of one pass in random order; adds to `counts`."""
+    parts = [part for document in encoded for part in _cut(document, config.max_seq_length - 2)]
+    ends = tokenizer.cls_id, tokenizer.sep_id
+    order = rng.permutation(len(parts))
+    for i in range(0, len(parts), _BATCH):
+        chosen = [parts[j] for j in order[i : i + _BATCH]]
+        lengths = np.array([len(part.ids) + 2 for part in chosen])[:, np.newaxis]
+        shape = len(chosen), config.max_seq_length
+        ids, starts, words = (np.zeros(shape, np.int32) for _ in Phonemes._fields)
+        for row, part in enumerate(chosen):
+            inside = slice(1, len(part.ids) + 1)
+            ids[row, inside], words[row, inside] = part.ids, part.words
+            starts[row, inside] = part.starts
+            ids[row, 0], ids[row, inside.stop] = ends
+            starts[row, [0, 1, inside.stop]] = 1
+        counts["examples"] += len(chosen)
+        counts["tokens"] += int(lengths.sum())
+        batch = {
+            features.INPUT_IDS: ids,
+            features.SEGMENT_IDS: np.zeros(shape, np.int32),
+            features.TOKEN_BOUNDARY: starts,
+            features.WORD_IDS: words,
+            features.NEXT_SENTENCE_LABELS: np.zeros((len(chosen), 1), np.int32),
+        }
+        yield from record_writer.serialize(batch, np.arange(shape[1]) < lengths)
+
+
+def _cut(document: Phonemes, length: int) -> Iterator[Phonemes]:
+    """Yields parts of at most `length` symbols, cut between two words where one begins."""
+    begin, size = 0, len(document.ids)
+    while begin < size:
+        end = min(begin + length, size)
+        if end < size:
+            between = np.flatnonzero(document.starts[begin + 1 : end + 1])
+            end = begin + 1 + int(between[-1]) if len(between) else end
+        yield Phonemes(*(array[begin:end] for array in document))
+        begin = end

@@ -1,0 +1,147 @@
+"""Runs on phonemes, from a list of symbols and rows of words to a folder of another program."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_records
+import tiny_run
+
+from albert_tf.checkpoints import formats
+from albert_tf.data_prep.pretraining_data import dataset
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.pipelines import pretraining_evaluation, pretraining_records
+from albert_tf.records import input_pipeline, manifest
+from albert_tf.tokenizers import tokenization
+from albert_tf.train.start import NEW
+from albert_tf.train.trainer import Trainer
+
+SYMBOLS = ["$", "M", "?", " ", ",", *"abdehiklmnoprstuvˈəɛ"]
+SPECIAL = {"pad": "$", "unk": "?", "cls": "$", "sep": "$", "mask": "M"}
+WORDS = ["hello", "there", "men", "love", "books", "and", "bread"]
+SPOKEN = ["hɛlˈo", "dˈɛr", "mˈɛn", "lˈəv", "bˈuks", "ənd", "brˈɛd"]
+DATA = DataConfig(
+    sentence_task="phonemes",
+    masking="online",
+    max_seq_length=32,
+    max_predictions_per_seq=8,
+    ngram=1,
+    eval_fraction=0.2,
+    shard_megabytes=0.002,
+)
+
+
+def write_vocabulary(folder):
+    folder.mkdir()
+    (folder / "symbols.txt").write_text("".join(f"{x}\n" for x in SYMBOLS))
+    (folder / "cleaning.json").write_text(json.dumps(SPECIAL))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("phonemes")
+    rng = np.random.default_rng(0)
+    with open(folder / "rows.jsonl", "w") as file:
+        for _ in range(80):
+            chosen = rng.integers(0, len(WORDS), rng.integers(2, 12))
+            words = [w for i in chosen for w in (WORDS[i].title(), ",")]
+            spoken = [w for i in chosen for w in (SPOKEN[i], ", ")]
+            file.write(json.dumps({"text": words, "phonemes": spoken}) + "\n")
+    (folder / "words.txt").write_text("\n".join(WORDS[:5]) + "\n")
+    make(folder, folder / "records")
+    return folder
+
+
+def make(folder, output, config=DATA, words="words.txt"):
+    vocabulary = folder / "symbols"
+    dataset.create(
+        config,
+        input_files=[f"{folder}/rows.jsonl"],
+        vocabulary=str(vocabulary) if vocabulary.exists() else write_vocabulary(vocabulary),
+        output_dir=str(output),
+        driver=tiny_records.ALONE,
+        words=words and f"{folder}/{words}",
+    )
+
+
+def settings(**changes):
+    values = {"sentence_task": "phonemes", "num_words": 7, "max_seq_length": 32}
+    values |= {"max_predictions_per_seq": 8, "eval_steps": 4}
+    values |= {"albert": tiny_run.albert(vocab_size=len(SYMBOLS), max_position_embeddings=32)}
+    return tiny_run.settings(**(values | changes))
+
+
+def run(data, folder, config, start=NEW):
+    records = data / "records"
+    return Trainer(
+        config=config,
+        objective=OBJECTIVES[config.sentence_task],
+        data=pretraining_records.read(config, [f"{records}/train-*"], [f"{records}/eval-*"]),
+        folder=str(folder),
+        start=start,
+        strategy=tf.distribute.get_strategy(),
+    ).run()
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    assert run(data, folder, settings())
+    return folder
+
+
+def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, tmp_path):
+    run(data, tmp_path / "run", settings(stop_at_step=8))
+    run(data, tmp_path / "run", settings())
+    both = [formats.read(f"{x}/model.ckpt-12") for x in (trained, tmp_path / "run")]
+    for name, value in both[0].weights.items():
+        np.testing.assert_array_equal(both[1].weights[name], value, err_msg=name)
+    evaluated = pretraining_evaluation.evaluate(
+        str(trained), [f"{data}/records/eval-*"], which="newest"
+    )
+    logged = [json.loads(x) for x in (trained / "metrics.jsonl").read_text().splitlines()][-1]
+    for name in ("masked_lm_loss", "masked_lm_accuracy", "word_loss", "word_accuracy"):
+        assert evaluated["phonemes"][name] == pytest.approx(logged[f"eval_{name}"], rel=1e-5)
+
+
+def read_rows(data, number, config=None):
+    """The first masked rows of the records, without padding, as NumPy's."""
+    paths = sorted(map(str, (data / "records").glob("train-*")))
+    tokenizer = tokenization.load(f"{data}/records/{manifest.VOCABULARY}")
+    masking = pretraining_records.make_masking(config or settings(), paths, tokenizer)
+    raw = next(iter(input_pipeline.read(paths).batch(number)))
+    read = masking.read(raw, tf.zeros([number, 2], tf.int64))
+    rows = {name: x.numpy() for name, x in read.items()}
+    lengths = rows["input_mask"].sum(1)
+    return [{name: x[i] for name, x in rows.items()} | {"n": lengths[i]} for i in range(number)]
+
+
+def test_whole_words_are_masked_alike_and_spaces_stay(data):
+    fates = Counter()
+    for row in read_rows(data, 50, settings(masked_lm_prob=0.24)):
+        count = int(row["masked_lm_weights"].sum())
+        positions = row["masked_lm_positions"][:count]
+        seen, n = row["input_ids"][: row["n"]], row["n"]
+        whole = seen.copy()
+        whole[positions] = row["masked_lm_ids"][:count]
+        assert seen[0] == seen[-1] == 0 and 3 in whole
+        text = "".join(SYMBOLS[i] for i in whole[1:-1])
+        assert not {0, 3} & {*row["masked_lm_ids"][:count]}
+        for match in re.finditer("[^ ,]+|,", text):
+            spoken, place = match[0], slice(match.start() + 1, match.end() + 1)
+            is_chosen = np.isin(np.arange(n)[place], positions)
+            assert is_chosen.all() or not is_chosen.any()
+            expected = [WORDS[SPOKEN.index(x)] for x in SPOKEN if x == spoken]
+            number = 1 + WORDS[:5].index(*expected) if expected and expected[0] in WORDS[:5] else 0
+            assert set(row["word_ids"][place]) == {number}
+            if is_chosen.any() and spoken != ",":
+                kinds = {"mask" if x == 1 else "other" for x in seen[place]}
+                assert len(kinds) == 1
+                fate = "kept" if (seen[place] == whole[place]).all() else "random"
+                fates["mask" if kinds == {"mask"} else fate] += 1
+    assert fates["mask"] > fates["kept"] + fates["random"] and min(fates.values()) > 1
