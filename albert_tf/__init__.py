@@ -2,7 +2,7 @@
 
     import albert_tf
 
-    model = albert_tf.load("albert_base_v2.tar.gz")
+    model = albert_tf.load("albert/albert-base-v2")
     model.fill_mask(["The [MASK] of France is Paris."])
 
 docs/python.md describes these names. Each is imported when it is first used.

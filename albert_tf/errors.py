@@ -8,7 +8,7 @@ import stat
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -130,11 +130,14 @@ def require_count(name: str, value: object) -> None:
     require(is_count, f"{name}: {to_one_line(value)} is no whole number from 1 on.")
 
 
-def require_path(name: str, value: object) -> None:
+def require_path(name: str, value: object, more_schemes: Collection[str] = ()) -> None:
     """Raises `UserError` unless the value is a path, of a file system that TensorFlow knows."""
     path = str(value) if isinstance(value, str | os.PathLike) else ""
     scheme, separator, _ = path.partition("://")
-    is_known = not separator or scheme in tf.io.gfile.get_registered_schemes()
+    is_known = not separator or scheme in (
+        *tf.io.gfile.get_registered_schemes(),
+        *more_schemes,
+    )
     message = f"{name}: {to_one_line(value)} is no path. Take one on this machine, or in gs://."
     require(bool(path) and "\0" not in path and is_known, message)
 

@@ -418,7 +418,8 @@ def read_sealed(path: str, name: str) -> Any:
     return unseal(read_json(path, name), path)
 
 
-def _hash_file(path: str) -> str:
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file."""
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while chunk := file.read(1 << 24):
@@ -434,7 +435,7 @@ def list_files(folder: str) -> list[str]:
 
 def write_hashes(folder: str, names: Iterable[str], **later: bytes) -> None:
     """Writes `sha256.json`: {name: hash} of these files of a folder, and of those to come."""
-    hashes = {x: _hash_file(os.path.join(folder, x)) for x in names if x not in later}
+    hashes = {x: hash_file(os.path.join(folder, x)) for x in names if x not in later}
     hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in later.items()}
     write_json(os.path.join(folder, HASHES), dict(sorted(hashes.items())))
 
@@ -453,7 +454,7 @@ def check_hashes(folder: str) -> None:
             raise UserError(f"{path} names a file of another folder, {name!r}. Do not trust it.")
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
             raise UserError(f"there is no file {file!r}, of which {path} has the hash. Restore it.")
-        if _hash_file(file) != expected:
+        if hash_file(file) != expected:
             raise UserError(
                 f"{file} is damaged: it does not have the hash of {HASHES}. Restore it; remove "
                 f"{path} if you have changed the file yourself."

@@ -224,8 +224,9 @@ class _Stderr(io.TextIOBase):
 
 
 def _is_of_interest(record: standard_logging.LogRecord) -> bool:
-    # TensorFlow reports at INFO how long it took to shard each checkpoint.
-    return record.levelno > standard_logging.INFO or "tensorflow" not in record.pathname
+    # Libraries report each request at INFO, and TensorFlow how long it took to shard a checkpoint.
+    is_ours = record.name == "absl" and "tensorflow" not in record.pathname
+    return record.levelno > standard_logging.INFO or is_ours
 
 
 def _parse_flags(arguments: list[str]) -> list[str]:

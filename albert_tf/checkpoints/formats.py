@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.checkpoints import (
     archives,
     google_tf1,
@@ -32,6 +32,7 @@ from albert_tf.model import weight_names
 from albert_tf.run_files import BEST, SUMMARY, WHICH
 from albert_tf.train_config import SentenceVectors
 
+_SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
 _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
 
 
@@ -135,7 +136,7 @@ def detect_format(path: str) -> str:
         return "keras_hub"
     base = os.path.basename(path.rstrip("/"))
     if not names or (folder != path and not any(name.startswith(base) for name in names)):
-        raise UserError(f"there is nothing at {path!r}. Name a folder, a prefix or a .tar.gz.")
+        raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):
         if SUMMARY in names:
@@ -144,7 +145,7 @@ def detect_format(path: str) -> str:
                 "is the best."
             )
         known = "; ".join(format.description for format in FORMATS.values())
-        raise UserError(f"{path!r} is none of: {known}. Name a folder, a prefix or a .tar.gz.")
+        raise UserError(f"{path!r} is none of: {known}. Name {_SOURCES}.")
     keys = tf_checkpoint.list_keys(training_checkpoint.find_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
@@ -166,12 +167,15 @@ def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
 def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    `name` is a key of `FORMATS`; by default the format is detected. Of the folder of a run the best
-    checkpoint is read, else its newest; `which` may be the newest, too. Its step and scores are
-    logged. Raises `UserError` if there is nothing, an unknown format, a damaged file, or parts that
-    do not agree.
+    A repository of Hugging Face and a URL are downloaded (see `hub.resolve`). `name` is a key of
+    `FORMATS`; by default the format is detected. Of the folder of a run the best checkpoint is
+    read, else its newest; `which` may be the newest, too. Its step and scores are logged.
+
+    Raises `UserError` if there is nothing, an unknown format, a damaged file, or parts that do not
+    agree.
     """
     require_choice("which", which, WHICH)
+    path = hub.resolve(path)
     with archives.open_archive(path) as opened:
         files.check_hashes(_find_folder(opened))
         name = name or detect_format(opened)

@@ -231,8 +231,10 @@ def find_version(model: str) -> str | None:
     Raises:
         UserError: it is an int8 model.
     """
-    names = tf.io.gfile.listdir(model) if tf.io.gfile.isdir(model) else []
-    versions = sorted(int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit())
+    if not tf.io.gfile.isdir(model):
+        return None
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(model)]
+    versions = sorted(int(name) for name in names if name.isdigit())
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
         if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
             return folder

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -301,7 +302,8 @@ def load(
     or of Hugging Face.
 
     Args:
-        path: folder, prefix or archive, as bin/convert_checkpoint takes.
+        path: folder, prefix, archive, URL or name of a Hugging Face repository (OWNER/NAME), as
+            bin/convert_checkpoint takes.
         task: of a fine-tuned checkpoint that is not of a run, which knows its task; the name of a
             published one, or what `task_table.make_own` returns.
         vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
@@ -312,7 +314,7 @@ def load(
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
     """
-    require_path("path", path)
+    require_path("path", path, hub.SCHEMES)
     task = task_table.get(task) if isinstance(task, str) else task
     require(
         task is None or isinstance(task, Task), f"task: {to_one_line(task)} is no name of a task."

@@ -134,8 +134,6 @@ def read_finetuned(
     A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
     the task. Raises `UserError` if there is none, or something is wrong with it.
     """
-    if not any(tf.io.gfile.exists(name) for name in (path, f"{path}.index")):
-        raise UserError(f"there is nothing at {path!r}: train first, or name a --checkpoint.")
     checkpoint = formats.read(path, which=which)
     run = read_finetuning_run(checkpoint.source)
     if run is None:

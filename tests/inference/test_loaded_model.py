@@ -156,7 +156,7 @@ def test_a_number_of_guesses_is_a_count(pretrained, top_k):
     [
         ("", {}, "to: '' is no path"),
         (None, {}, "to: None is no path"),
-        ("http://x/y", {}, "to: 'http://x/y' is no path"),
+        ("ftp://x/y", {}, "to: 'http://x/y' is no path"),
         ("x.txt", {}, r"to: 'x\.txt' is a file\. Name a folder"),
         ("models", {"kind": "foo"}, "kind: 'foo' is not one of encoder, "),
         ("models", {"kind": "fill_mask", "top_k": 0}, "top_k must be at least 1"),
@@ -203,7 +203,7 @@ def test_a_model_without_the_head_says_so(pretrained, reviews):
     [
         ("", r"path: '' is no path\. Take one on this machine"),
         (3, "path: 3 is no path"),
-        ("http://x/y", r"path: 'http://x/y' is no path\. Take one on this machine, or in gs://"),
+        ("ftp://x/y", r"path: 'http://x/y' is no path\. Take one on this machine, or in gs://"),
         ("\0", "path: .* is no path"),
         ("none", "there is nothing at 'none'"),
         ("/dev/null", "'/dev/null' is none of: a checkpoint of this project"),

@@ -1,0 +1,186 @@
+"""Downloads checkpoints, by the name of a Hugging Face repository or by a URL; uploads folders."""
+
+import fnmatch
+import hashlib
+import os
+import re
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf import files
+from albert_tf import lazy_tensorflow as tf
+from albert_tf.errors import UserError, find_remedy, reason, require
+
+SCHEMES = ("hf", "http", "https")
+# A repository, perhaps with a file of weights in it and a revision.
+_NAME = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(bin|h5)))?(@(?P<revision>.+))?"
+)
+# The files that the formats read; the folders with a number are those of sentence-transformers.
+_SETTINGS = [
+    *("config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json"),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab"),
+    *("vocab*.txt", "0_*/vocab*.txt", "*.spm", "cleaning.json", "task.json", "preprocessor.json"),
+    files.HASHES,
+]
+_SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
+_SECONDS = 60
+
+
+def resolve(source: str) -> str:
+    """Returns the local path of a checkpoint; downloads a repository or a URL, once.
+
+    A name is OWNER/NAME or OWNER/NAME@REVISION, of which weights are read as safetensors. Others
+    are read where their file is named: OWNER/NAME/pytorch_model.bin. What exists here has
+    precedence over a repository.
+
+    Raises `UserError` if the download fails, or the repository has no ALBERT.
+    """
+    name = re.sub(r"^(hf://|https://huggingface\.co/)", "", source)
+    if name.startswith(("http://", "https://")):
+        return _fetch_url(name)
+    match = _NAME.fullmatch(name)
+    if match is None or any(tf.io.gfile.exists(path) for path in (name, f"{name}.index")):
+        return source
+    return _fetch_repository(**match.groupdict())
+
+
+def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
+    import huggingface_hub
+
+    def fetch(patterns: list[str], revision: str | None) -> str:
+        try:
+            return huggingface_hub.snapshot_download(
+                name, revision=revision, allow_patterns=patterns
+            )
+        except Exception as error:  # of several libraries, which have no class in common
+            raise UserError(_explain(error, name, revision)) from None
+
+    stem, suffix = os.path.splitext(file or "")
+    weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
+    folder = fetch(_SETTINGS, revision)
+    _check_config(folder, name)  # before gigabytes of another model
+    folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
+    names = files.list_files(folder)
+    if not any(fnmatch.fnmatch(x, pattern) for x in names for pattern in weights):
+        raise UserError(
+            f"{name} has no {file or 'model.safetensors'}. Take another repository or revision; "
+            f"pickled weights are read where they are named: {name}/pytorch_model.bin."
+        )
+    for path in names:  # the name of a large file in the cache is its hash
+        blob = os.path.realpath(os.path.join(folder, path))
+        if len(os.path.basename(blob)) == 64 and files.hash_file(blob) != os.path.basename(blob):
+            raise UserError(f"{blob} is damaged. Remove it, and run it again.")
+    logging.info(f"{name}: {folder}")
+    return folder
+
+
+def _check_config(folder: str, name: str) -> None:
+    paths = [os.path.join(folder, x, "config.json") for x in ("", "0_Transformer")]
+    path = next((x for x in paths if os.path.exists(x)), "")
+    require(bool(path), f"{name} has no config.json: it is no model that is read here.")
+    kind = files.read_object(path, name).get("model_type", "albert")  # Keras Hub's have none
+    require(kind == "albert", f"{name}: model_type is {kind!r}, not 'albert'. Take an ALBERT.")
+
+
+def _explain(error: Any, name: str, revision: str | None) -> str:
+    """Returns what has failed in one line, with the remedy."""
+    from huggingface_hub import constants, errors
+
+    missing = isinstance(error, errors.LocalEntryNotFoundError)
+    cause = (error.__cause__ or error) if missing else error
+    status = getattr(getattr(cause, "response", None), "status_code", None)
+    site, login = constants.ENDPOINT, "log in (`hf auth login`, or HF_TOKEN)"
+    if isinstance(cause, errors.GatedRepoError):
+        return f"{name} is gated. Accept its terms at {site}/{name}, and {login}."
+    if isinstance(cause, errors.RevisionNotFoundError):
+        return f"{name} has no revision {revision!r} at {site}."
+    if isinstance(cause, errors.RepositoryNotFoundError):
+        return (
+            f"there is nothing at {name!r}: neither here nor at {site}, unless it is private. "
+            f"Correct the name, or {login}."
+        )
+    if status in (401, 403):
+        return f"{site} refuses {name} (status {status}). Check your rights to it, and {login}."
+    if missing:
+        return (
+            f"there is nothing at {name!r}: neither here nor in {constants.HF_HUB_CACHE}, and "
+            f"{site} is out of reach ({reason(cause)}). Correct the path, or go online."
+        )
+    remedy = find_remedy(error) or "Run it again: what has come is kept."
+    return f"the download of {name} from {site} has failed ({reason(error)}). {remedy}"
+
+
+def _fetch_url(url: str) -> str:
+    """Returns the path of a downloaded file, beside which its size and SHA-256 stand."""
+    import huggingface_hub
+
+    name = os.path.basename(urllib.parse.urlsplit(url).path)
+    cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
+    folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:16])
+    with files.locking_folder(cache, waits=True):
+        if not os.path.exists(folder):
+            require(
+                not huggingface_hub.constants.HF_HUB_OFFLINE,
+                f"{url} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
+            )
+            with files.replacing_folder(folder) as temporary:
+                size = _download(url, os.path.join(temporary, name))
+                files.write_json(os.path.join(temporary, "source.json"), {"url": url, "size": size})
+                files.write_hashes(temporary, [name, "source.json"])
+    files.check_hashes(folder)
+    logging.info(f"{url}: {folder}")
+    return os.path.join(folder, name)
+
+
+def _download(url: str, path: str) -> int:
+    """Writes the file at a URL to a path; returns the number of its bytes."""
+    request = urllib.request.Request(url, headers={"User-Agent": "albert_tf"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer, open(path, "wb") as file:
+            size = int(answer.headers.get("Content-Length", 0))
+            name = os.path.basename(path)
+            with tqdm(total=size or None, unit="B", unit_scale=True, desc=name) as bar:
+                while chunk := answer.read(1 << 20):
+                    file.write(chunk)
+                    bar.update(len(chunk))
+            length = file.tell()
+    except Exception as error:  # as of `snapshot_download`
+        remedy = find_remedy(error) or "Check the address, the network and your rights to it."
+        raise UserError(f"{url} cannot be downloaded ({reason(error)}). {remedy}") from None
+    if size not in (0, length):
+        raise UserError(f"{url} broke off after {length:,} of {size:,} bytes. Run it again.")
+    return length
+
+
+def check_login(flag: str) -> None:
+    """Raises `UserError`, before any work, unless the user may upload."""
+    import huggingface_hub
+
+    try:
+        huggingface_hub.HfApi().whoami()
+    except Exception as error:  # as of `snapshot_download`
+        site, cause = huggingface_hub.constants.ENDPOINT, reason(error).split(". ")[0]
+        raise UserError(
+            f"{flag}: {site} does not know you ({cause}). Log in (`hf auth login`, or HF_TOKEN)."
+        ) from None
+
+
+def push(folder: str, name: str, *, private: bool) -> None:
+    """Uploads a folder as the repository `name`, which is made if need be."""
+    import huggingface_hub
+
+    try:
+        api = huggingface_hub.HfApi()
+        url = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=url.repo_id, folder_path=folder)
+    except Exception as error:  # as of `snapshot_download`
+        raise UserError(
+            f"{folder} is written, but not at {name} ({reason(error)}). Check the name, your "
+            f"rights and the network, then: hf upload {name} {folder}"
+        ) from None
+    logging.info(f"uploaded to {url}")

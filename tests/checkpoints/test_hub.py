@@ -1,0 +1,254 @@
+"""Checkpoints by name and by URL, from a stand-in for huggingface.co."""
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import stand_in_hub
+import tiny_checkpoints
+import tiny_run
+from huggingface_hub import constants
+
+from albert_tf import hub
+from albert_tf.checkpoints import formats
+from albert_tf.errors import UserError
+
+NAME = "albert/tiny-v2"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The repository as Hugging Face has them: with what nobody here reads."""
+    folder = tmp_path_factory.mktemp("published") / "site"
+    root = folder / NAME
+    root.mkdir(parents=True)
+    vocabulary = tiny_run.write_vocabulary(f"{folder}-vocabulary")
+    formats.get_writer("hugging_face")(tiny_checkpoints.make(vocabulary), str(root))
+    for name in ("pytorch_model.bin", "tf_model.h5", "modeling.py", "onnx/config.json"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"must not be read")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(published):
+    return formats.read(str(published / NAME))
+
+
+@pytest.fixture
+def site(tmp_path, published, monkeypatch):
+    shutil.copytree(published, tmp_path / "site")
+    with stand_in_hub.serving(tmp_path / "site", monkeypatch) as served:
+        yield served
+
+
+def test_a_repository_is_read_by_its_name(site, made):
+    for name in (NAME, f"{NAME}@v1", f"hf://{NAME}", f"https://huggingface.co/{NAME}"):
+        tiny_checkpoints.assert_same(formats.read(name), made)
+    downloaded = {path.rpartition("/")[2] for path in site.requests if "/resolve/" in path}
+    assert downloaded >= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
+    assert not downloaded & {"pytorch_model.bin", "tf_model.h5", "modeling.py", "README.md"}
+    assert not any("onnx" in path for path in site.requests)
+
+
+def test_what_was_downloaded_is_read_without_a_network(site, made, monkeypatch):
+    formats.read(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    tiny_checkpoints.assert_same(formats.read(NAME), made)
+
+
+def test_a_local_folder_wins(site, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    formats.convert(NAME, "albert/other", to_format="google")
+    site.requests.clear()
+    for path in ("albert/other", "albert/other/model.ckpt-best"):
+        assert formats.read(path).source == "albert/other/model.ckpt-best"
+    assert not site.requests
+
+
+def answer(status, **headers):
+    return lambda request: request.answer(status, **headers)
+
+
+def cut(request):
+    """Half a file."""
+    request.send_response(200)
+    for name, value in {"Content-Length": 1000, "ETag": "e", "X-Repo-Commit": "a" * 40}.items():
+        request.send_header(name, value)
+    request.end_headers()
+    if request.command == "GET":
+        request.wfile.write(bytes(500))
+
+
+def loop(request):
+    request.answer(302, Location=request.hub.address + request.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "faults", "message"),
+    [
+        ("albert/none", {}, "there is nothing at 'albert/none': neither here nor at .*log in"),
+        (f"{NAME}@v9", {}, f"{NAME} has no revision 'v9'"),
+        (NAME, {"/api/models": answer(403, X_Error_Code="GatedRepo")}, "is gated. Accept its ter"),
+        (NAME, {"/api/models": answer(401)}, r"refuses .* \(status 401\).*log in"),
+        (NAME, {"/api/models": answer(403)}, r"refuses .* \(status 403\).*log in"),
+        (NAME, {"/api/models": loop}, "has failed|out of reach"),
+        (NAME, {"model.safetensors": loop}, "has failed|out of reach"),
+        (NAME, {"model.safetensors": cut}, "the download of albert/tiny-v2 .*Run it again"),
+    ],
+    ids=["404", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
+)
+def test_a_failure_is_one_line(site, monkeypatch, name, faults, message):
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
+    site.faults = faults
+    with pytest.raises(UserError, match=message) as caught:
+        formats.read(name)
+    assert "\n" not in str(caught.value)
+    site.faults = {}
+    formats.read(NAME)
+
+
+def test_without_a_network_the_cache_is_named(site, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"neither here nor in .*/cache/hub, and .* out of reach"):
+        formats.read(NAME)
+    with pytest.raises(UserError, match=r"is not in .*/cache/assets/.* HF_HUB_OFFLINE is set"):
+        formats.read(f"{site.address}/{NAME}/resolve/main/x.tar.gz")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"http://127.0.0.1:9 is out of reach \(.*refused.*\)"):
+        formats.read(NAME)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"model_type": "bert"}', "model_type is 'bert', not 'albert'"),
+        (None, "has no config.json: it is no model"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_another_model_is_not_downloaded(site, config, message):
+    path = site.folder / NAME / "config.json"
+    path.write_text(config) if config else path.unlink()
+    with pytest.raises(UserError, match=message):
+        formats.read(NAME)
+    assert not any("safetensors" in path for path in site.requests)
+
+
+def test_pickles_are_read_where_they_are_named(site):
+    (site.folder / NAME / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=rf"has no model\.safetensors\..*{NAME}/pytorch_model\.bin"):
+        formats.read(NAME)
+    assert not any(".bin" in path for path in site.requests)
+    folder = hub.resolve(f"{NAME}/pytorch_model.bin@v1")
+    assert {*os.listdir(folder)} >= {"config.json", "spiece.model", "pytorch_model.bin"}
+    assert not any(".h5" in path for path in site.requests)
+    with pytest.raises(UserError, match=r"has no flax\.h5"):
+        formats.read(f"{NAME}/flax.h5")
+
+
+def test_a_damaged_file_of_the_cache_is_named(site):
+    folder = hub.resolve(NAME)
+    path = Path(folder, "model.safetensors").resolve()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match=f"{path} is damaged. Remove it"):
+        formats.read(NAME)
+    path.unlink()
+    formats.read(NAME)
+
+
+def test_vectors_are_read_by_their_name(site, tmp_path):
+    formats.convert(
+        NAME,
+        str(site.folder / "sentence-transformers" / "tiny"),
+        to_format="sentence_transformers",
+        allow_partial="cls/.*|bert/pooler/.*",
+    )
+    assert formats.read("sentence-transformers/tiny").vectors.pooling == "mean"
+
+
+@pytest.fixture
+def archive(site, made, tmp_path):
+    formats.get_writer("google")(made, str(site.folder / NAME / "tiny"))
+    with tarfile.open(site.folder / NAME / "tiny.tar.gz", "w:gz") as tar:
+        tar.add(site.folder / NAME / "tiny", "tiny")
+    return f"{site.address}/{NAME}/resolve/main/tiny.tar.gz"
+
+
+def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
+    assert formats.read(archive).config == made.config
+    assert "tiny.tar.gz: 100%" in capsys.readouterr().err
+    site.faults = {"": answer(500)}
+    checkpoint = formats.read(archive)  # of the cache
+    folder = os.path.dirname(checkpoint.source)
+    assert sorted(os.listdir(folder)) == ["sha256.json", "source.json", "tiny.tar.gz"]
+    size = os.path.getsize(f"{folder}/tiny.tar.gz")
+    assert f'"size": {size}' in Path(folder, "source.json").read_text()
+    with open(f"{folder}/tiny.tar.gz", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(UserError, match=r"tiny\.tar\.gz is damaged"):
+        formats.read(archive)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (answer(404), r"cannot be downloaded \(HTTP Error 404"),
+        (answer(403), r"\(HTTP Error 403: Forbidden\).*your rights"),
+        (loop, r"infinite loop"),
+        (cut, "broke off after 500 of 1,000 bytes. Run it again"),
+    ],
+    ids=["404", "403", "loop", "cut"],
+)
+def test_a_failure_of_a_url_is_one_line_and_leaves_nothing(site, archive, fault, message):
+    site.faults = {"tar.gz": fault}
+    with pytest.raises(UserError, match=message) as caught:
+        formats.read(archive)
+    assert "\n" not in str(caught.value)
+    [*found] = (x for _, _, names in os.walk(constants.HF_ASSETS_CACHE) for x in names)
+    assert not found
+    site.faults = {}
+    formats.read(archive)
+
+
+def convert(run_program, to, *arguments):
+    return run_program(
+        "bin/convert_checkpoint",
+        f"--checkpoint={NAME}",
+        f"--output_dir={to}",
+        "--to_format=hugging_face",
+        *arguments,
+    )
+
+
+def test_a_folder_is_pushed_with_its_card_and_read_again(site, tmp_path, run_program, capsys):
+    to = tmp_path / "out"
+    assert not convert(run_program, to, "--push_to_hub=me/mine", "--private")
+    assert f"uploaded to {site.address}/me/mine" in capsys.readouterr().err
+    assert site.visibility == {"me/mine": "private"}
+    pushed = site.folder / "me" / "mine"
+    assert {path.name for path in pushed.iterdir()} == {path.name for path in to.iterdir()}
+    assert "## Scores" in (pushed / "README.md").read_text()
+    tiny_checkpoints.assert_same(formats.read("me/mine"), formats.read(str(to)))
+
+
+def test_a_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
+    site, tmp_path, run_program, capsys
+):
+    assert "--private is for --push_to_hub" in convert(run_program, tmp_path / "a", "--private")
+    push = "--push_to_hub=me/mine"
+    assert "--to_format: 'google' is not one" in convert(
+        run_program, tmp_path / "a", push, "--to_format=google"
+    )
+    site.faults = {"whoami": answer(401)}
+    assert "does not know you" in (message := convert(run_program, tmp_path / "a", push))
+    assert "Log in (`hf auth login`, or HF_TOKEN)." in message
+    assert not (tmp_path / "a").exists()
+    site.faults = {"/commit/": answer(403)}
+    message = convert(run_program, tmp_path / "a", push)
+    assert message.endswith(f"then: hf upload me/mine {tmp_path}/a")
+    assert "\n" not in message
+    assert (tmp_path / "a" / "model.safetensors").exists()
