@@ -171,6 +171,11 @@ class Kind(Served):
         return {"has_pairs": columns.second_text is not None}
 
     @property
+    def has_plain_tables(self) -> bool:
+        """Whether a table of the user's own has just columns of texts and one of labels."""
+        return not self.gives_vectors and not self.windowed_texts and self.columns == Kind.columns
+
+    @property
     def reads_labels(self) -> bool:
         """Whether labels that the user does not name are those of the train file."""
         return self.num_labels > 0 and "choices" not in self.columns
@@ -590,12 +595,14 @@ class TaskSplit:
         name: one of `SPLITS`.
         input_file: a file to read in place of the one in `source.data_dir`; of RACE a pattern.
         source: of the files.
+        holds_out: whether train and dev are of one file, of which dev is a tenth.
     """
 
     task: Task
     name: str
     input_file: str | None = None
     source: DataSource = dataclasses.field(default_factory=DataSource)
+    holds_out: bool = False
 
     @property
     def is_test(self) -> bool:

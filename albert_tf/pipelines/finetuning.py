@@ -25,7 +25,7 @@ from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import FinetuneConfig
 
 # What a manifest says of the task.
-_HEADER = ("task", "kind", "labels", "has_pairs", "num_texts")
+_HEADER = ("task", "kind", "labels", "has_pairs", "num_texts", "columns")
 
 
 class Training(NamedTuple):

@@ -88,7 +88,8 @@ def fit_to_data(
     own = changes.read_own()
     config = recipes.fit_schedule(config, train.task.name, own, len(train.examples))
     updates = max(1, train.num_records // config.train_batch_size)
-    if "eval_steps" not in own and config.eval_steps > updates:
+    is_own = train.task.name == task_table.OWN
+    if "eval_steps" not in own and (config.eval_steps > updates or is_own):
         logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
         config = dataclasses.replace(config, eval_steps=updates)
     return complete(config, train)

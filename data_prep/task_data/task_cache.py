@@ -33,7 +33,7 @@ from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
-from albert_tf.kinds.tables import table_files
+from albert_tf.kinds.tables import column_guess, table_files
 from albert_tf.kinds.tables.task_rows import Columns
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -77,6 +77,28 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     return task_table.make_own(kind.name, labels, **kind.describe_columns(columns))
 
 
+def complete(
+    arguments: DataArguments, path: str | None, known: Mapping[str, Any] | None = None
+) -> DataArguments:
+    """Returns the arguments with the columns of the user's own table at `path`.
+
+    Columns that the user does not name are those of `known`, the header of a trained task, or else
+    they are guessed (see `column_guess`).
+    """
+    kind, columns = task_table.KINDS.get(arguments.kind), arguments.source.columns
+    if arguments.task != task_table.OWN:
+        return arguments
+    if trained := (known or {}).get("columns"):
+        named = {x: y for x, y in vars(columns).items() if y != getattr(Columns, x)}
+        trained = {x: tuple(y) if isinstance(y, list) else y for x, y in trained.items()}
+        columns = Columns(**{**trained, **named})
+    elif path and kind and kind.has_plain_tables and os.path.splitext(path)[1] in kind.suffixes:
+        columns = column_guess.complete(columns, path, has_numbers=not kind.num_labels)
+    return dataclasses.replace(
+        arguments, source=dataclasses.replace(arguments.source, columns=columns)
+    )
+
+
 def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:
     """Makes the task dataset of a split, unless the cache has it.
 
@@ -103,6 +125,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         return folder
     examples, num_skipped = _read(split, paths)
     token_lengths.check(lengths, task.kind)
+    if split.holds_out and split.name == "dev":
+        logging.info(f"{paths[0]}: {len(examples):,} examples are held out as dev.")
     if tf.io.gfile.exists(folder) and not _is_complete(folder):
         tf.io.gfile.rmtree(folder)
     # Another program may make the same folder in the meantime.
@@ -121,6 +145,8 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         }
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
+        if task.name == task_table.OWN:
+            header["columns"] = _describe_columns(split.source.columns)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
             "settings": {**header, "split": split.name, **used_lengths},
@@ -179,10 +205,38 @@ def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
     """Returns the examples, each with an id of its own, and the number of rows skipped."""
     if split.task.name == task_table.OWN:
         examples, num_skipped = split.task.kind.read(split, paths[0]), 0
+        if split.holds_out:
+            examples = _hold_out(examples, paths[0], is_dev=split.name == "dev")
     else:
         examples, num_skipped = _READERS[split.task.name].read(split, paths)
     _check_ids(examples, paths)
     return examples, num_skipped
+
+
+def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
+    """Returns the tenth of the examples that is dev, or the rest.
+
+    It is every tenth in the order of the labels, and of a hash for equal ones. Examples of the same
+    texts are all on one side.
+    """
+
+    def find_key(example: Any) -> str:
+        texts = getattr(example, "texts", None) or (example.text,)
+        return "\0".join(" ".join(text.casefold().split()) for text in texts)
+
+    first = {find_key(example): getattr(example, "label", None) for example in examples[::-1]}
+
+    def find_place(key: str) -> tuple[float, str, str]:
+        label = first[key]
+        number = label if isinstance(label, float) else 0.0
+        return number, str(label), _sha256(key.encode(errors="surrogatepass"))
+
+    order = sorted(first, key=find_place)
+    require(
+        len(order) > 1, f"{path} has too few different texts to hold out some: name --dev_file."
+    )
+    held_out = set(order[min(5, len(order) // 2) :: 10])
+    return [example for example in examples if (find_key(example) in held_out) == is_dev]
 
 
 def read(
@@ -250,6 +304,7 @@ def _describe_records(
             ]
             for path in paths
         ],
+        **({"holds_out": True} if split.holds_out else {}),
         # Those of a kind are left out for others, whose names stay.
         **{name: getattr(source, name) for name in task.kind.source_choices},
     }

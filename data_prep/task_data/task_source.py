@@ -13,7 +13,7 @@ SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 class DataArguments:
     """The arguments of programs that name a task and its data; see `task_cache.make_task`."""
 
-    task: str = setting(f"{', '.join(task_table.TASKS)} or own")
+    task: str = setting(f"{', '.join(task_table.TASKS)} or own", task_table.OWN)
     source: DataSource = field(default_factory=DataSource)
     kind: str = setting(
         "own: or regression, multiple_choice, sentence_embedding, multi_label, "

@@ -55,6 +55,33 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert len(content["predictions"]) == 3
 
 
+def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    moods = {"glad": "good", "sad": "bad"}
+    rows = [[f"{word} it was day {k}", mood] for k in range(9) for mood, word in moods.items()]
+    text = "".join(",".join(row) + "\n" for row in [["review", "mood"], *rows])
+    (tmp_path / "reviews.csv").write_text(text)
+    values = {**tiny_program.SETTINGS, "num_warmup_steps": 0}
+    del values["eval_steps"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    command = ["--train_file=reviews.csv", "--config=config.json", "--epochs=3", "--batch_size=8"]
+    start = f"--init_checkpoint={checkpoint}/google"
+    assert not run_program(tiny_program.PROGRAM, *command, start)
+    shown = capsys.readouterr()
+    assert "text 'review', label 'mood'" in shown.err
+    assert "2 examples are held out as dev" in shown.err
+    assert "evaluation at step 2 |" in shown.err
+    assert "--model=runs/reviews --input=new.csv --output=new_with_labels.csv" in shown.out
+    config = read(tmp_path / "runs/reviews/config.json")
+    assert (config["num_train_steps"], config["train_batch_size"]) == (6, 8)
+    # Columns and held-out rows are those of the run.
+    (tmp_path / "new.csv").write_text("review\nit was good\n")
+    more = ("--test_file=new.csv", "--mode=eval,predict")
+    assert not run_program(tiny_program.PROGRAM, *command[:1], *more)
+    assert read(tmp_path / "runs/reviews/metrics-dev.json")["num_examples"] == 2
+    assert len(predictions.read("runs/reviews/predictions-test.json")["predictions"]) == 1
+
+
 def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
     write_own(tmp_path)
     command = (

@@ -28,6 +28,8 @@ checkpoint, run = tiny_program.checkpoint, tiny_program.run
         (["--set=max_seq_length=17"], "max_seq_length 17 is over albert.max_position_embeddings"),
         (["--set=sop=1"], "unknown key 'sop'"),
         (["--set=class_weights=[1,2,3]"], "class_weights has 3 numbers, the task 2 labels"),
+        (["--epochs=2", "--set=num_train_steps=9"], "--epochs and --set num_train_steps say the"),
+        (["--batch_size=0"], "batch_size must be at least 1"),
         (["--checkpoint=run"], "--checkpoint is for --mode=eval and --mode=predict"),
         (["--init_checkpoint=nowhere"], "there is nothing at 'nowhere'"),
         (["--text_column=text"], "there is no column 'text'. It has review, stars"),
@@ -73,8 +75,7 @@ def test_a_dev_set_that_is_the_train_set(run, tmp_path, capsys):
 
 def test_files_that_are_missing_are_missed_before_the_training(run, tmp_path):
     write_own(tmp_path)
-    train = f"--train_file={tmp_path}/train.tsv"
-    assert "--mode=eval needs --dev_file or --data_dir" in run(*OWN, train)
+    assert "--mode=eval needs --dev_file or --data_dir" in run(*OWN, "--mode=eval")
     (tmp_path / "test.tsv").unlink()
     message = run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
     assert "must hold one file test.tsv or test.csv or test.jsonl" in message

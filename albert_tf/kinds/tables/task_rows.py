@@ -10,7 +10,7 @@ from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.settings import setting
 
 # More are rather texts, numbers or ids in the wrong column.
-_MAX_LABELS_IN_FILE = 100
+MAX_LABELS_IN_FILE = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -74,7 +74,7 @@ def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> N
             f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
             f"least {least}, or name them all with --labels."
         )
-    if len(labels) > _MAX_LABELS_IN_FILE:
+    if len(labels) > MAX_LABELS_IN_FILE:
         raise UserError(
             f"{place} has {len(labels):,} different labels: is --label_column right? If it is, "
             "name them all with --labels."

@@ -26,6 +26,13 @@ def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, ca
         "labels": ["no", "yes"],
         "split": "train",
         "max_seq_length": S,
+        "columns": {
+            "text": "text",
+            "second_text": "second",
+            "label": "label",
+            "id": None,
+            "choices": [],
+        },
     }
     assert contents["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
     assert manifest.count_examples([os.path.join(folder, task_dataset.RECORDS)]) == [3]
@@ -49,6 +56,32 @@ def test_a_complete_dataset_is_not_made_again(write_rows, prepare, capsys):
     assert prepare(path) == folder
     assert os.stat(os.path.join(folder, task_dataset.RECORDS)).st_mtime_ns == time
     assert capsys.readouterr().err == f"own train: {folder} is there already.\n"
+
+
+def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
+    numbers = [*range(35), *range(35)]
+    rows = [{"text": f"text {k}", "label": "yes" if k < 14 else "no"} for k in numbers]
+    path = write_rows(rows)
+    read = {
+        name: task_cache.read_examples(
+            TaskSplit(task=TASK, name=name, input_file=str(path), holds_out=True)
+        )
+        for name in ("train", "dev")
+    }
+    texts = {name: {x.texts for x in examples} for name, examples in read.items()}
+    assert not texts["train"] & texts["dev"]
+    assert len(texts["train"] | texts["dev"]) == 35
+    assert sum(map(len, read.values())) == 70
+    labels = [x.label for x in read["dev"]]
+    assert 2 <= labels.count("yes") <= 4 <= labels.count("no") <= 6
+    assert read["dev"] == task_cache.read_examples(
+        TaskSplit(task=TASK, name="dev", input_file=str(path), holds_out=True)
+    )
+    alike = write_rows([{"text": x, "label": "yes"} for x in ("a  Day", "A day")])
+    with pytest.raises(UserError, match="too few different texts to hold out some"):
+        task_cache.read_examples(
+            TaskSplit(task=TASK, name="dev", input_file=str(alike), holds_out=True)
+        )
 
 
 def test_answers_in_no_window_are_warned_of_each_time(tmp_path, tokenizer, capsys):

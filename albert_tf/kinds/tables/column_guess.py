@@ -1,0 +1,85 @@
+"""Finds the columns of texts and labels in a table, where there is no doubt which they are."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import UserError
+from albert_tf.kinds.tables import table_files
+from albert_tf.kinds.tables.task_rows import MAX_LABELS_IN_FILE, Columns, parse_number
+
+_NUM_ROWS = 1000  # that are looked at
+
+# {name of a column: its values as texts}
+Values = dict[str, list[str]]
+
+
+def complete(
+    columns: Columns, path: str, *, has_numbers: bool, needs_label: bool = True
+) -> Columns:
+    """Returns the columns of a table; `text` and `label` are guessed if it has none of that name.
+
+    A text has several words; a label is there more than once, or is a number if `has_numbers`.
+    What is taken is logged. Raises `UserError` if several columns may be it, or none.
+    """
+    names, values = _read(path)
+    known = [columns.text, columns.second_text, columns.label, columns.id]
+    rest = [name for name in names if name and name not in known]
+    lacks_text = columns.text == Columns.text not in names
+    lacks_label = needs_label and columns.label == Columns.label not in names
+    is_label = _is_number if has_numbers else _is_label
+    texts = [name for name in rest if lacks_text and _is_text(values[name])]
+    labels = [x for x in rest if lacks_label and x not in texts and is_label(values[x])]
+    if lacks_text and not texts:  # words may be few: what else is left
+        texts = [name for name in rest if name not in labels] if len(labels) == lacks_label else []
+    if lacks_label and not labels and len(texts) == lacks_text:
+        labels = [name for name in rest if name not in texts]
+    changes: dict[str, Any] = {}
+    for name, is_missing, found in (("text", lacks_text, texts), ("label", lacks_label, labels)):
+        if is_missing and len(found) != 1:
+            raise UserError(
+                f"{path}: which column is the {name}? It has {', '.join(names)}. Name it with "
+                f"--{name}_column."
+            )
+        if is_missing:
+            changes[name] = found[0]
+    if changes:
+        shown = ", ".join(f"{name} {value!r}" for name, value in changes.items())
+        flags = " ".join(f"--{name}_column={value}" for name, value in changes.items())
+        logging.info(f"{path}: the columns are {shown} (as with {flags}).")
+    return dataclasses.replace(columns, **changes)
+
+
+def _read(path: str) -> tuple[list[str], Values]:
+    table = table_files.read_table(path)
+    rows = list(itertools.islice(table.rows, _NUM_ROWS))
+    return table.columns, {x: [_to_text(row.get(x)) for _, row in rows] for x in table.columns}
+
+
+def _to_text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _mean(values: Sequence[str], count: Callable[[str], int]) -> float:
+    return sum(map(count, values)) / max(1, len(values))
+
+
+def _is_text(values: Sequence[str]) -> bool:
+    """Whether values have several words, or are of a script that has no spaces."""
+    is_long = _mean(values, lambda value: len(value.split())) > 2
+    return is_long or _mean(values, lambda value: sum(x > "\u2e80" for x in value)) > 4
+
+
+def _is_label(values: Sequence[str]) -> bool:
+    number = len(set(values))
+    return 1 < number <= min(MAX_LABELS_IN_FILE, len(values) / 2) and all(values)
+
+
+def _is_number(values: Sequence[str]) -> bool:
+    """Whether all are numbers, and not those of the rows."""
+    numbers = [parse_number(value) for value in values]
+    counts = all(x == int(x) for x in numbers if x == x) and len(set(numbers)) == len(numbers)
+    return all(x == x for x in numbers) and not counts

@@ -1,0 +1,38 @@
+"""Says at the end of a fine-tuning run what to do next."""
+
+import os
+import shlex
+import sys
+
+from albert_tf import run_files
+from albert_tf.kinds.base import Task
+from albert_tf.train import reports
+from albert_tf.train_config import FinetuneConfig
+
+
+def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
+    """Returns the lines: whether more epochs may help, and the commands for the model.
+
+    More epochs may if the best evaluation is one of the last epoch, and not the first of all.
+    """
+    start = "albert-tf " if sys.argv[0].startswith("albert-tf") else "bin/"
+    names = [f"eval_{task.best_by}", *(f"eval_{name}" for name in task.metrics)]
+    records = [record for record in reports.read(folder) if any(x in record for x in names)]
+    name = next((x for x in names if records and x in records[-1]), "")
+    scores = {record["step"]: record[name] for record in records if name in record}
+    best = max(scores, key=lambda step: scores[step], default=0)
+    lines = ["", "Next:"]
+    if len(scores) > 1 and best > max(min(scores), config.last_step - config.eval_steps):
+        more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
+        lines.append(f"  still improving: more epochs, the same command with {more}")
+    model, served = shlex.quote(folder), shlex.quote(f"models/{os.path.basename(folder)}")
+    files = "--input=new.csv --output=new_with_labels.csv"
+    if task.kind.gives_vectors:
+        files = "--input=new.csv --output_dir=vectors --vectors=npy"
+    return [
+        *lines,
+        f"  predict:  {start}predict --model={model} {files}",
+        f"  serve:    {start}export_saved_model --checkpoint={model} --output_dir={served}",
+        f"            {start}serve --model={served}",
+        f"  report:   {os.path.join(folder, run_files.REPORT)}",
+    ]

@@ -1,0 +1,58 @@
+"""Columns of texts and labels are taken where there is no doubt which they are."""
+
+import csv
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.kinds.tables import column_guess
+from albert_tf.kinds.tables.task_rows import Columns
+
+TEXTS = [f"the soup number {k} was cold" for k in range(6)]
+LABELS = ["bad", "good"] * 3
+NUMBERS = ["0.5", "2", "3", "2", "1.5", "0"]
+IDS = [str(k) for k in range(6)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**columns):
+        with open(tmp_path / "a.csv", "w", newline="") as file:
+            csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+        return str(tmp_path / "a.csv")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("columns", "has_numbers", "found"),
+    [
+        ({"id": IDS, "review": TEXTS, "mood": LABELS}, False, ("review", "mood")),
+        ({"mood": LABELS, "wort": ["gut", "so", "na ja", "nie", "nein", "oh"]}, False, None),
+        ({"stars": LABELS, "评论": ["今天的汤很好喝"] * 6}, False, ("评论", "stars")),
+        ({"id": IDS, "review": TEXTS, "score": NUMBERS}, True, ("review", "score")),
+        ({"text": TEXTS, "title": TEXTS, "mood": LABELS}, False, ("text", "mood")),
+        ({"label": LABELS, "review": TEXTS, "mood": LABELS}, False, ("review", "label")),
+        ({"id": IDS, "intent": IDS, "text": TEXTS, "label": IDS}, False, ("text", "label")),
+    ],
+)
+def test_what_is_taken(write, columns, has_numbers, found, capsys):
+    chosen = column_guess.complete(Columns(), write(**columns), has_numbers=has_numbers)
+    assert (chosen.text, chosen.label) == (found or ("wort", "mood"))
+    flags = [f"--{name}_column=" for name in ("text", "label") if getattr(chosen, name) != name]
+    said = capsys.readouterr().err
+    assert all(flag in said for flag in flags)
+    assert bool(said) == bool(flags)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"title": TEXTS, "body": TEXTS, "mood": LABELS}, "the text? It has title, body, mood."),
+        ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
+        ({"id": IDS, "name": IDS}, "which column is the text?"),
+    ],
+)
+def test_doubt_is_one_line_that_lists_the_columns(write, columns, message):
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        column_guess.complete(Columns(), write(**columns), has_numbers=False)
