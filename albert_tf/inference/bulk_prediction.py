@@ -317,7 +317,7 @@ def _read_rows(
         yield from corpus_files.read_objects(path, fields, on_progress)
         return
     yield from table_files.read_table(path).rows
-    on_progress(tf.io.gfile.stat(path).length)
+    on_progress(corpus_files.count_bytes(path))
 
 
 def _rename(

@@ -1,6 +1,10 @@
-"""Opens the files of a corpus: compressed ones, and tables with a document in each row."""
+"""Opens the files of a corpus: compressed ones, and tables with a document in each row.
+
+They are on a file system of TensorFlow's (local, gs://) or else of fsspec's (hf://, s3://, ...).
+"""
 
 import bz2
+import contextlib
 import functools
 import gzip
 import io
@@ -11,15 +15,106 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, refuse_other_format, refuse_twice
+from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
 
 _CHUNK_BYTES = 1 << 20
 # A byte of zstd may stand for 32 KB, so that a chunk would not fit into memory.
 _ZSTD_BYTES = 1 << 8
 _LONGEST_ROW = 1 << 28
+_ROWS = 1000  # that are in memory at once
 
+_COLUMNS = (".parquet", ".arrow")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+def find(pattern: str) -> list[str]:
+    """Returns the files that match a pattern, sorted; `UserError` if there is none.
+
+    Of a folder that `save_to_disk` of Hugging Face's datasets wrote they are its .arrow files.
+    """
+    matches = _glob(pattern) or _find_saved(pattern)
+    require(bool(matches), f"--input: no file matches {pattern!r}.")
+    return matches
+
+
+def _find_saved(folder: str) -> list[str]:
+    for path in _glob(os.path.join(folder, "dataset_dict.json")):
+        splits = _read_saved(path, "splits")
+        names = ", ".join(os.path.join(folder, split) for split in splits)
+        raise UserError(f"--input: {folder} has several splits. Name one, or more: {names}.")
+    for path in _glob(os.path.join(folder, "state.json")):
+        return [os.path.join(folder, part["filename"]) for part in _read_saved(path, "_data_files")]
+    return []
+
+
+def _read_saved(path: str, key: str) -> list[Any]:
+    with open_file(path) as file:
+        value = files.parse_json(file.read(), path, "--input")
+    require(isinstance(value, dict) and key in value, f"{path} has no {key}. Save the data again.")
+    return value[key]
+
+
+def _glob(pattern: str) -> list[str]:
+    if not _is_of_fsspec(pattern):
+        # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
+        paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
+        return sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
+    with _explaining(pattern):
+        system, path = _find_system(pattern)
+        found = system.glob(path, detail=True)
+        return sorted(system.unstrip_protocol(x) for x, y in found.items() if y["type"] == "file")
+
+
+@contextlib.contextmanager
+def open_file(path: str) -> Iterator[Any]:
+    """Yields a file of bytes."""
+    if not _is_of_fsspec(path):
+        with tf.io.gfile.GFile(path, "rb") as file:
+            yield file
+        return
+    with _explaining(path):
+        system, name = _find_system(path)
+        with system.open(name, "rb") as file:
+            yield file
+
+
+def count_bytes(path: str) -> int:
+    """Returns the size of a file."""
+    if not _is_of_fsspec(path):
+        return tf.io.gfile.stat(path).length
+    with _explaining(path):
+        system, name = _find_system(path)
+        return system.size(name)
+
+
+def _is_of_fsspec(path: str) -> bool:
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme not in tf.io.gfile.get_registered_schemes()
+
+
+def _find_system(path: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(path)
+    except ImportError as error:
+        raise UserError(f"{path} needs a package: {reason(error)}.") from None
+
+
+@contextlib.contextmanager
+def _explaining(path: str) -> Iterator[None]:
+    """Within, an error of a remote file system is one line."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # each file system has errors of its own
+        raise UserError(
+            f"{path} cannot be read ({type(error).__name__}: {reason(error)}). Check the name, the "
+            "network and your rights to it."
+        ) from None
 
 
 def find_type(path: str) -> str:
@@ -29,7 +124,7 @@ def find_type(path: str) -> str:
 
 def is_table(path: str) -> bool:
     """Whether a file has a document in each row, rather than lines of text."""
-    return find_type(path) in (".jsonl", ".ndjson", ".parquet")
+    return find_type(path) in (".jsonl", ".ndjson", *_COLUMNS)
 
 
 def can_seek(path: str) -> bool:
@@ -40,7 +135,7 @@ def can_seek(path: str) -> bool:
 def read_rows(
     path: str, field: str, on_progress: Callable[[int], Any]
 ) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, text of `field`) of each row of a .jsonl or .parquet file.
+    """Yields (number from 1, text of `field`) of each row of a file that `is_table`.
 
     Raises `UserError` that names the row if it is damaged or has no such text.
     """
@@ -59,16 +154,16 @@ def read_objects(
     """Yields (number from 1, {field: value}) of the rows of a file; blank lines are no JSON lines.
 
     Args:
-        path: .jsonl or .parquet; of another file each line is a row with the field `text`.
+        path: .jsonl, .parquet or .arrow; of another file each line is a row with the field `text`.
         fields: those to read, of a file that need not be read whole.
         on_progress: called with the number of (compressed) bytes read since the last call.
 
     Raises:
         UserError: names the row that is damaged.
     """
-    if find_type(path) == ".parquet":
-        yield from _read_parquet(path, fields)
-        on_progress(tf.io.gfile.stat(path).length)
+    if find_type(path) in _COLUMNS:
+        yield from _read_columns(path, fields)
+        on_progress(count_bytes(path))
         return
     # Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
     decoder = json.JSONDecoder(object_pairs_hook=functools.partial(refuse_twice, among=fields))
@@ -104,24 +199,32 @@ def _split_rows(path: str, on_progress: Callable[[int], Any]) -> Iterator[bytes]
         yield last
 
 
-def _read_parquet(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_columns(path: str, fields: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         import pyarrow
-        from pyarrow import parquet
+        from pyarrow import ipc, parquet
     except ImportError:
         raise UserError(f"{path} needs pyarrow: pip install pyarrow") from None
-    number = 0
+    kind, number = find_type(path)[1:], 0
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            file.closed = False  # pyarrow reads it, and TensorFlow's files do not have it
-            table = parquet.ParquetFile(pyarrow.PythonFile(file, mode="r"))
-            columns = [field for field in fields if field in table.schema_arrow.names]
-            for batch in table.iter_batches(batch_size=1000, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+        with open_file(path) as file:
+            if not _is_of_fsspec(path):
+                file.closed = False  # pyarrow reads it, and TensorFlow's files do not have it
+            stream = pyarrow.PythonFile(file, mode="r")
+            if kind == "parquet":
+                table = parquet.ParquetFile(stream)
+                columns = [field for field in fields if field in table.schema_arrow.names]
+                batches = table.iter_batches(batch_size=_ROWS, columns=columns)
+            else:
+                batches = ipc.open_stream(stream)
+                columns = [field for field in fields if field in batches.schema.names]
+            for batch in batches:
+                for begin in range(0, batch.num_rows, _ROWS):
+                    for row in batch.select(columns).slice(begin, _ROWS).to_pylist():
+                        number += 1
+                        yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} is damaged or not parquet: {error}.") from None
+        raise UserError(f"{path} is damaged or not {kind}: {error}.") from None
 
 
 def read_chunks(
@@ -134,7 +237,7 @@ def read_chunks(
     """
     before = begin
     suffix = _find_suffix(path)
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with open_file(path) as file:
         if begin:
             file.seek(begin - 1)
         chunks, damaged = _open(file, suffix, path)

@@ -17,8 +17,6 @@ import sentencex
 from tqdm import tqdm
 from tqdm.utils import ObjectWrapper
 
-from albert_tf import files
-from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
 from albert_tf.errors import UserError, refuse_endless
@@ -50,7 +48,7 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
     `types` are those of `_NO_TEXT` that the caller reads. Raises `UserError` if a pattern matches
     nothing, or a file is empty or of another type.
     """
-    paths = files.expand(patterns, "--input")
+    paths = list(dict.fromkeys(path for x in patterns for path in corpus_files.find(x)))
     for path in paths:
         refuse_endless(path, "--input")
         if (kind := corpus_files.find_type(path)) in _NO_TEXT and not path.lower().endswith(
@@ -61,7 +59,7 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
                 f"--input: {path}: no {compressed}{kind} files are read here. Save it as "
                 ".jsonl, with an object that has the text in each line."
             )
-        if tf.io.gfile.stat(path).length == 0:
+        if corpus_files.count_bytes(path) == 0:
             raise _make_empty_error(path)
     return paths
 
@@ -73,8 +71,8 @@ def identify_inputs(paths: Sequence[str]) -> list[list[Any]]:
     """
     identities = []
     for path in paths:
-        size = tf.io.gfile.stat(path).length
-        with tf.io.gfile.GFile(path, "rb") as file:
+        size = corpus_files.count_bytes(path)
+        with corpus_files.open_file(path) as file:
             digest = hashlib.sha256(file.read(_HASHED_BYTES))
             file.seek(max(0, size - _HASHED_BYTES))
             digest.update(file.read(_HASHED_BYTES))
@@ -275,7 +273,7 @@ def _decode(line: bytes, place: Range, number: int) -> str:
 
 def _count_lines(path: str, end: int) -> int:
     """Returns the number of line feeds before byte `end`."""
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with corpus_files.open_file(path) as file:
         starts = range(0, end, MAX_LINE_BYTES)
         return sum(file.read(min(MAX_LINE_BYTES, end - start)).count(b"\n") for start in starts)
 

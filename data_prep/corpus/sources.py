@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from albert_tf import lazy_tensorflow as tf
 from albert_tf.data_prep.corpus import corpus_files
 
 _SHARDS = 4  # of a source: fewer give more files of held-out text, more give fewer tasks at once
@@ -63,6 +62,6 @@ def cut(sizes: Iterable[tuple[str, int]], shard_megabytes: float) -> list[Source
 def count_bytes(source: Source) -> int:
     """Returns the bytes of the files of a source, compressed if they are."""
     return sum(
-        (tf.io.gfile.stat(place.path).length if place.end is None else place.end) - place.begin
+        (corpus_files.count_bytes(place.path) if place.end is None else place.end) - place.begin
         for place in source
     )

@@ -5,9 +5,12 @@ import gzip
 import json
 import lzma
 
+import fsspec
 import pytest
+import stand_in_hub
+from huggingface_hub import HfFileSystem
 
-from albert_tf.data_prep.corpus import corpus_files, documents
+from albert_tf.data_prep.corpus import corpus_files, documents, sources
 from albert_tf.errors import UserError
 
 TEXTS = ["Erste Zeile.\nZweite — Zeile.\n\nDritte.", "한국어 문서", "one\u2028line"]
@@ -25,6 +28,17 @@ def write(path, content, kind=""):
     compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(kind, bytes)
     path.write_bytes(compress(content))
     return str(path)
+
+
+def write_arrow(path, columns):
+    """What `save_to_disk` of Hugging Face's datasets writes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pyarrow.table(columns)
+    with pyarrow.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    state = {"_data_files": [{"filename": path.name}], "_fingerprint": "1"}
+    (path.parent / "state.json").write_text(json.dumps(state))
 
 
 def write_parquet(path, columns):
@@ -130,3 +144,83 @@ def test_a_missing_package_is_one_line(tmp_path, monkeypatch, name, package):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(UserError, match=f"needs {package}: pip install {package}"):
         read(str(tmp_path / name))
+
+
+def test_the_folder_of_a_dataset_is_its_arrow_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_files, "_ROWS", 1)
+    write_arrow(tmp_path / "d" / "train" / "data-0.arrow", {"n": [1, 2, 3], "text": TEXTS})
+    paths = documents.expand_inputs([f"{tmp_path}/d/train"])
+    assert paths == [f"{tmp_path}/d/train/data-0.arrow"]
+    assert read(paths[0])[0] == LINES
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(UserError, match=f"Name one, or more: {tmp_path}/d/train, {tmp_path}/d/te"):
+        documents.expand_inputs([f"{tmp_path}/d"])
+    (tmp_path / "d" / "train" / "state.json").write_text("[]")
+    with pytest.raises(UserError, match=r"state\.json has no _data_files"):
+        documents.expand_inputs([f"{tmp_path}/d/train"])
+
+
+@pytest.fixture
+def memory():
+    system = fsspec.filesystem("memory")
+    yield system
+    system.store.clear()
+
+
+def test_files_of_another_file_system(tmp_path, memory):
+    parquet = write_parquet(tmp_path / "a.parquet", {"text": TEXTS, "n": [1, 2, 3]})
+    memory.put(parquet, "/corpus/a.parquet")
+    memory.pipe("/corpus/b.txt.gz", gzip.compress(b"eins\nzwei\n\ndrei"))
+    memory.pipe("/corpus/c.txt", b"vier\n\nf\xc3\xbcnf\n\nsechs")
+    paths = documents.expand_inputs(["memory://corpus/*"])
+    assert paths == [f"memory:///corpus/{name}" for name in ("a.parquet", "b.txt.gz", "c.txt")]
+    assert [read(path)[0] for path in paths] == [
+        LINES,
+        [["eins", "zwei"], ["drei"]],
+        [["vier"], ["fünf"], ["sechs"]],
+    ]
+    part = documents.read(sources.Range(paths[2], 5, 11), max_bytes=1000)
+    assert [x.lines for x in part] == [["fünf"]]
+    local = documents.identify_inputs([parquet])
+    assert documents.identify_inputs(paths[:1]) == local
+    memory.pipe("/corpus/b.txt.gz", b"no gzip")
+    with pytest.raises(UserError, match=r"memory:///corpus/b\.txt\.gz is damaged or not \.gz"):
+        read(paths[1])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("memory://none/*", "no file matches 'memory://none/\\*'"),
+        ("s3://bucket/*.txt", "needs a package: Install s3fs"),
+        ("nosuch://x", "cannot be read \\(ValueError: Protocol not known: nosuch\\)"),
+        ("hf://datasets/me/none/*.parquet", "cannot be read|no file matches"),
+    ],
+)
+def test_what_another_file_system_lacks_is_one_line(memory, site, pattern, message):
+    with pytest.raises(UserError, match=message) as caught:
+        documents.expand_inputs([pattern])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    (tmp_path / "site").mkdir()
+    with stand_in_hub.serving(tmp_path / "site", monkeypatch) as served:
+        monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": served.address})
+        HfFileSystem.clear_instance_cache()
+        yield served
+
+
+def test_a_dataset_of_hugging_face(site):
+    folder = site.folder / "me" / "texts" / "data"
+    folder.mkdir(parents=True)
+    write_parquet(folder / "train-0.parquet", {"text": TEXTS, "other": [1, 2, 3]})
+    for pattern in ("*/*.parquet", "data/train-*"):
+        [path] = documents.expand_inputs([f"hf://datasets/me/texts/{pattern}"])
+        assert path == "hf://datasets/me/texts/data/train-0.parquet"
+        assert read(path)[0] == LINES
+    site.faults = {"/resolve/": lambda request: request.answer(403)}
+    HfFileSystem.clear_instance_cache()
+    with pytest.raises(UserError, match=r"train-0\.parquet cannot be read .*your rights to it"):
+        read(path)
