@@ -22,6 +22,7 @@ BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
+LINEAR, SQUARE_ROOT = DECAYS = ("linear", "1-sqrt")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,16 @@ class TrainConfig:
     )
     learning_rate: float = setting("at the end of the warm-up")
     num_warmup_steps: int = setting("updates over which the learning rate grows from 0", lowest=0)
-    poly_power: float = setting("of the decay to 0 at `num_train_steps`", 1.0)
+    decay: str = setting(
+        "how the learning rate falls to 0 at `num_train_steps`; `1-sqrt` falls fast at first",
+        LINEAR,
+        choices=DECAYS,
+    )
+    num_decay_steps: int = setting(
+        "last updates, over which it falls; before them it is constant. 0: all, as published",
+        0,
+        lowest=0,
+    )
     first_schedule_step: int = setting(
         "warm-up and decay begin here: for a run that goes on with a new schedule", 0, lowest=0
     )
@@ -117,11 +127,23 @@ class TrainConfig:
             f"{self.num_train_steps}. Set both.",
         )
         require(
+            self.num_warmup_steps + self.num_decay_steps <= schedule_steps
+            or not self.num_decay_steps,
+            f"num_decay_steps {self.num_decay_steps} begin before the warm-up ends. Lower them, or "
+            "raise num_train_steps.",
+        )
+        require(
             self.max_seq_length <= self.albert.max_position_embeddings,
             f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
             f"{self.albert.max_position_embeddings}. Shorten the sequences (--set "
             "max_seq_length=) or raise it.",
         )
+
+    @property
+    def first_decay_step(self) -> int:
+        """The step at which the learning rate begins to fall."""
+        length = self.num_decay_steps
+        return self.num_train_steps - length if length else self.first_schedule_step
 
     @property
     def last_step(self) -> int:
@@ -175,14 +197,13 @@ class PretrainConfig(TrainConfig):
     )
     masked_lm_prob: float | None = setting(
         "share of the tokens to mask, of records that hold no masks; unset: that of the "
-        "records. It falls or grows to the final one as the learning rate's schedule runs; "
-        "unset: it stays",
+        "records. It falls or grows to the final one as the learning rate falls; unset: it stays",
         None,
         above=0,
         below=1,
     )
     final_masked_lm_prob: float | None = setting(
-        "share of the tokens to mask at the end of the learning rate's schedule",
+        "share of the tokens to mask at `num_train_steps`",
         None,
         above=0,
         below=1,

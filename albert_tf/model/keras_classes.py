@@ -14,7 +14,7 @@ _MODULES = {
     "AlbertForTask": "model.task_model",
     "AdamW": "optim.lamb",
     "Lamb": "optim.lamb",
-    "WarmupPolynomial": "optim.optimizers",
+    "WarmupDecay": "optim.optimizers",
 }
 
 

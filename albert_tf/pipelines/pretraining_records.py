@@ -185,7 +185,7 @@ def make_masking(
         max_predictions_per_seq=config.max_predictions_per_seq,
         masked_lm_prob=first,
         final_masked_lm_prob=last,
-        first_step=config.first_schedule_step,
+        first_step=config.first_decay_step,
         last_step=config.num_train_steps,
         seed=config.seed,
     )

@@ -16,7 +16,7 @@ from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.model.task_heads import HeadSizes
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.optim.lamb import AdamW, Lamb
-from albert_tf.optim.optimizers import WarmupPolynomial
+from albert_tf.optim.optimizers import WarmupDecay
 
 RATES = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)
 CONFIG = tiny.config(num_hidden_layers=2, classifier_dropout_prob=0.1, **RATES)
@@ -126,7 +126,7 @@ def test_the_summary_has_the_true_counts(name):
 TARGETS = {"logits": np.arange(16) % 3}
 OPTIMIZERS = {
     "Lamb": lambda: Lamb(1e-3, bias_correction=True),
-    "a schedule": lambda: Lamb(WarmupPolynomial(1e-3, 20, 2)),
+    "a schedule": lambda: Lamb(WarmupDecay(1e-3, 20, 2)),
     "AdamW": lambda: AdamW(keras.optimizers.schedules.CosineDecay(1e-3, 20)),
 }
 

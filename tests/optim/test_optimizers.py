@@ -1,3 +1,6 @@
+import dataclasses
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -24,20 +27,30 @@ PUBLISHED_RATES = {
 
 @pytest.mark.parametrize(("step", "rate"), PUBLISHED_RATES.items())
 def test_published_schedule(step, rate):
-    schedule = optimizers.WarmupPolynomial(0.00176, 125_000, 3125)
+    schedule = optimizers.WarmupDecay(0.00176, 125_000, 3125)
     assert float(schedule(tf.constant(step, tf.int64))) == pytest.approx(rate, rel=1e-6, abs=0)
 
 
 def test_schedule_without_warmup():
-    schedule = optimizers.WarmupPolynomial(0.5, 4, 0)
+    schedule = optimizers.WarmupDecay(0.5, 4, 0)
     rates = [float(schedule(step)) for step in range(6)]
     np.testing.assert_allclose(rates, [0.5, 0.375, 0.25, 0.125, 0, 0], rtol=1e-6)
 
 
-def test_schedule_with_a_power():
-    schedule = optimizers.WarmupPolynomial(0.5, 4, 2, poly_power=2.0)
-    rates = [float(schedule(step)) for step in range(5)]
-    np.testing.assert_allclose(rates, [0, 0.25, 0.125, 0.03125, 0], rtol=1e-6)
+def test_a_rate_is_constant_and_then_decays():
+    """From the checkpoint of step 6 a shorter run decays as one that was planned so."""
+    config = PretrainConfig(
+        learning_rate=0.5, num_train_steps=12, num_warmup_steps=2, num_decay_steps=4
+    )
+    shapes = {"linear": lambda x: 1 - x, "1-sqrt": lambda x: 1 - x**0.5}
+    for (decay, shape), last in itertools.product(shapes.items(), (12, 10)):
+        planned = dataclasses.replace(config, decay=decay, num_train_steps=last)
+        schedule = optimizers.make_optimizer(planned).get_config()["learning_rate"]["config"]
+        rates = [float(optimizers.WarmupDecay(**schedule)(step)) for step in range(last + 2)]
+        wanted = [0, 0.25, *[0.5] * (last - 6), *(0.5 * shape(x / 4) for x in range(5)), 0]
+        np.testing.assert_allclose(rates, wanted, rtol=1e-6)
+    with pytest.raises(UserError, match="num_decay_steps 11 begin before the warm-up ends"):
+        dataclasses.replace(config, num_decay_steps=11)
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
@@ -48,7 +61,8 @@ def test_an_optimizer_takes_every_field_of_its_config(name):
         learning_rate=0.3,
         num_train_steps=7,
         num_warmup_steps=2,
-        poly_power=3.0,
+        decay="1-sqrt",
+        num_decay_steps=1,
         first_schedule_step=3,
         weight_decay_rate=0.04,
     )
@@ -60,8 +74,9 @@ def test_an_optimizer_takes_every_field_of_its_config(name):
         "learning_rate": 0.3,
         "num_train_steps": 7,
         "num_warmup_steps": 2,
-        "poly_power": 3.0,
         "first_step": 3,
+        "first_decay_step": 6,
+        "decay": "1-sqrt",
     }
 
 
@@ -80,8 +95,8 @@ def test_defaults_are_the_published_ones():
 
 
 def test_schedule_config_round_trip():
-    schedule = optimizers.WarmupPolynomial(0.3, 7, 2, 3.0)
-    copy = optimizers.WarmupPolynomial.from_config(schedule.get_config())
+    schedule = optimizers.WarmupDecay(0.3, 7, 2, decay="1-sqrt")
+    copy = optimizers.WarmupDecay.from_config(schedule.get_config())
     assert [float(copy(s)) for s in range(8)] == [float(schedule(s)) for s in range(8)]
 
 
