@@ -33,19 +33,19 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     num_train_steps: int  # the step at which it reaches 0
     num_warmup_steps: int  # may be 0
     first_step: int = 0  # where the warm-up begins
-    first_decay_step: int = 0  # until there it is constant
+    num_decay_steps: int = 0  # the last; before them it is constant; 0: all
     decay: str = LINEAR  # of DECAYS
 
     def __call__(self, step) -> tf.Tensor:  # [] -> [] float32
-        step = tf.cast(step, tf.float32)
-        num_steps = self.num_train_steps - self.first_decay_step
+        step = tf.maximum(tf.cast(step, tf.float32) - self.first_step, 0.0)
+        schedule_steps = self.num_train_steps - self.first_step
+        num_steps = self.num_decay_steps or schedule_steps
         # The steps that remain, not 1 - step/total: float32 would lose its digits near the end.
-        remaining = tf.maximum(num_steps - tf.maximum(step - self.first_decay_step, 0.0), 0.0)
+        remaining = tf.clip_by_value(schedule_steps - step, 0.0, num_steps)
         share = remaining / num_steps
         decay = share if self.decay == LINEAR else 1 - tf.sqrt(1 - share)
-        since = tf.maximum(step - self.first_step, 0.0)
-        warmup = since / max(self.num_warmup_steps, 1)
-        return self.learning_rate * tf.where(since < self.num_warmup_steps, warmup, decay)
+        warmup = step / max(self.num_warmup_steps, 1)
+        return self.learning_rate * tf.where(step < self.num_warmup_steps, warmup, decay)
 
     def get_config(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -62,7 +62,7 @@ def make_optimizer(config: TrainConfig) -> Lamb:
         config.num_train_steps,
         config.num_warmup_steps,
         first_step=config.first_schedule_step,
-        first_decay_step=config.first_decay_step,
+        num_decay_steps=config.num_decay_steps,
         decay=config.decay,
     )
     return OPTIMIZERS[config.optimizer](

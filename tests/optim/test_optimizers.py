@@ -75,7 +75,7 @@ def test_an_optimizer_takes_every_field_of_its_config(name):
         "num_train_steps": 7,
         "num_warmup_steps": 2,
         "first_step": 3,
-        "first_decay_step": 6,
+        "num_decay_steps": 1,
         "decay": "1-sqrt",
     }
 

@@ -10,7 +10,7 @@ import tiny_run
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.optim.optimizers import WarmupPolynomial
+from albert_tf.optim.optimizers import WarmupDecay
 from albert_tf.pipelines import pretraining_records
 from albert_tf.train import history
 from albert_tf.train_config import Phase, PretrainConfig
@@ -151,8 +151,8 @@ def test_a_missing_line_of_a_history_is_noticed(tmp_path):
 
 
 def test_a_schedule_begins_at_its_first_step():
-    late = WarmupPolynomial(0.1, 30, 4, first_step=10)
-    expected = WarmupPolynomial(0.1, 20, 4)
+    late = WarmupDecay(0.1, 30, 4, first_step=10)
+    expected = WarmupDecay(0.1, 20, 4)
     for step in range(21):
         assert float(late(10 + step)) == float(expected(step))
     assert float(late(3)) == 0.0
