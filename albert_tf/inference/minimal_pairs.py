@@ -173,7 +173,8 @@ def _make_compute(model: AlbertForPretraining) -> Callable[..., tf.Tensor]:
     def compute(ids, positions, targets):  # [R, S], [R, 1], [R] -> [R]
         batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
         logits = tf.cast(model(batch)["masked_lm_logits"][:, 0], tf.float32)
-        return -tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+        # Twice as fast as TensorFlow's cross entropy, which computes a gradient, too.
+        return tf.gather(logits, targets, batch_dims=1) - tf.reduce_logsumexp(logits, axis=1)
 
     return compute
 
