@@ -78,6 +78,7 @@ def _draw(suite: Suite, numbers: Numbers) -> dict[str, str]:
     """Returns {name: drawing}."""
     pictures = {}
     for name in suite.curves:
+        curves: Mapping[str, report_page.Points]
         curves = {variant: tables.find_curve(name, runs) for variant, runs in numbers.items()}
         pictures[name] = report_page.draw_curves(tables.name_column(name), "update", curves)
     units = {"l2": "L2 distance of input and output", "angle": "angle, degrees"}

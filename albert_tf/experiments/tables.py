@@ -92,15 +92,18 @@ def make_differences(suite: Suite, numbers: Numbers) -> Table:
     return rows
 
 
-def find_curve(measure: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Returns (update, mean over seeds) of a measure."""
+def find_curve(measure: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[float, ...]]:
+    """Returns (update, mean over seeds, lowest, highest) of a measure."""
     points: dict[int, list[float]] = {}
     for step, value in itertools.chain.from_iterable(
         ((x["step"], x[measure]) for x in run.get("curve", ()) if measure in x)
         for run in runs.values()
     ):
         points.setdefault(step, []).append(value)
-    return [(step, statistics.fmean(points[step])) for step in sorted(points)]
+    return [
+        (step, statistics.fmean(values), min(values), max(values))
+        for step, values in sorted(points.items())
+    ]
 
 
 def name_column(column: str) -> str:

@@ -86,12 +86,18 @@ _FLAGS = {
 
 
 class Mistake(NamedTuple):
-    """A wrong prediction; `size` orders those of one task, the worst is the largest."""
+    """A wrong prediction.
+
+    Attributes:
+        size: orders those of one task, the worst is the largest.
+        marks: places in the last text, (start, end, `label` or `predicted`).
+    """
 
     id: str
     expected: str
     predicted: str
     size: float
+    marks: Sequence[tuple[int, int, str]] = ()
 
 
 class Confusions(NamedTuple):
@@ -479,6 +485,10 @@ class Kind(Served):
     ) -> Confusions | None:
         """Returns how often each label is predicted as each, where an example has one."""
         return None
+
+    def predict_majority(self, task: "Task", gold: Gold) -> Predictions:
+        """Returns the commonest label for each example, where an example has one; else none."""
+        return {}
 
     def find_mistakes(
         self, task: "Task", gold: Gold, predictions: Predictions

@@ -93,6 +93,11 @@ class Classification(Kind):
         pairs = Counter((row["label"], predictions[row["id"]]["prediction"]) for row in gold)
         return Confusions("labels", task.labels, pairs)
 
+    def predict_majority(self, task: Task, gold: Gold) -> Predictions:
+        [(label, _)] = Counter(row["label"] for row in gold).most_common(1)
+        probabilities = [float(name == label) for name in task.labels]
+        return {row["id"]: {"prediction": label, "probabilities": probabilities} for row in gold}
+
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The surer the model was, the worse."""
         for example in gold:

@@ -245,7 +245,14 @@ class Span(Kind):
                 sure = max((x["probability"] for x in prediction["nbest"]), default=0.0)
                 actual = " / ".join(dict.fromkeys(example["answers"])) or "no answer"
                 size = (1 - f1) * (sure if answer else 1.0)
-                yield Mistake(example["id"], actual, answer or "no answer", size)
+                context, places = example["context"], []
+                for text in dict.fromkeys(example["answers"]):
+                    if (start := context.find(text)) >= 0:
+                        places.append((start, start + len(text), "label"))
+                if answer:
+                    best = prediction["nbest"][0]
+                    places.append((best["start"], best["end"], "predicted"))
+                yield Mistake(example["id"], actual, answer or "no answer", size, places)
 
     def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:
         """Returns the null odds above which no answer is best for these questions."""

@@ -241,7 +241,13 @@ class TokenClassification(Kind):
                     )
                     for spans in (marks, guesses)
                 )
-                yield Mistake(example["id"], actual or "none", guessed or "none", len(wrong))
+                places = [
+                    (begin, end, name)
+                    for name, spans in (("label", marks), ("predicted", guesses))
+                    for begin, end, _ in spans
+                ]
+                names = actual or "none", guessed or "none"
+                yield Mistake(example["id"], *names, len(wrong), places)
 
     def tag_words(
         self, task: Task, gold: Mapping[str, Any], prediction: Prediction

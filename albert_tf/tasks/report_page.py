@@ -4,38 +4,20 @@ All texts are escaped here. Pages are read with a browser of any width.
 """
 
 import html
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
 
 Table = Sequence[Sequence[str]]
-Points = Sequence[tuple[float, float]]
+Points = Sequence[Sequence[float]]  # (x, y), or (x, y, lowest y, highest y)
+Mark = tuple[int, int, str]  # start and end in characters, and the CSS class of what it is
 
-_STYLE = """
-body { font: 16px/1.5 sans-serif; margin: 0 auto; max-width: 60em; padding: 1em; color: #222 }
-div { overflow-x: auto } img, svg { max-width: 100%; height: auto }
-table { border-collapse: collapse; font-size: 0.9em } th, td { padding: 0.3em 0.7em }
-td, th { border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff }
-td:first-child { white-space: normal; min-width: 7em } tr.paper { color: #666; font-style: italic }
-code { white-space: pre-wrap; overflow-wrap: anywhere } li { margin-bottom: 1em }
-p, li, summary { overflow-wrap: anywhere } svg { display: block; margin-bottom: 1em }
-li p { margin: 0 0 0.2em } small { color: #666 }
-"""
 # Nothing is loaded and nothing runs, whatever a text on the page says.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 460, 230, 60, 40, 30
-_COLOURS = [
-    "#1f5fa8",
-    "#c2571a",
-    "#2e7d32",
-    "#8e3a9d",
-    "#6d6d6d",
-    "#b8860b",
-    "#008b8b",
-    "#d81b60",
-    "#5d4037",
-    "#7cb342",
-]
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 360, 210, 52, 40, 30
+# Of a middling brightness: they are seen on white and on black.
+_COLOURS = ["#2f7fd1", "#d9691e", "#3a9a46", "#a557b8", "#808080", "#b8860b", "#0a9396", "#e0447c"]
 _MOST_POINTS = 400  # of a curve
 
 
@@ -46,15 +28,46 @@ def escape(text: object) -> str:
 
 def make_page(title: str, parts: Sequence[str]) -> bytes:
     """Returns the page whose heading is the title, and whose parts are HTML."""
+    style = resources.files("albert_tf").joinpath("style.css").read_text("utf-8")
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{style}</style></head>"
+        f'<body class="report"><h1>{html.escape(title)}</h1>{"".join(parts)}</body></html>\n'
     )
     # A JSON file may hold half of a character.
     return page.encode("utf-8", "replace")
+
+
+def make_summary(rows: Iterable[tuple[str, str, str]]) -> str:
+    """Returns a card of (name, value, note); the first is the largest, one without note is wide."""
+    cells = "".join(
+        f"<div{'' if note else ' class=wide'}><dt>{html.escape(name)}</dt><dd>{escape(value)}</dd>"
+        f"<small>{html.escape(note)}</small></div>"
+        for name, value, note in rows
+    )
+    return f'<section class="part"><dl class="summary">{cells}</dl></section>'
+
+
+def make_columns(parts: Iterable[str]) -> str:
+    """Returns cards beside each other where there is room; empty ones are left out."""
+    cards = "".join(f'<section class="part">{part}</section>' for part in parts if part)
+    return f'<div class="columns">{cards}</div>' if cards else ""
+
+
+def mark(text: str, marks: Sequence[Mark], most: int) -> str:
+    """Returns a text of at most `most` characters, those around the first of its marks."""
+    first = min((start for start, _, _ in marks), default=0)
+    begin = max(0, min(first - most // 3, len(text) - most))
+    end = min(begin + most, len(text))
+    places = {min(max(place, begin), end) for start, stop, _ in marks for place in (start, stop)}
+    parts = ["…" if begin else ""]
+    for start, stop in itertools.pairwise(sorted({begin, end, *places})):
+        names = sorted({name for low, high, name in marks if low <= start < high})
+        piece = html.escape(text[start:stop])
+        parts.append(f'<mark class="{" ".join(names)}">{piece}</mark>' if names else piece)
+    return f"<bdi>{''.join(parts)}{'…' if end < len(text) else ''}</bdi>"
 
 
 def make_table(
@@ -78,54 +91,64 @@ def make_table(
         cells = ""
         for column, cell in enumerate(row):
             shade = (shades or {}).get((number, column), 0.0)
-            style = f' style="background:rgba(31,95,168,{shade:.2f})"' if shade else ""
+            style = f' class=shaded style="--share:{shade:.2f}"' if shade else ""
             cells += f"<td{style}>{html.escape(cell)}</td>"
         lines.append(f"<tr{kind}>{cells}</tr>")
-    return f"<div><table>{''.join(lines)}</table></div>"
+    return f'<div class="scrolls"><table>{"".join(lines)}</table></div>'
 
 
 def draw_curves(title: str, unit: str, curves: Mapping[str, Points]) -> str:
-    """Returns a drawing of curves, {name: (x, y) in the order of x}; points that are no number
-    are left out, and the drawing if there is no other.
+    """Returns a drawing of curves, {name: points in the order of x}, with bands where they have
+    them; points that are no number are left out, and the drawing if there is no other.
     """
-    finite = {name: [p for p in points if math.isfinite(p[1])] for name, points in curves.items()}
+    finite = {
+        name: [p for p in points if all(map(math.isfinite, p))] for name, points in curves.items()
+    }
     kept = {name: _thin(points) for name, points in finite.items() if points}
     if not kept:
         return ""
     every = [point for points in kept.values() for point in points]
-    across = _make_axis([x for x, _ in every], _LEFT, _WIDTH - 15)
-    up = _make_axis([y for _, y in every], _HEIGHT - _BOTTOM, _TOP)
+    across = _make_axis([x for x, *_ in every], _LEFT, _WIDTH - 15)
+    up = _make_axis([y for _, *ys in every for y in ys], _HEIGHT - _BOTTOM, _TOP)
     parts = [f'<text x="{_LEFT}" y="16" font-weight="bold">{html.escape(title)}</text>']
     # Names below the curves, in columns that are as wide as the longest.
-    width = max(85, 7 * max(map(len, kept)))
+    width = max(85, 22 + 7 * max(map(len, kept)))
     columns = max(1, (_WIDTH - _LEFT - 60) // width)
     height = _HEIGHT + 16 * ((len(kept) - 1) // columns)
     for value in up[1]:
         y = up[0](value)
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 15}" stroke="#ddd"/>')
+        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 15}" stroke="#8884"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.6g}</text>')
     for value in across[1]:
         x = across[0](value)
         place = f'x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}"'
         parts.append(f'<text {place} text-anchor="middle">{value:.6g}</text>')
+    line = 'fill="none" stroke-width="1.8"'
     for number, (name, points) in enumerate(kept.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        places = " ".join(f"{across[0](x):.1f},{up[0](y):.1f}" for x, y in points)
-        parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}"/>')
+        if all(len(point) == 4 for point in points):
+            edges = [(x, high) for x, _, _, high in points]
+            edges += [(x, low) for x, _, low, _ in reversed(points)]
+            band = " ".join(f"{across[0](x):.1f},{up[0](y):.1f}" for x, y in edges)
+            parts.append(f'<polygon points="{band}" fill="{colour}" fill-opacity=".15"/>')
+        places = " ".join(f"{across[0](x):.1f},{up[0](y):.1f}" for x, y, *_ in points)
+        parts.append(f'<polyline points="{places}" {line} stroke="{colour}"/>')
         if len(points) < 50:
             parts += [
                 f'<circle cx="{across[0](x):.1f}" cy="{up[0](y):.1f}" r="2.5" fill="{colour}"/>'
-                for x, y in points
+                for x, y, *_ in points
             ]
         row, column = divmod(number, columns)
-        place = f'x="{_LEFT + width * column}" y="{_HEIGHT - 4 + 16 * row}"'
-        parts.append(f'<text {place} fill="{colour}">{html.escape(name)}</text>')
+        x, y = _LEFT + width * column, _HEIGHT - 4 + 16 * row
+        parts.append(f'<path d="M{x} {y - 4}h14" stroke="{colour}" stroke-width="4"/>')
+        parts.append(f'<text x="{x + 18}" y="{y}">{html.escape(name)}</text>')
     parts.append(
         f'<text x="{_WIDTH - 15}" y="{_HEIGHT - 4}" text-anchor="end">{html.escape(unit)}</text>'
     )
     size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
     label = html.escape(f"{title}: {', '.join(kept)}")
-    size += ' xmlns="http://www.w3.org/2000/svg"'  # for a file of its own
+    # For a file of its own, too.
+    size += ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" fill="currentColor"'
     return f'<svg {size} font-size="12" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 

@@ -88,4 +88,4 @@ def test_a_curve_is_the_mean_of_its_seeds():
         2: {"curve": [{"step": 5, "loss": 3.0}]},
         3: {},
     }
-    assert tables.find_curve("loss", runs) == [(5, 2.5), (10, 1.0)]
+    assert tables.find_curve("loss", runs) == [(5, 2.5, 2.0, 3.0), (10, 1.0, 1.0, 1.0)]

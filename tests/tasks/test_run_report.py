@@ -25,6 +25,7 @@ def write_run(folder, task, rows):
     contents = {
         "task.json": {"task": task.name, "kind": task.kind.name, "labels": task.labels},
         "config.json": {"train_batch_size": 4, "albert": {"hidden_size": 8}},
+        "beginning.json": {"checkpoint": "albert_base"},
         "training_data.json": {"folder": "own-train", "num_records": 7},
         "metrics-dev.json": {
             "checkpoint": "run/best/model.ckpt-4",
@@ -71,13 +72,17 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
         "tensorflow 2.",
         "<td>accuracy</td><td>0.5</td>",
         "<td>a &lt;long&gt; label</td><td>0.500</td><td>0.250</td><td>0.333</td><td>2</td>",
-        '<td>no</td><td>0</td><td>0</td><td style="background:rgba(31,95,168,0.60)">1</td>',
+        '<td>no</td><td>0</td><td>0</td><td class=shaded style="--share:0.60">1 (100%)</td>',
         "The worst of 1 mistakes",
         "<b><bdi>no (0.10)</bdi></b>, predicted <b><bdi>yes (0.70)</bdi></b>",
         # 2 updates of 4 sequences at 4 a second, and at 2 a second.
-        "0.1 minutes of updates",
+        "<dd><bdi>0.1 minutes</bdi></dd><small>of 4 updates",
         "<td>albert.hidden_size</td><td>8</td>",
-        "Loss of the training",
+        "Loss</text>",
+        "epoch</text>",  # of 7 records
+        "<dt>accuracy on dev</dt><dd><bdi>0.5</bdi></dd><small>0 to 1 (95 %), 2 examples</small>",
+        "<dt>baseline on dev</dt><dd><bdi>0.5</bdi></dd><small>always &#x27;no&#x27;</small>",
+        "<dd><bdi>ALBERT ? x 8</bdi></dd><small>from albert_base</small>",
         "Scores on dev",
     ):
         assert text in page, text
@@ -109,10 +114,24 @@ def test_types_of_words_are_confused():
     rows = [re.findall(r">([^<]*)</t[dh]>", row) for row in table.split("</tr>")]
     assert rows[:-1] == [
         ["", "O", "LOC", "PER"],
-        ["O", "0", "1", "0"],
+        ["O", "0", "1 (100%)", "0"],
         ["LOC", "0", "0", "0"],
-        ["PER", "1", "1", "0"],
+        ["PER", "1 (50%)", "1 (50%)", "0"],
     ]
+
+
+def test_a_page_of_pretraining(tmp_path):
+    files.write_json(str(tmp_path / "config.json"), {"train_batch_size": 4, "albert": {}})
+    files.write_json(str(tmp_path / "beginning.json"), {"checkpoint": None})
+    loss = {"masked_lm_loss": 2.5, "masked_lm_accuracy": 0.25}
+    held_out = {f"eval_{name}": value for name, value in {**loss, "num_masked_lm": 100}.items()}
+    records = [{"step": 2, **loss}, {"step": 2, **held_out}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    run_report.write_pretraining(str(tmp_path))
+    page = (tmp_path / "report.html").read_text()
+    assert "<dd><bdi>25.0%</bdi></dd><small>± 8.49% on 100 held out; loss 2.500 nats" in page
+    assert page.count("<svg") == 2
+    assert "from new weights" in page
 
 
 def test_a_page_in_a_browser(tmp_path):
@@ -124,7 +143,7 @@ def test_a_page_in_a_browser(tmp_path):
         for width in (380, 1000):
             page.open(f"file://{page_file}", width=width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.evaluate("document.title") == "own: classification"
+            assert page.evaluate("document.title") == "run: classification"
             assert page.evaluate("document.querySelectorAll('img, script, p b b').length") == 0
             assert page.evaluate("document.querySelectorAll('svg polyline').length") == 2
         assert page.evaluate("document.body.innerText.includes('onerror=')")

@@ -27,11 +27,12 @@ from albert_tf.serving.demo.page_answers import DemoModel
 HOST = "127.0.0.1"
 _MAX_BODY = 1 << 20  # bytes of a request
 _SECONDS = 30  # for a client that sends nothing
-# {path: (file, type)}
+# {path: (package, file, type)}
 _FILES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/": (__package__, "page.html", "text/html; charset=utf-8"),
+    "/style.css": ("albert_tf", "style.css", "text/css; charset=utf-8"),
+    "/page.css": (__package__, "page.css", "text/css; charset=utf-8"),
+    "/page.js": (__package__, "page.js", "text/javascript; charset=utf-8"),
 }
 _JSON = "application/json"
 _HEADERS = {
@@ -104,8 +105,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return _to_json({"models": models}), _JSON
         if self.path not in _FILES:
             raise _RefusalError(HTTPStatus.NOT_FOUND, "there is no such page.")
-        name, kind = _FILES[self.path]
-        return resources.files(__package__).joinpath(name).read_bytes(), kind
+        package, name, kind = _FILES[self.path]
+        return resources.files(package).joinpath(name).read_bytes(), kind
 
     def _compute_answer(self) -> tuple[bytes, str]:
         if self.path != "/answer":

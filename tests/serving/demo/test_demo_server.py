@@ -67,7 +67,7 @@ def test_an_answer(port):
     assert answer["milliseconds"] >= 0
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/page.css", "/models"])
+@pytest.mark.parametrize("path", ["/", "/page.js", "/page.css", "/style.css", "/models"])
 def test_pages_allow_nothing_from_elsewhere(port, path):
     response, content = send(port, path=path)
     assert response.status == 200
