@@ -233,7 +233,10 @@ class Span(Kind):
         return squad_metrics.evaluate(gold, texts, odds, threshold=null_threshold), statistics
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
-        """The surer the model was of words that are not in the right answer, the worse."""
+        """The surer the model was of words that are not in the right answer, the worse.
+
+        A text is marked where it is first in the context.
+        """
         texts, odds = self._split({x["id"]: predictions[x["id"]] for x in gold})
         scores = squad_metrics.score_questions(gold, texts, odds)
         for example in gold:
@@ -245,13 +248,9 @@ class Span(Kind):
                 sure = max((x["probability"] for x in prediction["nbest"]), default=0.0)
                 actual = " / ".join(dict.fromkeys(example["answers"])) or "no answer"
                 size = (1 - f1) * (sure if answer else 1.0)
-                context, places = example["context"], []
-                for text in dict.fromkeys(example["answers"]):
-                    if (start := context.find(text)) >= 0:
-                        places.append((start, start + len(text), "label"))
-                if answer:
-                    best = prediction["nbest"][0]
-                    places.append((best["start"], best["end"], "predicted"))
+                names = {**dict.fromkeys(example["answers"], "label"), answer: "predicted"}
+                starts = {text: example["context"].find(text) for text in names if text}
+                places = [(x, x + len(text), names[text]) for text, x in starts.items() if x >= 0]
                 yield Mistake(example["id"], actual, answer or "no answer", size, places)
 
     def tune_thresholds(self, task: Task, gold: Gold, predictions: Predictions) -> dict[str, float]:

@@ -30,7 +30,7 @@ def test_values_that_are_far():
     gold = [{"label": x} for x in (1.0, 2.0, 3.0)]
     predicted = [{"prediction": x} for x in (1.5, 2.0, 0.25)]
     mistakes, number = find("regression", gold, predicted)
-    assert mistakes == [("2", "3", "0.25", 2.75), ("0", "1", "1.5", 0.5)]
+    assert mistakes == [("2", "3", "0.25", 2.75, ()), ("0", "1", "1.5", 0.5, ())]
     assert number == 2
 
 
@@ -39,7 +39,10 @@ def test_several_labels():
     rows = [(["a", "b"], [0.9, 0.6]), (["b"], [0.2, 0.8]), (["a", "b"], [0.9, 0.9])]
     predicted = [tiny_tasks.choice(*row) for row in rows]
     mistakes, number = find("multi_label", gold, predicted, ["a", "b"])
-    assert mistakes == [("1", "none", "b (0.80)", 0.8), ("0", "a", "a (0.90), b (0.60)", 0.6)]
+    assert mistakes == [
+        ("1", "none", "b (0.80)", 0.8, ()),
+        ("0", "a", "a (0.90), b (0.60)", 0.6, ()),
+    ]
     assert number == 2
 
 
@@ -49,10 +52,13 @@ def test_spans_that_are_missing_or_none():
     spans = [(0, 3, "PER"), (15, 19, "PER")]
     predicted = {"prediction": [{"start": a, "end": b, "type": t} for a, b, t in spans]}
     [mistake], _ = find("token_classification", gold, [predicted], ("O", "B-PER", "B-LOC"))
-    assert mistake == ("0", "Bob = PER, Rome = LOC", "Rome = PER", 3)
+    assert mistake[:4] == ("0", "Bob = PER, Rome = LOC", "Rome = PER", 3)
+    labels = [(a, b, "label") for a, b, _ in gold[0]["spans"]]
+    assert mistake.marks == [*labels, (0, 3, "predicted"), (15, 19, "predicted")]
 
 
 def test_answers():
+    context = {"context": "Not a mouse, but the cat."}
     gold = [
         {"answers": ["the cat", "cat"], "labelled": True, "is_impossible": False},
         {"answers": [], "labelled": True, "is_impossible": True},
@@ -65,20 +71,28 @@ def test_answers():
         tiny_tasks.answer(("a dog", 0.5), null_odds=2.0),
         None,
     ]
+    gold = [{**context, **row} for row in gold]
     mistakes, number = find("", gold, predicted, task=task_table.get("squad2"))
-    assert mistakes == [("2", "a dog", "no answer", 1.0), ("0", "the cat / cat", "a mouse", 0.75)]
+    places = [(17, 24, "label"), (21, 24, "label"), (4, 11, "predicted")]
+    assert mistakes == [
+        ("2", "a dog", "no answer", 1.0, []),
+        ("0", "the cat / cat", "a mouse", 0.75, places),
+    ]
     assert number == 3
 
 
 def test_vectors():
     predicted = [{"prediction": x, "rank": rank} for x, rank in ((0.9, 1), (0.5, 1200), (0.1, 3))]
     mistakes, number = find("sentence_embedding", [{"label": None}] * 3, predicted)
-    assert mistakes == [("1", "rank 1", "rank 1,200", 1200), ("2", "rank 1", "rank 3", 3)]
+    assert mistakes == [
+        ("1", "rank 1", "rank 1,200", 1200, ()),
+        ("2", "rank 1", "rank 3", 3, ()),
+    ]
     assert number == 2
     gold = [{"label": x} for x in (0.0, 2.5, 5.0)]
     mistakes, number = find("sentence_embedding", gold, predicted)
     assert mistakes == [
-        ("0", "0, rank 1", "0.9, rank 3", 2.0),
-        ("2", "5, rank 3", "0.1, rank 1", 2.0),
+        ("0", "0, rank 1", "0.9, rank 3", 2.0, ()),
+        ("2", "5, rank 3", "0.1, rank 1", 2.0, ()),
     ]
     assert number == 2
