@@ -9,6 +9,8 @@ WORDS = "words.json"
 # The weights that a run started from.
 BEGINNING = "beginning.json"
 METRICS_LOG = "metrics.jsonl"
+# The names that trackers have for the run.
+TRACKERS = "trackers.json"
 # What a run changed when it went on from another one.
 HISTORY = "history.jsonl"
 # The commands that trained, and the page about the run.

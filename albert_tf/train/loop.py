@@ -1,6 +1,5 @@
 """The host's side of training: loops of updates on the device, and duties after each."""
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -42,10 +41,11 @@ class Loop:
     """Trains a state to its last step.
 
     Attributes:
-        workdir: gets checkpoints, `best/`, metrics and TensorBoard's events.
+        workdir: gets checkpoints, `best/` and metrics.
         checkpoint: of the state.
         train_batches: position -> endless batches for the replicas.
         evaluate: returns the metrics of the held-out data, if there are.
+        track: takes each record of the metrics, too.
         evaluates_first: before the first update: the weights come from elsewhere.
     """
 
@@ -54,6 +54,7 @@ class Loop:
     checkpoint: tf.train.Checkpoint
     train_batches: Callable[[int], Iterable]
     evaluate: Callable[[], dict[str, float]] | None
+    track: Callable[[Mapping[str, float]], None]
     evaluates_first: bool = False
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class Loop:
                 f"All must see the same --output_dir {self.workdir}."
             )
         signals = signal.SIGTERM, signal.SIGINT
-        with files.handling_signals(self._catch, *signals), contextlib.closing(self._writer):
+        with files.handling_signals(self._catch, *signals):
             turn, command = self._catch_up(), None
             if self.is_chief and not turn.is_last:
                 command = command_log.begin(self.workdir)
@@ -262,13 +263,8 @@ class Loop:
 
     def _write(self, record: Mapping[str, float]) -> None:
         if self.is_chief:
-            reports.write(self.workdir, self._writer, record)
-
-    @functools.cached_property
-    def _writer(self) -> tf.summary.SummaryWriter:
-        if self.is_chief:
-            return tf.summary.create_file_writer(self.workdir)
-        return tf.summary.create_noop_writer()
+            reports.write(self.workdir, record)
+            self.track(record)
 
     def _catch(self, number: int, _: Any) -> None:
         """Notes a signal; a second Ctrl-C interrupts."""

@@ -1,10 +1,9 @@
-"""Reports of a training run: lines for the terminal, `metrics.jsonl`, TensorBoard's events."""
+"""Reports of a training run: lines for the terminal, `metrics.jsonl`."""
 
 import json
 import os
 from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -53,15 +52,9 @@ def has_evaluation(workdir: str, step: int) -> bool:
     return any(r["step"] == step and any(k.startswith("eval_") for k in r) for r in records)
 
 
-def write(workdir: str, writer: tf.summary.SummaryWriter, record: Mapping[str, float]) -> None:
-    """Appends one record (with its `step`) to the metrics file and to TensorBoard."""
+def write(workdir: str, record: Mapping[str, float]) -> None:
+    """Appends one record (with its `step`) to the metrics file."""
     files.append_line(os.path.join(workdir, METRICS_LOG), json.dumps(record))
-    # NumPy's numbers: TensorFlow keeps every number of Python that it has made a tensor of.
-    with writer.as_default(step=np.int64(record["step"])):
-        for name, value in record.items():
-            if name != "step":
-                tf.summary.scalar(name, np.float32(value))
-    writer.flush()
 
 
 def number(name: str, value: float) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +21,7 @@ from albert_tf.train import (
     reports,
     run_data,
     run_folder,
+    trackers,
     train_state,
 )
 from albert_tf.train.loop import Loop
@@ -35,11 +37,12 @@ class Trainer:
     """Trains to the last step of a config, or resumes the run in a folder.
 
     Writes to the folder: `config.json`, `vocabulary/`, `model.ckpt-STEP`, `best/`, `metrics.jsonl`,
-    TensorBoard's events, and the files of the data.
+    what trackers write, and the files of the data.
 
     Attributes:
         folder: of the run.
         start: what a new run begins with.
+        tracker: those that get the metrics, too; see `trackers`.
         debug_nans: ends the run at the first operation whose result is not finite, and names it.
     """
 
@@ -49,6 +52,7 @@ class Trainer:
     folder: str
     start: Start = NEW
     strategy: tf.distribute.Strategy
+    tracker: Sequence[str] = ("tensorboard",)
     debug_nans: bool = False
 
     def run(self) -> bool:
@@ -63,7 +67,8 @@ class Trainer:
         folder = self._work_folder
         is_chief = devices.is_chief(self.strategy)
         locked = folder.locked() if is_chief else contextlib.nullcontext()
-        with locked, numerics.checking(self.debug_nans):
+        tracking = trackers.tracking(self.tracker if is_chief else (), self.folder, self.config)
+        with locked, numerics.checking(self.debug_nans), tracking as track:
             folder.check()
             if source := history.find_source(self.folder, self.config, data, self.start):
                 state = self._make_state(self.config)
@@ -77,7 +82,7 @@ class Trainer:
                     if step < last or stretch is data.stretches[-1]:
                         if len(data.stretches) > 1:
                             _log_phase(stretch, f"{number} of {len(data.stretches)}", first)
-                        if not self._run_stretch(stretch):
+                        if not self._run_stretch(stretch, track):
                             return False
                     first = last
             except input_pipeline.DAMAGED as error:
@@ -101,7 +106,7 @@ class Trainer:
     def _make_state(self, config: TrainConfig) -> TrainState:
         return train_state.make_train_state(config, self.strategy, self.objective)
 
-    def _run_stretch(self, stretch: Stretch) -> bool:
+    def _run_stretch(self, stretch: Stretch, track: trackers.Track) -> bool:
         """Trains to the end of a stretch; returns whether it came there."""
         config, beginning = stretch.config, None
         if self.debug_nans:
@@ -127,6 +132,7 @@ class Trainer:
             checkpoint=checkpoint,
             train_batches=functools.partial(run_data.distribute_batches, state, stretch),
             evaluate=self.data.make_evaluate(state) if self.data.make_evaluate else None,
+            track=track,
             evaluates_first=not resumed and self.start.evaluates(state),
         )
         return loop.run()

@@ -2,10 +2,11 @@ import sys
 
 import pytest
 import tensorflow as tf
+import tiny_run
 
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.train import reports
+from albert_tf.train import reports, trackers
 
 PRETRAINING = {
     "loss": 11.0717,
@@ -74,8 +75,8 @@ def test_an_incomplete_last_line_and_later_ones_are_dropped(tmp_path):
 def test_numbers_that_were_reported_and_saved_do_not_stay_in_memory(tmp_path):
     step, value = 123_457, 0.71828
     before = sys.getrefcount(step), sys.getrefcount(value)
-    writer = tf.summary.create_file_writer(str(tmp_path))
-    reports.write(str(tmp_path), writer, {"step": step, "loss": value})
+    with trackers.tracking(["tensorboard"], str(tmp_path), tiny_run.settings()) as track:
+        track({"step": step, "loss": value})
     checkpoint = tf.train.Checkpoint(step=tf.Variable(0, dtype=tf.int64))
     training_checkpoint.save(checkpoint, str(tmp_path), step)
     assert (sys.getrefcount(step), sys.getrefcount(value)) == before
