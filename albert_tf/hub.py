@@ -4,6 +4,7 @@ import fnmatch
 import hashlib
 import os
 import re
+import shutil
 import urllib.parse
 import urllib.request
 from typing import Any
@@ -15,10 +16,12 @@ from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, find_remedy, reason, require
 
+ARCHIVES = (".tar.gz", ".tgz", ".tar")
 SCHEMES = ("hf", "http", "https")
 # A repository, perhaps with a file of weights in it and a revision.
 _NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(bin|h5)))?(@(?P<revision>.+))?"
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(bin|h5)))?(@(?P<revision>.+))?",
+    re.ASCII,
 )
 # The files that the formats read; the folders with a number are those of sentence-transformers.
 _SETTINGS = [
@@ -29,6 +32,8 @@ _SETTINGS = [
 ]
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
 _SECONDS = 60
+# Beside a file that was downloaded by its URL.
+_NOTE = "download.json"
 
 
 def resolve(source: str) -> str:
@@ -49,20 +54,28 @@ def resolve(source: str) -> str:
     return _fetch_repository(**match.groupdict())
 
 
+def find_name(path: str) -> str:
+    """Returns by which name or URL a local path was downloaded; of another path, itself."""
+    if match := re.search(r"/models--(.+?)--([^/]+)/snapshots/([^/]+)", path):
+        return "{}/{}@{}".format(*match.groups())
+    note = os.path.join(os.path.dirname(path), _NOTE)
+    return files.read_object(note, _NOTE)["url"] if tf.io.gfile.exists(note) else path
+
+
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     import huggingface_hub
 
-    def fetch(patterns: list[str], revision: str | None) -> str:
+    def fetch(patterns: list[str], revision: str | None, **options: Any) -> str:
         try:
             return huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=patterns
+                name, revision=revision, allow_patterns=patterns, **options
             )
         except Exception as error:  # of several libraries, which have no class in common
             raise UserError(_explain(error, name, revision)) from None
 
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
-    folder = fetch(_SETTINGS, revision)
+    folder = fetch(_SETTINGS, revision, tqdm_class=_Silent)
     _check_config(folder, name)  # before gigabytes of another model
     folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
     names = files.list_files(folder)
@@ -77,6 +90,13 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
             raise UserError(f"{blob} is damaged. Remove it, and run it again.")
     logging.info(f"{name}: {folder}")
     return folder
+
+
+class _Silent(tqdm):
+    """A progress bar that is not shown."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "disable": True})
 
 
 def _check_config(folder: str, name: str) -> None:
@@ -97,6 +117,8 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
     site, login = constants.ENDPOINT, "log in (`hf auth login`, or HF_TOKEN)"
     if isinstance(cause, errors.GatedRepoError):
         return f"{name} is gated. Accept its terms at {site}/{name}, and {login}."
+    if isinstance(cause, errors.HFValidationError):
+        return f"there is nothing at {name!r}, and no repository has such a name. Correct it."
     if isinstance(cause, errors.RevisionNotFoundError):
         return f"{name} has no revision {revision!r} at {site}."
     if isinstance(cause, errors.RepositoryNotFoundError):
@@ -122,19 +144,22 @@ def _fetch_url(url: str) -> str:
     name = os.path.basename(urllib.parse.urlsplit(url).path)
     cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
     folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:16])
+    path = os.path.join(folder, name)
+    require(name.endswith(ARCHIVES), f"{url} is no archive. Name one of {', '.join(ARCHIVES)}.")
     with files.locking_folder(cache, waits=True):
-        if not os.path.exists(folder):
+        if not os.path.exists(path):  # never came, or the user has removed it
+            shutil.rmtree(folder, ignore_errors=True)
             require(
                 not huggingface_hub.constants.HF_HUB_OFFLINE,
                 f"{url} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
             )
             with files.replacing_folder(folder) as temporary:
                 size = _download(url, os.path.join(temporary, name))
-                files.write_json(os.path.join(temporary, "source.json"), {"url": url, "size": size})
-                files.write_hashes(temporary, [name, "source.json"])
+                files.write_json(os.path.join(temporary, _NOTE), {"url": url, "size": size})
+                files.write_hashes(temporary, [name, _NOTE])
     files.check_hashes(folder)
     logging.info(f"{url}: {folder}")
-    return os.path.join(folder, name)
+    return path
 
 
 def _download(url: str, path: str) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from albert_tf import config_io, run_files
+from albert_tf import config_io, hub, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
@@ -133,7 +133,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
         dtype = variables[name].dtype.as_numpy_dtype
         variables[name].assign(checkpoint.weights[name].astype(dtype))
     return ExportedModel(
-        source=checkpoint.source,
+        source=hub.find_name(checkpoint.source),
         scores=checkpoint.scores,
         config=checkpoint.config,
         options=options,

@@ -11,13 +11,12 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.errors import UserError, reason, refuse_endless, require
 
 # An archive may announce this many times its size, or bytes: weights hardly compress.
 MOST_TIMES, ALWAYS_ALLOWED = 20, 1 << 30
 LONGEST_NAME, LONGEST_PATH = 255, 1000  # bytes, of file systems
-ENDINGS = (".tar.gz", ".tgz", ".tar")
 # The last three come from a member below another that is a file. Other OSErrors are the disk's.
 _CORRUPT = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError),
@@ -35,7 +34,7 @@ def open_archive(path: str) -> Iterator[str]:
     than weights have, or a member would leave the folder, is a link, a device or sparse, or has a
     name that no file system takes.
     """
-    if not path.endswith(ENDINGS) or tf.io.gfile.isdir(path):
+    if not path.endswith(hub.ARCHIVES) or tf.io.gfile.isdir(path):
         yield path
         return
     refuse_endless(path, "checkpoint")
@@ -73,7 +72,7 @@ def _extract(file: IO[bytes], path: str, folder: str) -> None:
         raise
     except _CORRUPT as error:
         raise UserError(
-            f"{path}: a damaged archive ({reason(error)}). Download it again."
+            f"{path}: a damaged archive ({reason(error)}). Remove it, and download it again."
         ) from None
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.checkpoints import hugging_face
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.kinds.task_table import OWN
@@ -169,7 +169,8 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     """The commands that made the model, with the settings below as `config.json`."""
-    run, convert = checkpoint.run, f"bin/convert_checkpoint --checkpoint={checkpoint.source}"
+    run, source = checkpoint.run, hub.find_name(checkpoint.source)
+    convert = f"bin/convert_checkpoint --checkpoint={source}"
     commands = [f"{convert} --output_dir=FOLDER --to_format=hugging_face"]
     if run.get("commands"):
         commands = [*(f"bin/{command}" for command in run["commands"]), *commands]

@@ -90,6 +90,7 @@ def loop(request):
     ("name", "faults", "message"),
     [
         ("albert/none", {}, "there is nothing at 'albert/none': neither here nor at .*log in"),
+        ("a--b/c..d", {}, "there is nothing at 'a--b/c..d', and no repository has such a name"),
         (f"{NAME}@v9", {}, f"{NAME} has no revision 'v9'"),
         (NAME, {"/api/models": answer(403, X_Error_Code="GatedRepo")}, "is gated. Accept its ter"),
         (NAME, {"/api/models": answer(401)}, r"refuses .* \(status 401\).*log in"),
@@ -98,7 +99,7 @@ def loop(request):
         (NAME, {"model.safetensors": loop}, "has failed|out of reach"),
         (NAME, {"model.safetensors": cut}, "the download of albert/tiny-v2 .*Run it again"),
     ],
-    ids=["404", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
+    ids=["404", "no name", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
 )
 def test_a_failure_is_one_line(site, monkeypatch, name, faults, message):
     monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
@@ -184,13 +185,19 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
     site.faults = {"": answer(500)}
     checkpoint = formats.read(archive)  # of the cache
     folder = os.path.dirname(checkpoint.source)
-    assert sorted(os.listdir(folder)) == ["sha256.json", "source.json", "tiny.tar.gz"]
+    assert sorted(os.listdir(folder)) == ["download.json", "sha256.json", "tiny.tar.gz"]
     size = os.path.getsize(f"{folder}/tiny.tar.gz")
-    assert f'"size": {size}' in Path(folder, "source.json").read_text()
+    assert f'"size": {size}' in Path(folder, "download.json").read_text()
+    assert hub.find_name(checkpoint.source) == archive
     with open(f"{folder}/tiny.tar.gz", "ab") as file:
         file.write(b"x")
     with pytest.raises(UserError, match=r"tiny\.tar\.gz is damaged"):
         formats.read(archive)
+    site.faults = {}
+    os.remove(f"{folder}/tiny.tar.gz")
+    formats.read(archive)
+    with pytest.raises(UserError, match=r"\?x\.tar\.gz is no archive\. Name one of \.tar\.gz,"):
+        formats.read(f"{site.address}/model?x.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +238,9 @@ def test_a_folder_is_pushed_with_its_card_and_read_again(site, tmp_path, run_pro
     assert site.visibility == {"me/mine": "private"}
     pushed = site.folder / "me" / "mine"
     assert {path.name for path in pushed.iterdir()} == {path.name for path in to.iterdir()}
-    assert "## Scores" in (pushed / "README.md").read_text()
+    card = (pushed / "README.md").read_text()
+    assert "## Scores" in card
+    assert f"bin/convert_checkpoint --checkpoint={NAME}@{stand_in_hub.COMMIT} --output_dir=" in card
     tiny_checkpoints.assert_same(formats.read("me/mine"), formats.read(str(to)))
 
 
