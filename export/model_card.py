@@ -55,7 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "label": "the likeliest label",
     "choice": "the likeliest of the labels of the options",
     "value": "a number",
-    "classes": "the labels",
+    "classes": "the labels, in the order of their probabilities",
     "scores": "their probabilities",
     "outputs": "a number",
     "masked_lm_logits": "a score for each piece of the vocabulary, for each [MASK]",

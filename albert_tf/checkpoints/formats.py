@@ -243,7 +243,7 @@ def convert(
             write(checkpoint, temporary)
             tf_checkpoint.remove_parts(temporary)
             files.write_hashes(temporary, _list_unchecked(temporary))
-    if checkpoint.labels and to_format != "hugging_face":
+    if checkpoint.labels and to_format not in ("hugging_face", "albert_tf"):
         logging.info(f"the names of labels are not kept: {', '.join(checkpoint.labels)}")
     num_weights = len(checkpoint.weights) - len(unsupported)
     logging.info(f"written to {target}: {num_weights} weights ({to_format})")

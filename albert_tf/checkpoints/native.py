@@ -1,6 +1,7 @@
 """Reads and writes this project's checkpoints as a format: weights, config and vocabulary."""
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -61,7 +62,7 @@ def read(prefix: str) -> ModelCheckpoint:
     """
     folder = os.path.dirname(prefix)
     homes = (folder, os.path.dirname(folder))  # a run's best checkpoint is one level down
-    paths = [os.path.join(home, name) for home in homes for name in (ALBERT_CONFIG, RUN_CONFIG)]
+    paths = [os.path.join(home, name) for home in homes for name in (RUN_CONFIG, ALBERT_CONFIG)]
     config_path = next(filter(tf.io.gfile.exists, paths), None)
     if config_path is None:
         raise UserError(
@@ -151,12 +152,27 @@ def _read_log(folder: str, name: str) -> list[dict[str, Any]]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `model.ckpt-0`, `albert_config.json` and `vocabulary/` into `folder`."""
+    """Writes `model.ckpt-STEP`, `albert_config.json` and `vocabulary/` into `folder`.
+
+    Of a model of a task also what a run says of the task: config, labels, columns and scores.
+    """
     weights = {name: tf.Variable(array) for name, array in checkpoint.weights.items()}
-    prefix = os.path.join(folder, f"{training_checkpoint.NAME}-0")
+    run = checkpoint.run if "task" in checkpoint.run and "config" in checkpoint.run else {}
+    name = f"{training_checkpoint.NAME}-{run.get('step', 0)}"
+    prefix = os.path.join(folder, name)
     tf.train.Checkpoint(weights=weights).write(prefix)
     values = model_checkpoint.config_values(checkpoint)
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values)
+    if run:
+        contents = {TASK: run["task"], RUN_CONFIG: {**run["config"], "albert": values}}
+        own = {"checkpoint": f"./{name}"}
+        contents |= {metrics_file(x["split"]): {**x, **own} for x in run.get("metrics", ())}
+        for file, content in contents.items():
+            files.write_sealed(os.path.join(folder, file), content)
+        if evaluation := run.get("evaluation"):
+            record = {"step": run["step"], **{f"eval_{k}": x for k, x in evaluation.items()}}
+            line = json.dumps(record) + "\n"
+            files.write_bytes(os.path.join(folder, METRICS_LOG), line.encode())
     if checkpoint.vocabulary:
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)

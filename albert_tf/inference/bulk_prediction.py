@@ -1,4 +1,4 @@
-"""Predicts for files of any size with an exported model: a row for each row, in their order.
+"""Predicts for files of any size, with an export or a checkpoint: a row for each row, in order.
 
 Each input file is a source (see `data_prep.corpus.shards`). Its rows are taken in blocks; a block
 is ordered by length, and becomes a file of predictions. Where there are more processes than files,
@@ -16,7 +16,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -25,8 +26,17 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, reason, require, tell_apart
-from albert_tf.export import model_versions, saved_model
-from albert_tf.kinds.tables import table_files
+from albert_tf.export import (
+    export_source,
+    model_versions,
+    saved_model,
+    serving_api,
+    signatures,
+)
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.kinds.tables import column_guess, table_files
+from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
+from albert_tf.run_files import BEST
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
@@ -147,8 +157,7 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
             for _, row in _read_rows(path, (), lambda _: None):
                 answer = {
                     name if name not in row else f"predicted_{name}": value
-                    for name, value in next(answers).items()
-                    if name not in ("id", "row")
+                    for name, value in _flatten(next(answers))
                 }
                 if is_first:
                     writer.writerow([*row, *answer])
@@ -157,6 +166,15 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
                 writer.writerow([x if isinstance(x, str) else json.dumps(x) for x in cells])
         if is_first:
             writer.writerow(table_files.read_table(paths[0]).columns)
+
+
+def _flatten(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the columns of an answer: one for the probability of each label."""
+    for name, value in answer.items():
+        if isinstance(value, dict):
+            yield from ((f"probability_{label}", x) for label, x in value.items())
+        elif name not in ("id", "row"):
+            yield name, value
 
 
 def _join_blocks(folder: str, output: str, _: Sequence[str], temporary: str) -> None:
@@ -181,12 +199,15 @@ def predict(
     options: Sequence[str] = (),
     vectors: str | None = None,
     columns: Columns | None = None,
+    kind: str | None = None,
+    labels: Sequence[str] = (),
+    which: str = BEST,
     finish: Callable[[WorkFolder], None] = lambda _: None,
 ) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
     Args:
-        model: folder of an export, or of one of its versions.
+        model: folder of an export, or of one of its versions, or a checkpoint of any format.
         input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
             model as fields and perhaps an `id`, or of files with a text in each line.
         output_dir: a folder.
@@ -194,7 +215,10 @@ def predict(
         driver: what hands out the files.
         options: of Beam.
         vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
-        columns: names of fields, by the flag that gives them.
+        columns: names of fields, by the flag that gives them. Of a table, those of the run that
+            trained the model hold, else the text is the one column that has several words.
+        kind, labels: of a checkpoint that does not say them.
+        which: checkpoint of a run.
         finish: called with the folder when all files are done.
 
     Returns:
@@ -205,14 +229,20 @@ def predict(
     """
     if vectors == "parquet":
         _import_pyarrow()
-    if (version := find_version(model)) is None:
-        raise UserError(f"--model: {model} is no export. Make one with bin/export_saved_model.")
+    if kind is None and vectors:
+        kind = "sentence_embedding"
+    source = SourceConfig(checkpoint=model, which=which, kind=kind, labels=tuple(labels))
     paths = documents.expand_inputs(input_files, _READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
-    identity = {"model": _digest(version), "inputs": inputs, "vectors": vectors, "columns": columns}
+    identity = {
+        "model": _identify(source),
+        "inputs": inputs,
+        "vectors": vectors,
+        "columns": columns,
+    }
     folder = WorkFolder(output_dir, identity)
-    arguments = (folder, version, paths, batch_size, vectors, columns)
+    arguments = (folder, source, paths, batch_size, vectors, columns)
     sizes = [size for _, size, _ in inputs]
     shares = driver.count_shares(len(paths), driver.num_processes)
     with folder.locked(*driver.lock):
@@ -246,17 +276,24 @@ def find_version(model: str) -> str | None:
     return None
 
 
-def _digest(version: str) -> str:
-    """Returns a hash of the graph and of the index of the variables, which has their checksums."""
+def _identify(source: SourceConfig) -> str:
+    """Returns a hash: of an export of its graph and of the index of its variables."""
     digest = hashlib.sha256()
-    for name in ("saved_model.pb", "variables/variables.index"):
-        digest.update(files.read_bytes(os.path.join(version, name), "--model"))
+    if version := find_version(source.checkpoint):
+        for name in ("saved_model.pb", "variables/variables.index"):
+            digest.update(files.read_bytes(os.path.join(version, name), "--model"))
+        return digest.hexdigest()
+    checkpoint, task, config = export_source.read_source(source)
+    digest.update(repr((replace(source, checkpoint=""), task, config)).encode())
+    for name, array in sorted(checkpoint.weights.items()):
+        digest.update(name.encode())
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
 def make_predictor(
     folder: WorkFolder,
-    version: str,
+    source: SourceConfig,
     paths: Sequence[str],
     batch_size: int,
     vectors: str | None,
@@ -267,13 +304,14 @@ def make_predictor(
     Of `shares` of a file, share k predicts the blocks k, k + shares and so on. The model is loaded
     once.
     """
-    run, names = load_text_function(version)
+    model = load_text_model(source)
+    run, names = model.run, model.inputs
     if vectors:
         outputs = run.structured_outputs  # type: ignore[attr-defined]
         require(
             _EMBEDDING in outputs,
-            f"--vectors is for exports of sentence_embedding, which give one vector for a text; "
-            f"{version} gives {', '.join(sorted(outputs))}. Leave it out.",
+            f"--vectors is for models of sentence_embedding, which give one vector for a text; "
+            f"{source.checkpoint} gives {', '.join(sorted(outputs))}. Leave it out.",
         )
 
     for flag in columns:
@@ -281,11 +319,11 @@ def make_predictor(
             flag in [_FLAGS[name] for name in ("id", *names)],
             f"--{flag}: the model takes {', '.join(names)} alone. Leave it out.",
         )
-    fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
-    named = [x for value in fields.values() for x in ([value] if isinstance(value, str) else value)]
 
     def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
         path = paths[source]
+        fields = _find_fields(path, names, columns, model.columns)
+        named = [x for y in fields.values() for x in ([y] if isinstance(y, str) else y)]
         progress: list[int] = []
         rows = _read_rows(path, named, progress.append)
         for block in itertools.count():
@@ -318,6 +356,33 @@ def _read_rows(
         return
     yield from table_files.read_table(path).rows
     on_progress(corpus_files.count_bytes(path))
+
+
+def _find_fields(
+    path: str, names: Sequence[str], columns: Columns, trained: Columns
+) -> dict[str, str | Sequence[str]]:
+    """Returns {input of the model, or `id`: its field}, or the fields of the options.
+
+    In a table that lacks the name of an input, it is the column of the run that trained the model,
+    or the one that is a text without doubt.
+    """
+    fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
+    if corpus_files.find_type(path) not in _READ_WHOLE:
+        return fields
+    known = table_files.read_table(path).columns
+    for name in names:
+        flag = _FLAGS[name]
+        if flag in columns or name in known:
+            continue
+        field = trained.get(flag, ())
+        if field and set([field] if isinstance(field, str) else field) <= {*known}:
+            fields[name] = field
+        elif name == "text" and len(names) == 1:
+            chosen = column_guess.complete(
+                TaskColumns(), path, has_numbers=False, needs_label=False
+            )
+            fields[name] = chosen.text
+    return fields
 
 
 def _rename(
@@ -379,17 +444,36 @@ def _import_pyarrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def load_text_function(version: str) -> tuple[Callable[..., Mapping[str, tf.Tensor]], list[str]]:
-    """Loads a model; returns its signature of texts, and the names of the inputs.
+class TextModel(NamedTuple):
+    """The signature of texts of a model, the names of its inputs, and the columns of its run."""
+
+    run: Callable[..., Mapping[str, tf.Tensor]]
+    inputs: list[str]
+    columns: Columns
+
+
+def load_text_model(source: SourceConfig) -> TextModel:
+    """Loads an export, or a checkpoint as it would be exported.
 
     Raises:
         UserError: it takes token ids only, or is damaged.
     """
-    function = saved_model.load(version)["serving_default"]
-    inputs = function.structured_input_signature[1]
-    if any(spec.dtype != tf.string for spec in inputs.values()):
-        raise UserError(f"{version} takes token ids. Export it without --text=false.")
-    return function, list(inputs)
+    if version := find_version(source.checkpoint):
+        function = saved_model.load(version)[serving_api.DEFAULT]
+        inputs = function.structured_input_signature[1]
+        if any(spec.dtype != tf.string for spec in inputs.values()):
+            raise UserError(f"{version} takes token ids. Export it without --text=false.")
+        return TextModel(function, list(inputs), {})
+    checkpoint, task, config = export_source.read_source(source)
+    if task is None and source.kind is None:
+        source = replace(source, kind="fill_mask")
+    model = export_source.choose(ExportConfig(source=source), checkpoint, task, config)
+    signature = signatures.make_signatures(model)[serving_api.DEFAULT]
+    header = checkpoint.run.get("task", {}).get("columns", {})
+    columns = {f"{name.removesuffix('s')}_column": value for name, value in header.items()}
+    if choices := header.get("choices"):
+        columns["choice_columns"] = choices
+    return TextModel(saved_model.trace(signature), list(signature.inputs), columns)
 
 
 def _predict_block(
@@ -448,11 +532,14 @@ def _run_rows(
     outputs = run(**{name: tf.constant([row[name] for row in rows]) for name in rows[0]})
     values = {name: _to_json(value.numpy()) for name, value in outputs.items()}
     names = sorted(values)
-    return [_cut_padding({name: values[name][k] for name in names}) for k in range(len(rows))]
+    return [_tidy({name: values[name][k] for name in names}) for k in range(len(rows))]
 
 
-def _cut_padding(output: dict[str, Any]) -> dict[str, Any]:
-    """Returns the outputs of a row without what pads it to the longest of its batch."""
+def _tidy(output: dict[str, Any]) -> dict[str, Any]:
+    """Returns the outputs of a row without what pads it, and probabilities under their labels."""
+    if classes := output.pop("classes", None):
+        values = output["probabilities"]
+        output = {**output, "probabilities": dict(zip(classes, values, strict=True))}
     names: tuple[str, ...] = ()
     length = 0
     if "input_mask" in output:

@@ -54,7 +54,7 @@ class Classification(Kind):
         return choose_label("label", self.apply(network, ids)["logits"], options.labels)
 
     def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-        return to_classes(outputs, labels)
+        return to_classes(outputs)
 
     def decode(
         self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
@@ -121,10 +121,15 @@ class Classification(Kind):
 def choose_label(name: str, logits: Any, labels: tuple[str, ...]) -> dict[str, Any]:
     """Returns the likeliest label under `name`, and the probabilities of all; logits [B, C]."""
     best = tf.gather(tf.constant(labels), tf.argmax(logits, -1, output_type=tf.int32))
-    return {name: best, "probabilities": tf.nn.softmax(logits), "logits": logits}
+    outputs = {name: best, "probabilities": tf.nn.softmax(logits), "logits": logits}
+    return {**outputs, "classes": list_classes(logits, labels)}
 
 
-def to_classes(outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
+    """Returns the labels beside the numbers of each row, [B, C]."""
+    return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
+
+
+def to_classes(outputs: Tensors) -> dict[str, Any]:
     """Returns outputs as TensorFlow Serving's method classify has them."""
-    scores = outputs["probabilities"]
-    return {"classes": tf.broadcast_to(tf.constant(labels), tf.shape(scores)), "scores": scores}
+    return {"classes": outputs["classes"], "scores": outputs["probabilities"]}

@@ -20,7 +20,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
-from albert_tf.kinds.classification import to_classes
+from albert_tf.kinds.classification import list_classes, to_classes
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import features
@@ -74,15 +74,14 @@ class MultiLabel(Kind):
         limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
         chosen = probabilities > tf.constant(limits, tf.float32)
         # Of a row of padding alone, with which a server fills up a batch, there are labels, too.
-        labels = tf.ragged.boolean_mask(
-            tf.broadcast_to(tf.constant(options.labels), tf.shape(logits)), chosen
-        )
+        classes = list_classes(logits, options.labels)
+        labels = tf.ragged.boolean_mask(classes, chosen)
         counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
-        outputs = {"labels": labels.to_tensor(), "num_labels": counts}
+        outputs = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
         return {**outputs, "probabilities": probabilities, "logits": logits}
 
     def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-        return to_classes(outputs, labels)
+        return to_classes(outputs)
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         sets = [value if isinstance(value, tuple) else () for value in values]

@@ -79,7 +79,21 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     more = ("--test_file=new.csv", "--mode=eval,predict")
     assert not run_program(tiny_program.PROGRAM, *command[:1], *more)
     assert read(tmp_path / "runs/reviews/metrics-dev.json")["num_examples"] == 2
-    assert len(predictions.read("runs/reviews/predictions-test.json")["predictions"]) == 1
+    predicted = predictions.read("runs/reviews/predictions-test.json")["predictions"]
+    # A run, a folder that it is converted to, and an export label the same table alike.
+    formats.convert("runs/reviews", "converted")
+    bin_ = tiny_program.PROGRAM.parent
+    about = ("--checkpoint=runs/reviews", "--output_dir=export")
+    assert not run_program(bin_ / "export_saved_model", *about)
+    for model in ("runs/reviews", "converted", "export"):
+        files = ("--input=new.csv", f"--output={model}.csv")
+        assert not run_program(bin_ / "predict", f"--model={model}", *files)
+    tables = {(tmp_path / f"{x}.csv").read_text() for x in ("runs/reviews", "converted", "export")}
+    header, line = tables.pop().splitlines()
+    assert not tables
+    assert header == "review,label,logits,probability_glad,probability_sad"
+    glad, sad = map(float, line.split(",")[-2:])
+    assert predicted["0"]["probabilities"] == pytest.approx([glad, sad], abs=1e-6)
 
 
 def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
