@@ -25,11 +25,11 @@ _NAME = re.compile(
 )
 # The files that the formats read; the folders with a number are those of sentence-transformers.
 _SETTINGS = [
-    *("config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json"),
-    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab"),
-    *("vocab*.txt", "0_*/vocab*.txt", "*.spm", "cleaning.json", "task.json", "preprocessor.json"),
+    "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
+    "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
+    "vocab*.txt", "0_*/vocab*.txt", "*.spm", "cleaning.json", "task.json", "preprocessor.json",
     files.HASHES,
-]
+]  # fmt: skip
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
 _SECONDS = 60
 # Beside a file that was downloaded by its URL.
@@ -41,17 +41,16 @@ def resolve(source: str) -> str:
 
     A name is OWNER/NAME or OWNER/NAME@REVISION, of which weights are read as safetensors. Others
     are read where their file is named: OWNER/NAME/pytorch_model.bin. What exists here has
-    precedence over a repository.
+    precedence, but not over hf://OWNER/NAME or a URL.
 
     Raises `UserError` if the download fails, or the repository has no ALBERT.
     """
     name = re.sub(r"^(hf://|https://huggingface\.co/)", "", source)
-    if name.startswith(("http://", "https://")):
-        return _fetch_url(name)
     match = _NAME.fullmatch(name)
-    if match is None or any(tf.io.gfile.exists(path) for path in (name, f"{name}.index")):
-        return source
-    return _fetch_repository(**match.groupdict())
+    if match is None and source.startswith(("http://", "https://")):
+        return _fetch_url(source)
+    is_here = name == source and any(map(tf.io.gfile.exists, (name, f"{name}.index")))
+    return source if match is None or is_here else _fetch_repository(**match.groupdict())
 
 
 def find_name(path: str) -> str:
@@ -65,17 +64,17 @@ def find_name(path: str) -> str:
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     import huggingface_hub
 
-    def fetch(patterns: list[str], revision: str | None, **options: Any) -> str:
+    def fetch(patterns: list[str], revision: str | None) -> str:
         try:
             return huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=patterns, **options
+                name, revision=revision, allow_patterns=patterns
             )
         except Exception as error:  # of several libraries, which have no class in common
             raise UserError(_explain(error, name, revision)) from None
 
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
-    folder = fetch(_SETTINGS, revision, tqdm_class=_Silent)
+    folder = fetch(_SETTINGS, revision)
     _check_config(folder, name)  # before gigabytes of another model
     folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
     names = files.list_files(folder)
@@ -90,13 +89,6 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
             raise UserError(f"{blob} is damaged. Remove it, and run it again.")
     logging.info(f"{name}: {folder}")
     return folder
-
-
-class _Silent(tqdm):
-    """A progress bar that is not shown."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{**options, "disable": True})
 
 
 def _check_config(folder: str, name: str) -> None:

@@ -66,6 +66,8 @@ def test_a_local_folder_wins(site, made, tmp_path, monkeypatch):
     for path in ("albert/other", "albert/other/model.ckpt-best"):
         assert formats.read(path).source == "albert/other/model.ckpt-best"
     assert not site.requests
+    with pytest.raises(UserError, match="there is nothing at 'albert/other': neither here nor"):
+        formats.read("hf://albert/other")
 
 
 def answer(status, **headers):
