@@ -195,7 +195,7 @@ def sample_lines(paths: Sequence[str], config: VocabularyConfig) -> Iterator[str
     Files that may have more are read twice, first to count. Nothing is kept in memory (selection
     sampling: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S).
     """
-    sizes = [corpus_files.count_bytes(path) for path in paths]
+    sizes = [corpus_files.get_size(path) for path in paths]
     is_small = all(map(corpus_files.can_seek, paths)) and sum(sizes) <= config.max_sentences
     with documents.progress_bar(sum(sizes) * (1 if is_small else 2)) as bar:
         read = functools.partial(_read_lines, config=config, on_progress=bar.update)

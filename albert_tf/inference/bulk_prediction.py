@@ -355,7 +355,7 @@ def _read_rows(
         yield from corpus_files.read_objects(path, fields, on_progress)
         return
     yield from table_files.read_table(path).rows
-    on_progress(corpus_files.count_bytes(path))
+    on_progress(corpus_files.get_size(path))
 
 
 def _find_fields(

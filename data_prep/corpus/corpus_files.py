@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
 
@@ -40,20 +39,10 @@ def find(pattern: str) -> list[str]:
 
 
 def _find_saved(folder: str) -> list[str]:
-    for path in _glob(os.path.join(folder, "dataset_dict.json")):
-        splits = _read_saved(path, "splits")
-        names = ", ".join(os.path.join(folder, split) for split in splits)
+    if splits := _glob(os.path.join(folder, "*", "state.json")):
+        names = ", ".join(map(os.path.dirname, splits))
         raise UserError(f"--input: {folder} has several splits. Name one, or more: {names}.")
-    for path in _glob(os.path.join(folder, "state.json")):
-        return [os.path.join(folder, part["filename"]) for part in _read_saved(path, "_data_files")]
-    return []
-
-
-def _read_saved(path: str, key: str) -> list[Any]:
-    with open_file(path) as file:
-        value = files.parse_json(file.read(), path, "--input")
-    require(isinstance(value, dict) and key in value, f"{path} has no {key}. Save the data again.")
-    return value[key]
+    return _glob(os.path.join(folder, "data*.arrow"))  # others there are caches
 
 
 def _glob(pattern: str) -> list[str]:
@@ -80,7 +69,7 @@ def open_file(path: str) -> Iterator[Any]:
             yield file
 
 
-def count_bytes(path: str) -> int:
+def get_size(path: str) -> int:
     """Returns the size of a file."""
     if not _is_of_fsspec(path):
         return tf.io.gfile.stat(path).length
@@ -163,7 +152,7 @@ def read_objects(
     """
     if find_type(path) in _COLUMNS:
         yield from _read_columns(path, fields)
-        on_progress(count_bytes(path))
+        on_progress(get_size(path))
         return
     # Made once: `json.loads` with a hook makes one for each row, which takes as long as the row.
     decoder = json.JSONDecoder(object_pairs_hook=functools.partial(refuse_twice, among=fields))

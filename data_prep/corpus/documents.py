@@ -59,7 +59,7 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
                 f"--input: {path}: no {compressed}{kind} files are read here. Save it as "
                 ".jsonl, with an object that has the text in each line."
             )
-        if corpus_files.count_bytes(path) == 0:
+        if corpus_files.get_size(path) == 0:
             raise _make_empty_error(path)
     return paths
 
@@ -71,7 +71,7 @@ def identify_inputs(paths: Sequence[str]) -> list[list[Any]]:
     """
     identities = []
     for path in paths:
-        size = corpus_files.count_bytes(path)
+        size = corpus_files.get_size(path)
         with corpus_files.open_file(path) as file:
             digest = hashlib.sha256(file.read(_HASHED_BYTES))
             file.seek(max(0, size - _HASHED_BYTES))

@@ -62,6 +62,6 @@ def cut(sizes: Iterable[tuple[str, int]], shard_megabytes: float) -> list[Source
 def count_bytes(source: Source) -> int:
     """Returns the bytes of the files of a source, compressed if they are."""
     return sum(
-        (corpus_files.count_bytes(place.path) if place.end is None else place.end) - place.begin
+        (corpus_files.get_size(place.path) if place.end is None else place.end) - place.begin
         for place in source
     )

@@ -37,8 +37,7 @@ def write_arrow(path, columns):
     table = pyarrow.table(columns)
     with pyarrow.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=2)
-    state = {"_data_files": [{"filename": path.name}], "_fingerprint": "1"}
-    (path.parent / "state.json").write_text(json.dumps(state))
+    (path.parent / "state.json").write_text("{}")
 
 
 def write_parquet(path, columns):
@@ -152,12 +151,14 @@ def test_the_folder_of_a_dataset_is_its_arrow_files(tmp_path, monkeypatch):
     paths = documents.expand_inputs([f"{tmp_path}/d/train"])
     assert paths == [f"{tmp_path}/d/train/data-0.arrow"]
     assert read(paths[0])[0] == LINES
-    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(UserError, match=f"Name one, or more: {tmp_path}/d/train, {tmp_path}/d/te"):
+    write_arrow(tmp_path / "d" / "test" / "cache-1.arrow", {"text": TEXTS})
+    with pytest.raises(UserError, match=f"Name one, or more: {tmp_path}/d/test, {tmp_path}/d/tra"):
         documents.expand_inputs([f"{tmp_path}/d"])
-    (tmp_path / "d" / "train" / "state.json").write_text("[]")
-    with pytest.raises(UserError, match=r"state\.json has no _data_files"):
-        documents.expand_inputs([f"{tmp_path}/d/train"])
+    with pytest.raises(UserError, match=r"no file matches '.*/d/test'"):
+        documents.expand_inputs([f"{tmp_path}/d/test"])
+    (tmp_path / "d" / "train" / "data-0.arrow").write_bytes(b"no arrow")
+    with pytest.raises(UserError, match=r"data-0\.arrow is damaged or not arrow"):
+        read(paths[0])
 
 
 @pytest.fixture
