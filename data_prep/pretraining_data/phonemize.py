@@ -1,0 +1,306 @@
+"""Writes text as words and their phonemes, which espeak-ng or a column of the text says.
+
+A folder gets `phonemes-*.jsonl`, with a document in each row: {"text": words, "phonemes": those of
+each word, with the white space after it}; punctuation is a word and its own phonemes. It also gets
+`words.txt`, the words by their frequency, `vocabulary/` where no list of symbols is given, and
+`phonemes.json`, the counts.
+"""
+
+import collections
+import ctypes
+import dataclasses
+import functools
+import itertools
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from absl import logging
+
+from albert_tf import settings
+from albert_tf.data_prep.corpus import documents, shards, sources
+from albert_tf.data_prep.corpus.shards import Driver, Made
+from albert_tf.data_prep.corpus.sources import Source
+from albert_tf.data_prep.pretraining_data import blocks
+from albert_tf.data_prep.pretraining_data.blocks import Block
+from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.errors import UserError
+from albert_tf.records.manifest import VOCABULARY
+from albert_tf.settings import setting
+from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig, is_mark
+from albert_tf.workfolder import WorkFolder
+
+SUMMARY, WORDS = "phonemes.json", "words.txt"
+_ESPEAK = "libespeak-ng.so.1"
+# Of the interface of espeak-ng: no sound, UTF-8, the phonemes of the IPA.
+_RETRIEVAL, _DO_NOT_EXIT, _UTF8, _IPA = 1, 0x8000, 1, 2
+# What espeak writes before and after words that it reads as those of another language.
+_SWITCH = re.compile(r"\([a-z-]+\)")
+# Kinds of characters: letters and what belongs to them; a joiner between two of them; others.
+_PARTS = re.compile(r"l+(?:jl+)*|[jm]")
+_STRESS = re.compile("[ˈˌ]")
+_JOINERS = "'’.-‐·"
+
+Speak = Callable[[str], list[str]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhonemesConfig:
+    """How text becomes phonemes."""
+
+    language: str = setting("a voice of espeak-ng --voices, such as en-us or de", "en-us")
+    phonemes_column: str | None = setting(
+        "read the phonemes of --text_field here in place of espeak-ng's; both are lists, or "
+        "strings of as many words",
+        None,
+    )
+    text_field: str = setting("where .jsonl and .parquet files have the text", "text")
+    num_words: int = setting("most words of words.txt", 29_999, highest=65_536)
+    refuse_unknown: bool = setting("end where a symbol is not in the list of --vocabulary", False)
+    shard_megabytes: float = setting("megabytes of text in a shard", 4.0, lowest=0.001, highest=1e6)
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+
+    @property
+    def reading(self) -> DataConfig:
+        """How the text is read and cut into blocks."""
+        return DataConfig(
+            sentence_task="phonemes" if self.phonemes_column else "none",
+            masking="online",
+            phonemes_column=self.phonemes_column or "",
+            text_field=self.text_field,
+            shard_megabytes=self.shard_megabytes,
+        )
+
+
+def phonemize(
+    config: PhonemesConfig,
+    *,
+    input_files: Sequence[str],
+    output_dir: str,
+    driver: Driver,
+    vocabulary: str | None = None,
+    options: Sequence[str] = (),
+) -> None:
+    """Makes a folder of phonemes or a task's share of it, or completes what a killed run left.
+
+    `vocabulary` is a folder with a list of symbols; those that it lacks are counted. Raises
+    `UserError` for bad input, a missing espeak-ng or voice, or a folder of other text or settings.
+    """
+    symbols = tokenization.load(vocabulary) if vocabulary else None
+    if not config.phonemes_column:
+        load_espeak(config.language)
+    paths = documents.expand_inputs(input_files)
+    inputs = documents.identify_inputs(paths)
+    checksum = symbols.sha256 if symbols else None
+    identity = {"settings": dataclasses.asdict(config), "vocabulary": checksum, "inputs": inputs}
+    folder = WorkFolder(output_dir, identity, SUMMARY)
+    if folder.finished():
+        print(f"{output_dir} is finished already: nothing to do")
+        return
+    file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
+    cut = sources.cut(file_sizes, config.shard_megabytes)
+    sizes = [sources.count_bytes(source) for source in cut]
+    most = -(-max(sizes) // int(config.shard_megabytes * 1e6))
+    with folder.locked(*driver.lock):
+        made = shards.run(
+            folder,
+            make_writer,
+            (folder, config, cut),
+            sizes,
+            driver,
+            options,
+            shares=driver.count_shares(len(cut), most),
+        )
+        if made is not None:
+            _finish(folder, config, [*made], symbols)
+
+
+def _finish(folder: WorkFolder, config: PhonemesConfig, names: Sequence[str], symbols: Any) -> None:
+    """Writes the words, the symbols if there is no list of them, and what was counted."""
+    total: dict[str, Counter[str]] = collections.defaultdict(Counter)
+    for name in names:
+        for kind, counts in folder.read_json(_name_counts(name)).items():
+            total[kind].update(counts)
+    spoken, words = total["symbols"], total["words"]
+    if not spoken:
+        raise UserError("the text has no word: nothing could be read aloud. Name other text.")
+    if not words:
+        raise UserError("the text has no word with a letter, so that the list of words is empty.")
+    if symbols is None:
+        special = dict.fromkeys(dataclasses.astuple(SymbolsConfig()))
+        rows = [*special, *sorted(spoken)]
+        folder.put(f"{VOCABULARY}/{tokenization.SYMBOLS}", _to_lines(rows))
+        tokenization.write_hashes(folder.join(VOCABULARY))
+    else:
+        lacking = _find_lacking(spoken, symbols)
+        total["lacking"] = lacking
+        share = lacking.total() / spoken.total()
+        listed = ", ".join(f"{c!r} {n:,}" for c, n in lacking.most_common(20))
+        if lacking and config.refuse_unknown:
+            raise UserError(f"the list lacks {len(lacking)} symbols ({listed}). Add them to it.")
+        if lacking:
+            logging.warning(f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}")
+    ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))[: config.num_words]
+    covered = sum(number for _, number in ordered) / words.total()
+    folder.put(WORDS, _to_lines([word for word, _ in ordered]))
+    counts = {kind: dict(x.most_common()) for kind, x in total.items() if kind != "words"}
+    folder.put(SUMMARY, {"words": len(words), **counts, "shards": sorted(names)})
+    others = total["other"]["in another language"]
+    print(
+        f"{folder.path}: {words.total():,} words, {len(ordered):,} of {len(words):,} listed "
+        f"({covered:.1%} of the text), {spoken.total():,} symbols, {len(spoken)} different; "
+        f"{others:,} words were read as of another language"
+    )
+
+
+def _find_lacking(spoken: Counter[str], symbols: Any) -> Counter[str]:
+    ids = zip(spoken, symbols.encode_batch([*spoken]), strict=True)
+    return Counter({c: spoken[c] for c, found in ids if symbols.unk_id in found})
+
+
+def _to_lines(rows: Sequence[str]) -> bytes:
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def _name_counts(name: str) -> str:
+    return name.replace(".jsonl", ".json")
+
+
+def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source]) -> shards.Work:
+    """Returns `write_shards(source, share, shares)`, which writes the phonemes of a source."""
+    speak = None if config.phonemes_column else load_espeak(config.language)
+
+    def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
+        stream = blocks.read_blocks(source, cut[source], config.reading)
+        for block in itertools.islice(stream, share, None, shares):
+            name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
+            # The counts are written after the shard.
+            if not folder.done(name) or folder.find_json(_name_counts(name)) is None:
+                write_block(name, block)
+            yield Made(name, {}, block.num_bytes)
+
+    def write_block(name: str, block: Block) -> None:
+        counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
+        rows = []
+        for text in block.texts:
+            if speak:
+                words, phonemes = read_aloud(text, speak, counts["other"])
+            else:
+                pairs = [json.loads(line) for line in text.split("\n")]
+                words, phonemes = [[*column] for column in zip(*pairs, strict=True)]
+            if not any(map(str.strip, phonemes)):
+                continue
+            rows.append(json.dumps({"text": words, "phonemes": phonemes}, ensure_ascii=False))
+            counts["symbols"].update(itertools.chain.from_iterable(phonemes))
+            counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
+        folder.put(name, _to_lines(rows))
+        folder.put(_name_counts(name), {"words": {}, **counts})
+
+    return write_shards
+
+
+def load_espeak(language: str) -> Speak:
+    """Returns a function from a text to the phonemes of its words, as espeak-ng pronounces them.
+
+    Raises `UserError` if the library or the voice is missing.
+    """
+    try:
+        library = ctypes.CDLL(_ESPEAK)
+    except OSError:
+        raise UserError(
+            f"{_ESPEAK} is missing: apt-get install espeak-ng; or name --phonemes_column."
+        ) from None
+    if library.espeak_Initialize(_RETRIEVAL, 0, None, _DO_NOT_EXIT) < 0:
+        raise UserError("espeak-ng has no data: apt-get install espeak-ng-data")
+    if library.espeak_SetVoiceByName(language.encode()):
+        raise UserError(
+            f"--language: espeak-ng has no {language!r}. espeak-ng --voices lists them."
+        )
+    translate = library.espeak_TextToPhonemes
+    translate.restype = ctypes.c_char_p
+    translate.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int]
+
+    def speak(text: str) -> list[str]:
+        buffer = ctypes.create_string_buffer(text.encode())
+        place, clauses = ctypes.c_void_p(ctypes.addressof(buffer)), []
+        while place.value:  # each call reads a clause
+            clauses.append((translate(ctypes.byref(place), _UTF8, _IPA) or b"").decode())
+        return " ".join(clauses).split()
+
+    return speak
+
+
+def read_aloud(text: str, speak: Speak, counts: Counter[str]) -> tuple[list[str], list[str]]:
+    """Returns the words of a text, with its punctuation, and the phonemes of each.
+
+    Words are read together, as what is around a word decides how it is pronounced.
+    """
+    kinds = "".join(map(_classify, text))
+    spans = [match.span() for match in _PARTS.finditer(kinds)]
+    words = [text[begin:end] for begin, end in spans]
+    phonemes: list[str] = []
+    for reads, run in itertools.groupby(words, _choose_reading):
+        phonemes += reads([*run], speak)
+    counts["in another language"] += sum(map(bool, map(_SWITCH.search, phonemes)))
+    phonemes = [_SWITCH.sub("", x) for x in phonemes]
+    ends = [end < len(text) and text[end].isspace() for _, end in spans]
+    return words, [f"{x} " if space else x for x, space in zip(phonemes, ends, strict=True)]
+
+
+def _choose_reading(word: str) -> Callable[[list[str], Speak], list[str]]:
+    """Returns how a run of such words is read: marks, words of letters, numbers and compounds."""
+    if _classify(word[0]) != "l":
+        return _keep_marks
+    return _read_run if all(c.isalpha() or c in "'’" or _is_accent(c) for c in word) else _read_each
+
+
+def _is_accent(c: str) -> bool:
+    return unicodedata.category(c)[0] == "M"
+
+
+def _keep_marks(marks: list[str], speak: Speak) -> list[str]:
+    return marks
+
+
+def _read_each(words: list[str], speak: Speak) -> list[str]:
+    """Returns the phonemes of words of which espeak may say several for one."""
+    return [" ".join(speak(word)) for word in words]
+
+
+def _read_run(words: list[str], speak: Speak) -> list[str]:
+    """Returns the phonemes of words that stand together.
+
+    Espeak joins some, as in "of the": then the halves are read by themselves, and two that are
+    joined are parted where one of them, read by itself and without stress, begins or ends.
+    """
+    found = speak(" ".join(words))
+    if len(found) == len(words):
+        return found
+    if len(words) == 1:
+        return [" ".join(found)]
+    middle = len(words) // 2
+    halves = [*_read_run(words[:middle], speak), *_read_run(words[middle:], speak)]
+    if len(words) == 2 and len(found) == 1:
+        first, second = (_STRESS.sub("", x) for x in halves)
+        joined = found[0]
+        if joined.startswith(first) and len(joined) > len(first) > 0:
+            return [first, joined.removeprefix(first)]
+        if joined.endswith(second) and len(joined) > len(second) > 0:
+            return [joined.removesuffix(second), second]
+    return halves
+
+
+@functools.cache
+def _classify(c: str) -> str:
+    """Returns the kind of a character, see `_PARTS`."""
+    if c.isspace():
+        return " "
+    if c in _JOINERS:
+        return "j"
+    return "l" if unicodedata.category(c)[0] in "LMN" and not is_mark(c) else "m"
