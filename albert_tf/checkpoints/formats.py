@@ -22,6 +22,7 @@ from albert_tf.checkpoints import (
     model_checkpoint,
     native,
     sentence_transformers,
+    styletts2,
     tf_checkpoint,
     tfhub_tf2,
     training_checkpoint,
@@ -109,6 +110,13 @@ FORMATS: dict[str, Format] = {
         sentence_transformers.write,
         sentence_transformers.list_places,
     ),
+    "styletts2": Format(
+        "a folder of StyleTTS2's ALBERT over phonemes",
+        _find_folder,
+        styletts2.read,
+        styletts2.write,
+        styletts2.list_places,
+    ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
 }
@@ -132,6 +140,8 @@ def detect_format(path: str) -> str:
         return "sentence_transformers"
     if is_whole_folder and names & hugging_face.WEIGHTS:
         return "hugging_face"
+    if is_whole_folder and styletts2.CONFIG in names:
+        return "styletts2"
     if is_whole_folder and keras_hub.WEIGHTS in names:
         return "keras_hub"
     base = os.path.basename(path.rstrip("/"))
@@ -209,7 +219,8 @@ def convert(
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
     Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
-    left out. `vectors` replaces what the source says of them; `which` is that of `read`.
+    left out; so are the heads over phonemes, which are thrown away. `vectors` replaces what the
+    source says of them; `which` is that of `read`.
 
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
     or its format has no place for a weight.
@@ -232,7 +243,9 @@ def convert(
         unsupported = sorted(checkpoint.weights.keys() - FORMATS[to_format].list_places(checkpoint))
         for name in unsupported:
             logging.info(f"no place in {to_format}: {name}")
-        if refused := [name for name in unsupported if not allowed.fullmatch(name)]:
+        has_words = any(name.startswith(weight_names.WORDS_SCOPE) for name in checkpoint.weights)
+        heads = {name for name in unsupported if has_words and name.startswith("cls/")}
+        if refused := [x for x in unsupported if x not in heads and not allowed.fullmatch(x)]:
             squad2 = weight_names.parts(checkpoint.config)[weight_names.SQUAD2]
             is_squad2 = to_format == "hugging_face" and squad2.keys() & set(refused)
             raise UserError(

@@ -85,6 +85,7 @@ _PROBLEMS = {
     _MULTI_LABEL: "multi_label",
 }
 _CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
+_BARE_CLASS = "AlbertModel"
 # Classes by the parts of their models; a head that is trained last comes first.
 _CLASSES: dict[str, Set[str]] = {
     "AlbertForQuestionAnswering": {ENCODER, SQUAD1},
@@ -92,7 +93,7 @@ _CLASSES: dict[str, Set[str]] = {
     "AlbertForSequenceClassification": {ENCODER, POOLER, CLASSIFIER},
     "AlbertForPreTraining": PRETRAINED,
     "AlbertForMaskedLM": {ENCODER, MASKED_LM},
-    "AlbertModel": {ENCODER, POOLER},
+    _BARE_CLASS: {ENCODER, POOLER},
 }
 
 # Layers: published name -> theirs. A dense kernel is transposed.
@@ -150,20 +151,10 @@ def read(folder: str) -> ModelCheckpoint:
     """Reads weights and config; `UserError` if one is missing, damaged, or no ALBERT known here."""
     config_path = os.path.join(folder, CONFIG)
     values = files.read_json(config_path, "Hugging Face folder")
-    config = _to_config(values, config_path)
+    config = to_config(values, config_path)
     path, arrays = _read_arrays(folder)
-    arrays = _strip_prefixes(arrays, path)
-    skipped = _find_copies(arrays, path)
     is_tokens = _TOKENS in str(values.get("architectures"))
-    names = {b: a for a, b in map_names(config, _TOKENS if is_tokens else "").items()}
-    weights = {
-        names.get(name, name): tf_checkpoint.to_float32(name, array, path)
-        for name, array in arrays.items()
-        if name not in skipped
-    }
-    weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
-    if config.embedding_size == config.hidden_size:
-        skipped |= model_checkpoint.drop_mapping(weights, path)
+    weights, skipped = to_weights(arrays, config, path, _TOKENS if is_tokens else "")
     classes = values.get("architectures")
     is_multi = values.get(PROBLEM_TYPE) == _MULTI_LABEL
     is_regression = len(weights.get("output_bias", ())) == 1 and (
@@ -179,6 +170,38 @@ def read(folder: str) -> ModelCheckpoint:
         is_regression=is_regression,
         run={"task": task} if (task := _read_task(values, weights, is_regression)) else {},
     )
+
+
+def to_weights(
+    arrays: Mapping[str, np.ndarray], config: AlbertConfig, path: str, class_name: str = ""
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Returns their arrays as weights by published name, and {name: reason} of those left out."""
+    arrays = _strip_prefixes(arrays, path)
+    skipped = _find_copies(arrays, path)
+    names = {b: a for a, b in map_names(config, class_name).items()}
+    weights = {
+        names.get(name, name): tf_checkpoint.to_float32(name, array, path)
+        for name, array in arrays.items()
+        if name not in skipped
+    }
+    weights = {name: a.T if name.endswith("/kernel") else a for name, a in weights.items()}
+    if config.embedding_size == config.hidden_size:
+        skipped |= model_checkpoint.drop_mapping(weights, path)
+    return weights, skipped
+
+
+def to_arrays(
+    checkpoint: ModelCheckpoint, names: Set[str], class_name: str = ""
+) -> dict[str, np.ndarray]:
+    """Returns the weights of these published names as their arrays."""
+    weights = {name: checkpoint.weights[name] for name in names}
+    weights |= model_checkpoint.make_mapping(checkpoint.config)
+    # What is transposed must be laid out anew: the libraries write memory as it lies.
+    return {
+        theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
+        for name, theirs in map_names(checkpoint.config, class_name).items()
+        if name in weights
+    }
 
 
 def _strip_prefixes(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
@@ -224,7 +247,7 @@ def _read_task(
     return {"task": task_table.OWN, "kind": kind, "labels": [str(names[i]) for i in numbers]}
 
 
-def _to_config(values: Any, path: str) -> AlbertConfig:
+def to_config(values: Any, path: str) -> AlbertConfig:
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind != "albert":
         raise UserError(f"{path}: model_type is {kind!r}, not 'albert'. Take an ALBERT's folder.")
@@ -312,11 +335,14 @@ def _find_copies(arrays: Mapping[str, np.ndarray], path: str) -> dict[str, str]:
 def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     """The first class of which the checkpoint has all weights, and their published names.
 
-    Other weights have no place there, as the head for SQuAD 2.0, or the pooler beside one for SQuAD
-    1.1. Raises `UserError` if every class would lack weights, and make some up.
+    Other weights have no place there, as the head for SQuAD 2.0, the pooler beside one for SQuAD
+    1.1, or the heads over phonemes. Raises `UserError` if every class would lack weights, and make
+    some up.
     """
     parts = weight_names.parts(checkpoint.config)
-    for class_name, its_parts in _CLASSES.items():
+    is_of_phonemes = parts[weight_names.WORDS_BEHIND].keys() <= checkpoint.weights.keys()
+    classes = {_BARE_CLASS: _CLASSES[_BARE_CLASS]} if is_of_phonemes else _CLASSES
+    for class_name, its_parts in classes.items():
         names = {name for part in its_parts for name in parts[part]}
         if names <= checkpoint.weights.keys():
             is_single = class_name in _CLASSIFIERS and len(checkpoint.weights["output_bias"]) == 1
@@ -330,21 +356,18 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     )
 
 
+def check_groups(checkpoint: ModelCheckpoint) -> None:
+    """Raises `UserError` unless `transformers` runs the same layers."""
+    # In floating point, as it does it.
+    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
+
+
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the weights of its class; `UserError` if `transformers` has no such model."""
-    config = checkpoint.config
-    # In floating point, as `transformers` does it.
-    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
+    check_groups(checkpoint)
     class_name, names = choose_class(checkpoint)
     files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
-    weights = {name: checkpoint.weights[name] for name in names}
-    weights |= model_checkpoint.make_mapping(config)
-    # What is transposed must be laid out anew: the library writes memory as it lies.
-    tensors = {
-        theirs: np.ascontiguousarray(weights[name].T if name.endswith("/kernel") else weights[name])
-        for name, theirs in map_names(config, class_name).items()
-        if name in weights
-    }
+    tensors = to_arrays(checkpoint, names, class_name)
     # To a local file first: the library's bytes would be one more copy in memory.
     with files.making_temporary_folder("albert-hugging-face") as local:
         path = os.path.join(local, SAFETENSORS)
@@ -352,13 +375,18 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))
 
 
-def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
-    values = model_checkpoint.config_values(checkpoint)
+def to_values(config: AlbertConfig) -> dict[str, Any]:
+    """Returns the arguments of their AlbertConfig."""
+    values, ours = config_io.to_dict(config), config.hidden_act
     del values["cross_layer_sharing"]
-    ours = values["hidden_act"]
     values["hidden_act"] = next(x for x, name in _ACTIVATIONS.items() if name == ours)
-    if ours == "gelu_erf":
-        values[_VERSION] = "5.0.0"  # of this format; without it "gelu" is version 1's
+    # Of this format; without it "gelu" is version 1's.
+    return values | ({_VERSION: "5.0.0"} if ours == "gelu_erf" else {})
+
+
+def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
+    values = model_checkpoint.config_values(checkpoint) | to_values(checkpoint.config)
+    del values["cross_layer_sharing"]
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     values |= {
         "architectures": [class_name],

@@ -11,8 +11,11 @@ from albert_tf import files
 from albert_tf.errors import UserError, reason
 
 
-def read(path: str) -> dict[str, np.ndarray]:
-    """The arrays by name; `UserError` without PyTorch, or if a file holds more than weights."""
+def read(path: str, key: str = "") -> dict[str, np.ndarray]:
+    """The arrays by name; `UserError` without PyTorch, or if a file holds more than weights.
+
+    With a `key` they are those under it, and the file may hold others.
+    """
     try:
         import torch
     except ImportError:
@@ -32,10 +35,15 @@ def read(path: str) -> dict[str, np.ndarray]:
             f"{path}: damaged, or a pickle that holds more than weights ({reason(error)}). "
             "Do not trust it; take model.safetensors."
         ) from None
+    if key:
+        tensors = tensors.get(key) if isinstance(tensors, dict) else None
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and torch.is_tensor(value) for name, value in tensors.items()
     ):
-        raise UserError(f"{path} holds something else than {{name: tensor}}. Take another file.")
+        place = f" under {key!r}" if key else ""
+        raise UserError(
+            f"{path} holds something else than {{name: tensor}}{place}. Take another file."
+        )
     return {name: _to_array(name, tensor, path) for name, tensor in tensors.items()}
 
 

@@ -1,5 +1,6 @@
 """Runs on phonemes, from a list of symbols and rows of words to a folder of another program."""
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -10,14 +11,16 @@ import tensorflow as tf
 import tiny_records
 import tiny_run
 
-from albert_tf.checkpoints import formats
+from albert_tf.checkpoints import formats, matching
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
+from albert_tf.errors import UserError
+from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.train.start import NEW
+from albert_tf.train.start import NEW, Start
 from albert_tf.train.trainer import Trainer
 
 SYMBOLS = ["$", "M", "?", " ", ",", *"abdehiklmnoprstuvˈəɛ"]
@@ -145,3 +148,106 @@ def test_whole_words_are_masked_alike_and_spaces_stay(data):
                 fate = "kept" if (seen[place] == whole[place]).all() else "random"
                 fates["mask" if kinds == {"mask"} else fate] += 1
     assert fates["mask"] > fates["kept"] + fates["random"] and min(fates.values()) > 1
+
+
+@pytest.fixture
+def heard(trained):
+    """Inputs, and what the trained encoder makes of them."""
+    checkpoint = formats.read(str(trained), which="newest")
+    network = albert_model.Albert(checkpoint.config, dtype="float32")
+    names = weight_names.weights_by_name(network)
+    matching.assign_weights({n: checkpoint.weights[n] for n in names}, network, "the run")
+    ids = np.array([[0, 9, 13, 14, 3, 7, 0], [0, 5, 6, 7, 0, 0, 0]])
+    mask = np.array([[1] * 7, [1] * 5 + [0] * 2])
+    return ids, mask, network({"input_ids": ids, "input_mask": mask})
+
+
+def test_transformers_loads_it_with_nothing_missing(trained, heard, tmp_path):
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    folder = str(tmp_path / "folder")
+    formats.convert(str(trained), folder, to_format="hugging_face", which="newest")
+    model, notes = transformers.AlbertModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(notes.values())
+    check(model, torch, heard)
+    assert formats.read(folder).vocabulary.keys() == {"symbols.txt", "cleaning.json"}
+
+
+def check(model, torch, heard):
+    ids, mask, expected = heard
+    with torch.no_grad():
+        outputs = model.eval()(torch.tensor(ids), attention_mask=torch.tensor(mask))
+    for name, value in (
+        ("last_hidden_state", "sequence_output"),
+        ("pooler_output", "pooled_output"),
+    ):
+        ours, theirs = expected[value].numpy(), outputs[name].numpy()
+        if ours.ndim == 3:
+            ours, theirs = ours[mask > 0], theirs[mask > 0]
+        np.testing.assert_allclose(theirs, ours, atol=1e-5)
+
+
+def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_path):
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    yaml = pytest.importorskip("yaml")
+    folder = tmp_path / "plbert"
+    formats.convert(str(trained), str(folder), to_format="styletts2", which="newest")
+    # As StyleTTS2 reads it.
+    parameters = yaml.safe_load((folder / "config.yml").read_text())["model_params"]
+    model = transformers.AlbertModel(transformers.AlbertConfig(**parameters))
+    saved = torch.load(folder / "step_12.t7", map_location="cpu", weights_only=True)["net"]
+    names = (name[7:] for name in saved)
+    state = {x[8:]: saved[f"module.{x}"] for x in names if x.startswith("encoder.")}
+    del state["embeddings.position_ids"]
+    model.load_state_dict(state)
+    check(model, torch, heard)
+    back, source = formats.read(str(folder)), formats.read(str(trained), which="newest")
+    for name, value in back.weights.items():
+        np.testing.assert_array_equal(source.weights[name], value, err_msg=name)
+    start = Start(init_checkpoint=str(folder), allow_partial="cls/.*")
+    config = settings(num_train_steps=2, num_words=9, eval_steps=0)
+    assert run(data, tmp_path / "run", config, start)
+
+
+def test_a_model_grows(data, trained, tmp_path):
+    config = settings(
+        num_train_steps=2,
+        eval_steps=0,
+        albert=tiny_run.albert(
+            vocab_size=len(SYMBOLS), max_position_embeddings=32, num_hidden_layers=3
+        ),
+    )
+    assert run(data, tmp_path / "grown", config, Start(grow_from=str(trained)))
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "message"),
+    [
+        (DATA, None, "--words and --sentence_task=phonemes belong together"),
+        (dataclasses.replace(DATA, sentence_task="none"), "words.txt", "belong together"),
+        (DATA, "empty.txt", "empty.txt is empty"),
+    ],
+)
+def test_records_need_words(data, tmp_path, config, words, message):
+    (data / "empty.txt").write_text("")
+    with pytest.raises(UserError, match=message):
+        make(data, tmp_path / "records", config, words)
+
+
+def test_mistakes_are_one_line(data, trained, tmp_path):
+    with pytest.raises(UserError, match="needs masking=online"):
+        DataConfig(sentence_task="phonemes")
+    with pytest.raises(UserError, match="5 words apart, and the head has room for 4"):
+        run(data, tmp_path / "small", settings(num_words=5))
+    (data / "others.txt").write_text("".join(f"{word}\n" for word in WORDS[:0:-1]))
+    make(data, tmp_path / "others", words="others.txt")
+    with pytest.raises(UserError, match="tell other words apart"):
+        pretraining_evaluation.evaluate(str(trained), [f"{tmp_path}/others/eval-*"])
+    (tmp_path / "config.yml").write_text("model_params: [")
+    for content, message in (
+        ("model_params: [", "is no YAML"),
+        ("log_dir: x", "has no model_params"),
+        ("model_params: {hidden_size: 8, num_attention_heads: 2}", "has no step_N.t7"),
+    ):
+        (tmp_path / "config.yml").write_text(content)
+        with pytest.raises(UserError, match=message):
+            formats.read(str(tmp_path))
