@@ -3,10 +3,13 @@
     python bench/unigram_entropy.py --train_files='data/train-*' --eval_files='data/eval-*'
 
 Frequencies are of the pieces that are predicted in the training records, plus one; the loss is
-their mean cross entropy on the held-out records, in nats.
+their mean cross entropy on the held-out records, in nats. Of phonemes it prints two more: of
+guessing a phoneme by the inputs to its left and right, and of guessing the words behind phonemes by
+their frequencies. Each with the share of best guesses that are right.
 """
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +22,12 @@ from albert_tf.tokenizers import tokenization
 
 TRAIN_FILES = flags.DEFINE_list("train_files", None, "patterns of records", required=True)
 EVAL_FILES = flags.DEFINE_list("eval_files", None, "patterns of held-out records", required=True)
+_MOST_SYMBOLS = 300  # a table of all pairs of neighbours has the cube of that
+_PRIOR = 10.0  # how often a pair of neighbours counts as seen with the phonemes' frequencies
 
 
-def label_counts(patterns: list[str]) -> np.ndarray:
-    """Counts how often each piece is to be predicted: [V]."""
+def read_batches(patterns: list[str]) -> Iterator[dict[str, np.ndarray]]:
+    """Yields batches of records as a model reads them."""
     paths = files.expand(patterns, "files")
     folder = os.path.dirname(paths[0])
     dataset = manifest.read(folder)
@@ -30,20 +35,50 @@ def label_counts(patterns: list[str]) -> np.ndarray:
     masking = pretraining_records.read_masking(paths, tokenizer)
     sizes = (dataset["settings"][key] for key in ("max_seq_length", "max_predictions_per_seq"))
     spec = features.pretraining(*sizes)
-    counts = np.zeros(dataset["vocabulary"]["size"])
     for raw, is_real in input_pipeline.eval_batches(paths, batch_size=256, max_examples=0):
         raw = tf.boolean_mask(raw, is_real > 0)
         batch = masking.read(raw) if masking else features.parse(raw, spec)
-        labels = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
-        counts += np.bincount(labels, minlength=len(counts))
-    return counts
+        yield {name: x.numpy() for name, x in batch.items()}
+
+
+def count(patterns: list[str], size: int, num_words: int) -> dict[str, np.ndarray]:
+    """Counts the pieces to predict, [V], and of phonemes words, [W], and neighbours, [V * V, V]."""
+    pieces, words = np.zeros(size), np.zeros(num_words + 1)
+    table = np.zeros(size**3 if num_words and size <= _MOST_SYMBOLS else 0)
+    for batch in read_batches(patterns):
+        rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
+        labels = batch["masked_lm_ids"][rows, columns]
+        pieces += np.bincount(labels, minlength=size)
+        if num_words:
+            words += np.bincount(batch["word_ids"].ravel(), minlength=num_words + 1)
+        if len(table):
+            places, ids = batch["masked_lm_positions"][rows, columns], batch["input_ids"]
+            keys = (ids[rows, places - 1] * size + ids[rows, places + 1]) * size + labels
+            table += np.bincount(keys, minlength=size**3)
+    return {"pieces": pieces, "words": words[1:], "neighbours": table.reshape(-1, size)}
+
+
+def report(name: str, held_out: np.ndarray, scores: np.ndarray) -> None:
+    """Prints how well labels [..., C] are guessed by scores [..., C] that are not normalized."""
+    probabilities = scores / scores.sum(-1, keepdims=True)
+    total = held_out.sum()
+    entropy = -(held_out * np.log(probabilities)).sum() / total
+    best = probabilities.argmax(-1)[..., np.newaxis]
+    right = np.take_along_axis(held_out, best, -1).sum() / total
+    print(f"{name} of {total:,.0f} predictions: {entropy:.3f} nats, {right:.1%} right")
 
 
 def main(_):
-    train, held_out = label_counts(TRAIN_FILES.value), label_counts(EVAL_FILES.value)
-    probabilities = (train + 1) / (train + 1).sum()
-    entropy = -(held_out * np.log(probabilities)).sum() / held_out.sum()
-    print(f"unigram entropy of {held_out.sum():,.0f} predictions: {entropy:.3f} nats")
+    vocabulary = manifest.read(os.path.dirname(TRAIN_FILES.value[0]))["vocabulary"]
+    sizes = vocabulary["size"], vocabulary.get("num_words", 0)
+    train, held_out = count(TRAIN_FILES.value, *sizes), count(EVAL_FILES.value, *sizes)
+    frequencies = train["pieces"] + 1
+    report("unigram entropy", held_out["pieces"], frequencies)
+    if len(train["neighbours"]):
+        prior = _PRIOR * frequencies / frequencies.sum()
+        report("from both neighbours", held_out["neighbours"], train["neighbours"] + prior)
+    if sizes[1]:
+        report("unigram entropy of the words", held_out["words"], train["words"] + 1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from absl import logging
 from albert_tf import files
 from albert_tf.checkpoints import (
     formats,
-    growth,
     matching,
     model_checkpoint,
     training_checkpoint,
@@ -23,6 +22,7 @@ from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train import growth
 from albert_tf.train.train_state import TrainState
 
 

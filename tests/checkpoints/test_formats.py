@@ -221,7 +221,7 @@ def test_our_own_needs_its_config(tmp_path, made):
 
 
 def test_unknown_formats_and_those_that_are_only_read(tmp_path):
-    known = "albert_tf, google, hugging_face, keras_hub, sentence_transformers"
+    known = "albert_tf, google, hugging_face, keras_hub, sentence_transformers, styletts2"
     with pytest.raises(UserError, match=f"'onnx' is not one of {known}, tf1_hub, saved_model"):
         formats.read(str(tmp_path), "onnx")
     with pytest.raises(UserError, match=f"to_format: 'tf1_hub' is not one of {known}\\."):

@@ -8,11 +8,12 @@ import tensorflow as tf
 import tiny
 import tiny_run
 
-from albert_tf.checkpoints import growth, matching
+from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.model.weight_names import weights_by_name
+from albert_tf.train import growth
 
 WIDER = {"hidden_size": 24, "num_attention_heads": 6, "intermediate_size": 30}
 
