@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -369,32 +369,21 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def seal(value: Any) -> Any:
-    """Returns a JSON object or list with its own hash, which it must not have yet.
-
-    An object has the hash of its other keys as `sha256`; a list has it as its last element.
-    """
-    own = {SEAL: _hash_value(value)}
-    return [*value, own] if isinstance(value, list) else {**value, **own}
+def seal(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a JSON object with the hash of its other keys, as `sha256`."""
+    return {**value, SEAL: _hash_value(value)}
 
 
 def unseal(value: Any, place: str) -> Any:
     """The value that was sealed; other values as they are. `UserError` if the hash is another."""
-    rest = _remove_seal(value)
-    if rest is not value and seal(rest) != value:
+    keys = value if isinstance(value, dict) else ()
+    rest = {name: value[name] for name in keys if not _is_seal(name)}
+    if len(rest) < len(keys) and seal(rest) != value:
         raise UserError(
             f"{place} is damaged: it does not have its own {SEAL}. Restore it; remove that entry "
             "if you have changed the file yourself."
         )
-    return rest
-
-
-def _remove_seal(value: Any) -> Any:
-    """The value without its hash; the value itself if it has none."""
-    if isinstance(value, dict) and any(map(_is_seal, value)):
-        return {name: x for name, x in value.items() if not _is_seal(name)}
-    is_sealed_list = isinstance(value, list) and value and isinstance(value[-1], dict)
-    return value[:-1] if is_sealed_list and [*map(_is_seal, value[-1])] == [True] else value
+    return rest if keys else value
 
 
 def _is_seal(name: str) -> bool:
@@ -408,8 +397,8 @@ def _hash_value(value: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def write_sealed(path: str, value: Any) -> None:
-    """Writes a value in one piece with its own hash, so that both always agree."""
+def write_sealed(path: str, value: Mapping[str, Any]) -> None:
+    """Writes a JSON object in one piece with its own hash, so that both always agree."""
     write_json(path, seal(value))
 
 

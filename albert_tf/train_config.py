@@ -23,6 +23,7 @@ OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
 DTYPES = ("float32", "mixed_bfloat16")
 LINEAR, SQUARE_ROOT = DECAYS = ("linear", "1-sqrt")
+OPTIMIZERS = ("lamb", "adamw")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class TrainConfig:
         "parts into which a replica splits its share of a batch, to save memory", 1
     )
     num_train_steps: int = setting("updates")
-    optimizer: str = setting("`lamb` or `adamw`")
+    optimizer: str = setting("`lamb` or `adamw`", choices=OPTIMIZERS)
     bias_correction: bool = setting(
         "of the moments, as in LAMB's paper; the published code has none", False
     )

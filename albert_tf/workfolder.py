@@ -65,7 +65,6 @@ class WorkFolder:
         """Writes a file: it appears when it is whole and on the disk.
 
         Args:
-            name: of the file.
             content: bytes, a JSON object, or a function that writes a file of a name.
         """
         if os.path.dirname(name):
@@ -120,8 +119,7 @@ class WorkFolder:
             share: number of the share that this program fills.
             shares: number of machines that fill the folder together.
 
-        Raises:
-            UserError: it is in use, or one of other work.
+        Raises `UserError` if it is in use, or one of other work.
         """
         suffix = f"-{share:05d}-of-{shares:05d}" if shares > 1 else ""
         with files.locking_folder(self.path, files.LOCK + suffix):

@@ -1,6 +1,7 @@
 """Reads a trained checkpoint, strictly, into the network of a kind of exported model."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from albert_tf import config_io, hub, run_files
@@ -12,7 +13,7 @@ from albert_tf.export.model_kinds import KINDS, ExportedModel, Options
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
 from albert_tf.kinds.span import Span
-from albert_tf.model import layers, weight_names
+from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tasks.recipes import ConfigOverrides
@@ -25,9 +26,8 @@ _CHOICES = ("labels", "pooling", "normalize", "top_k")
 def read(config: ExportConfig) -> ExportedModel:
     """Reads a checkpoint as `formats.read` does.
 
-    Raises:
-        UserError: the checkpoint cannot be read, or lacks weights of the kind; nothing says its
-            kind; lengths leave no room for a text; or a choice does not apply to the kind.
+    Raises `UserError` if the checkpoint cannot be read, or lacks weights of the kind; nothing says
+    its kind; lengths leave no room for a text; or a choice does not apply to the kind.
     """
     checkpoint, task, run_config = read_source(config.source)
     return choose(config, checkpoint, task, run_config)
@@ -36,15 +36,23 @@ def read(config: ExportConfig) -> ExportedModel:
 def read_source(source: SourceConfig) -> tuple[ModelCheckpoint, Task | None, FinetuneConfig]:
     """Returns a checkpoint, its task if it is fine-tuned, and the config of its run."""
     checkpoint = formats.read(source.checkpoint, which=source.which)
-    run = finetuned_model.read_finetuning_run(checkpoint.source)
-    values, task = run or (make_default_values(checkpoint), None)
-    task = task or finetuned_model.infer_task(checkpoint)
-    kind = source.kind or (task.kind.name if task else "")
-    changes = ConfigOverrides(overrides=tuple(source.overrides))
-    config = finetuned_model.change_config(
-        values, changes, task_table.KINDS.get(kind), is_run=run is not None
-    )
-    return checkpoint, task, config
+    return checkpoint, *configure(checkpoint, None, source.overrides, source.kind)
+
+
+def configure(
+    checkpoint: ModelCheckpoint,
+    task: Task | None,
+    overrides: Sequence[str],
+    kind: str | None = None,
+) -> tuple[Task | None, FinetuneConfig]:
+    """Returns the task of a checkpoint, unless it is given, and the config of its run."""
+    run = finetuned_model.read_finetuning_run(checkpoint.run)
+    values, own_task = run or (make_default_values(checkpoint), None)
+    task = task or own_task or finetuned_model.infer_task(checkpoint)
+    known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
+    changes = ConfigOverrides(overrides=tuple(overrides))
+    config = finetuned_model.change_config(values, changes, known, is_run=run is not None)
+    return task, config
 
 
 def choose(
@@ -85,8 +93,7 @@ def choose(
 def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
     """Reads any checkpoint as `formats.read` does, with the heads of pre-training that it has.
 
-    Raises:
-        UserError: it cannot be read, or lacks the encoder or the pooler.
+    Raises `UserError` if it cannot be read, or lacks the encoder or the pooler.
     """
     checkpoint = formats.read(path, which=which)
     config = checkpoint.config
@@ -102,8 +109,7 @@ def read_pretrained(path: str, which: str = BEST) -> ExportedModel:
 def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     """Loads the weights of a checkpoint into the network of `options.kind`.
 
-    Raises:
-        UserError: it lacks weights of the kind, or has another number of labels.
+    Raises `UserError` if it lacks weights of the kind, or has another number of labels.
     """
     kind = KINDS[options.kind]
     parts = weight_names.parts(checkpoint.config)
@@ -125,8 +131,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
             "--kind."
         )
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    with layers.replacing(checkpoint.weights.keys()):
-        network = kind.make_network(checkpoint.config, options)
+    network = kind.make_network(checkpoint.config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:

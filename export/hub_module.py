@@ -41,9 +41,8 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
         folder: does not exist yet.
         seq_length: the default length of texts; None writes no preprocessor.
 
-    Raises:
-        UserError: the folder exists, the preprocessor has no vocabulary, or the encoder reads no
-            texts of that length.
+    Raises `UserError` if the folder exists, the preprocessor has no vocabulary, or the encoder
+    reads no texts of that length.
     """
     longest = model.config.max_position_embeddings
     if seq_length is not None and seq_length > longest:
@@ -139,8 +138,7 @@ def _write_preprocessor(model: ExportedModel, folder: str, seq_length: int) -> N
         bert_pack_inputs([ragged, ragged], seq_length=)  of a pair
         tokenize.get_special_tokens_dict()               ids of special pieces, int32
 
-    Raises:
-        UserError: there is no vocabulary.
+    Raises `UserError` if there is no vocabulary.
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: add it, or take --text=false.")

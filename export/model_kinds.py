@@ -65,8 +65,8 @@ class ExportedModel(NamedTuple):
         config: of the model.
         options: of the export.
         network: with the trained weights.
-        loaded: names of the weights that the checkpoint has; parts that the kind does not need may
-            keep their initial values.
+        loaded: names of the weights that the checkpoint has; others, which the kind does not need,
+            are zeros.
         vocabulary: {file name: content}; may be empty.
         tokenizer: of that vocabulary, None without one.
     """
@@ -133,7 +133,7 @@ class FillMask(Served):
     cut = f"{Served.cut}: a [MASK] in it has no guesses"
 
     def make_network(self, config: AlbertConfig, options: Options) -> keras.Model:
-        return albert_model.AlbertForPretraining(config, dtype=options.dtype)
+        return albert_model.AlbertForPretraining(config, seed=None, dtype=options.dtype)
 
     def serve(self, network: Any, ids: Mapping[str, tf.Tensor], options: Options) -> Tensors:
         positions = ids[features.MASKED_LM_POSITIONS]

@@ -32,13 +32,11 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
     """Writes a model, ready for a server that runs; returns the folder of the version.
 
     Args:
-        model: the model.
         folder: of all versions of the model.
         version: a number; a server takes the highest. None takes the one after the highest.
 
-    Raises:
-        UserError: that version exists, another export wrote it meanwhile, or servers lack
-            operations of the graph.
+    Raises `UserError` if that version exists, another export wrote it meanwhile, or servers lack
+    operations of the graph.
     """
     target = choose_folder(folder, version)
     made = signatures.make_signatures(model)
@@ -54,8 +52,7 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
 def replacing(target: str) -> Iterator[str]:
     """Yields a temporary folder, which becomes the version `target` at the end.
 
-    Raises:
-        UserError: another export wrote it meanwhile.
+    Raises `UserError` if another export wrote it meanwhile.
     """
     try:
         with files.replacing_folder(target) as temporary:
@@ -73,8 +70,7 @@ def replacing(target: str) -> Iterator[str]:
 def choose_folder(folder: str, version: int | None = None) -> str:
     """Returns the folder of a new version, see `write`.
 
-    Raises:
-        UserError: it exists, a server cannot have it, or `folder` is none.
+    Raises `UserError` if it exists, a server cannot have it, or `folder` is none.
     """
     require_path("to", folder)
     is_file = tf.io.gfile.exists(folder) and not tf.io.gfile.isdir(folder)
@@ -98,11 +94,7 @@ def list_versions(folder: str) -> list[int]:
 
 
 def find_newest(folder: str) -> int:
-    """Returns the highest version in a folder.
-
-    Raises:
-        UserError: there is none, or it is not whole.
-    """
+    """Returns the highest version in a folder; `UserError` if there is none, or it is not whole."""
     if any(tf.io.gfile.exists(os.path.join(folder, name)) for name in FORMATS):
         parent = os.path.dirname(folder.rstrip("/")) or "."
         raise UserError(f"{folder} is one version of a model: give the folder of all, {parent}.")

@@ -64,8 +64,7 @@ def check(directory: str, oldest: Version = OLDEST) -> set[str]:
     Returns:
         Those that are not TensorFlow's own.
 
-    Raises:
-        UserError: servers lack some.
+    Raises `UserError` if servers lack some.
     """
     content = files.read_bytes(os.path.join(directory, "saved_model.pb"), "SavedModel")
     model = saved_model_pb2.SavedModel.FromString(content)

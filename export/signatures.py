@@ -29,8 +29,7 @@ def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[s
 
     With `calls_once` each calls the network just once, in its own graph, with all windows.
 
-    Raises:
-        UserError: see `make_text_signatures`.
+    Raises `UserError` as `make_text_signatures` does.
     """
     specs = token_ids.make_specs(model.inputs, model.kind.rank)
 
@@ -149,8 +148,7 @@ def make_text_signatures(
     `answer` is the model's function of token ids, `answer_windows` that of any number of windows,
     by default `answer` for a batch after the other.
 
-    Raises:
-        UserError: the model has no vocabulary, or one that a graph cannot follow.
+    Raises `UserError` if the model has no vocabulary, or one that a graph cannot follow.
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")

@@ -146,10 +146,9 @@ def _describe_data(run: Mapping[str, Any]) -> str:
     if data := run.get("training_data"):
         task = _name_task(run.get("task", {}))
         return f"{data['num_records']:,} training examples of {task} (`{data['folder']}`).\n"
-    records = run.get("records")
-    if isinstance(records, dict):
-        total = sum(x for x in records.values() if isinstance(x, int))
-        return f"{total:,} records of pre-training in {len(records)} files.\n"
+    if rows := run.get("records", {}).get("files"):
+        total = sum(number for _, number in rows)
+        return f"{total:,} records of pre-training in {len(rows)} files.\n"
     return "The checkpoint does not say what it was trained on.\n"
 
 

@@ -157,7 +157,7 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
     Raises `tf.errors.OpError` if the disk fails: the checkpoint may be sound.
     """
     try:
-        tf_checkpoint.check_index(prefix)
+        tf_checkpoint.check_files(prefix)
         checkpoint.restore(prefix).assert_consumed()
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
         if find_remedy(error):

@@ -61,8 +61,7 @@ class Environment:
 def make(environment: Environment) -> str:
     """Returns the path of the environment's Python; makes or completes the environment first.
 
-    Raises:
-        UserError: no Python can make it, or the packages cannot be installed.
+    Raises `UserError` if no Python can make it, or the packages cannot be installed.
     """
     folder = environment.folder
     try:
@@ -78,8 +77,7 @@ def make(environment: Environment) -> str:
 def find_python(environment: Environment) -> str:
     """The first Python that can make it: of PATH, else of pyenv's versions, else this one.
 
-    Raises:
-        UserError: there is none.
+    Raises `UserError` if there is none.
     """
     pyenv_versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     on_path = [path for name in environment.python_names if (path := shutil.which(name))]

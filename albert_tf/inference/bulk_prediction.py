@@ -210,10 +210,7 @@ def predict(
         model: folder of an export, or of one of its versions, or a checkpoint of any format.
         input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
             model as fields and perhaps an `id`, or of files with a text in each line.
-        output_dir: a folder.
         batch_size: rows that the model takes at once.
-        driver: what hands out the files.
-        options: of Beam.
         vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
         columns: names of fields, by the flag that gives them. Of a table, those of the run that
             trained the model hold, else the text is the one column that has several words.
@@ -224,8 +221,7 @@ def predict(
     Returns:
         The number of rows; None if other machines have not done their files yet.
 
-    Raises:
-        UserError: bad input; a folder of other input, or of another model or form.
+    Raises `UserError` for bad input; a folder of other input, or of another model or form.
     """
     if vectors == "parquet":
         _import_pyarrow()
@@ -258,8 +254,7 @@ def predict(
 def find_version(model: str) -> str | None:
     """Returns the folder of the newest version of an export, or of the one that is named, if any.
 
-    Raises:
-        UserError: it is an int8 model.
+    Raises `UserError` if it is an int8 model.
     """
     if not tf.io.gfile.isdir(model):
         return None
@@ -455,8 +450,7 @@ class TextModel(NamedTuple):
 def load_text_model(source: SourceConfig) -> TextModel:
     """Loads an export, or a checkpoint as it would be exported.
 
-    Raises:
-        UserError: it takes token ids only, or is damaged.
+    Raises `UserError` if it takes token ids only, or is damaged.
     """
     if version := find_version(source.checkpoint):
         function = saved_model.load(version)[serving_api.DEFAULT]

@@ -30,12 +30,11 @@ from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
-from albert_tf.model import layers, weight_names
+from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
-from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import POOLINGS, FinetuneConfig
@@ -322,17 +321,9 @@ def load(
     checkpoint = formats.read(os.fspath(path), which=which)
     if vocabulary is not None:
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
-    run = finetuned_model.read_finetuning_run(checkpoint.source)
-    values, own_task = run or (export_source.make_default_values(checkpoint), None)
-    task = task or own_task or finetuned_model.infer_task(checkpoint)
+    changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
+    task, config = export_source.configure(checkpoint, task, ["dtype=float32", *changes])
     kind = task.kind if task else None
-    changes = tuple(f"{name}={json.dumps(value)}" for name, value in overrides.items())
-    config = finetuned_model.change_config(
-        {**values, "dtype": "float32"},
-        ConfigOverrides(overrides=changes),
-        kind,
-        is_run=run is not None,
-    )
     token_lengths.check(config, kind)
     model: keras.Model
     if task is None:
@@ -341,8 +332,7 @@ def load(
         options = model_kinds.Options(kind=head_kind, run_config=config, dtype=config.dtype)
         model = export_source.load(checkpoint, options).network
     else:
-        with layers.replacing(checkpoint.weights.keys()):
-            model, _ = task.make_model(config)
+        model, _ = task.make_model(config, is_new=False)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
 

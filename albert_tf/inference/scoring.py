@@ -26,8 +26,7 @@ def score(
     without one its answers stand, and there are no best thresholds. `null_threshold` is by default
     that of the official script, 1; of a predictions file 0.
 
-    Raises:
-        UserError: the files do not fit the task or each other, or a prediction is missing.
+    Raises `UserError` if the files do not fit the task or each other, or a prediction is missing.
     """
     content = files.read_json(predictions_file, "--predictions")
     is_plain = not (isinstance(content, dict) and isinstance(content.get("predictions"), dict))

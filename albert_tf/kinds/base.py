@@ -123,7 +123,6 @@ class Kind(Served):
         crowded_text: the text that needs the room that the last of `lengths` leaves, if one does.
         windowed_texts: what texts of any length are, which are read in windows; "" of others.
         has_several_sequences: whether a record has a sequence for each class, or text.
-        source_choices: the fields of `DataSource` on which records depend.
         suffixes: of the files that `read` reads.
         columns: the fields of `Columns` that it knows beside text, label and id.
         gives_vectors: whether the outputs for a text are its vector, and predictions compare them.
@@ -140,7 +139,6 @@ class Kind(Served):
     crowded_text = ""
     windowed_texts = ""
     has_several_sequences = False
-    source_choices: ClassVar[tuple[str, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = (*table_files.FORMATS,)
     columns: ClassVar[tuple[str, ...]] = ("second_text",)
     gives_vectors = False
@@ -242,9 +240,8 @@ class Kind(Served):
     def read(self, split: "TaskSplit", path: str) -> list[Any]:
         """Reads the examples of a file. Labels may be missing in a test file only.
 
-        Raises:
-            UserError: a missing column, an unknown label, a file that is not of its format, columns
-                that do not suit the kind, or one text where the task has pairs.
+        Raises `UserError` for a missing column, an unknown label, a file that is not of its format,
+        columns that do not suit the kind, or one text where the task has pairs.
         """
         columns = split.source.columns
         self.check_columns(columns, split.task.labels)
@@ -387,7 +384,7 @@ class Kind(Served):
         run = options.run_config
         sizes = task_heads.HeadSizes(len(options.labels), run.start_n_top, run.end_n_top)
         head = self.choose_head(run)
-        return task_model.AlbertForTask(config, head, sizes, dtype=options.dtype)
+        return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
 
     def apply(self, network: Any, ids: Tensors) -> dict[str, Any]:
         """Returns the outputs of the head; ids [B, S], of choices [B * C, S]."""
@@ -580,15 +577,15 @@ class Task:
         """Returns the features of the records."""
         return self.kind.make_features(max_seq_length, self.num_classes)
 
-    def make_model(self, config: FinetuneConfig) -> tuple[Any, list[Any]]:
-        """Returns an `AlbertForTask`, and its weights that are trained."""
+    def make_model(self, config: FinetuneConfig, *, is_new: bool = True) -> tuple[Any, list[Any]]:
+        """Returns an `AlbertForTask`, zeros unless it is new, and its weights that are trained."""
         from albert_tf.model import task_heads, task_model
 
         model = task_model.AlbertForTask(
             config.albert,
             self.kind.choose_head(config),
             task_heads.HeadSizes(self.num_classes, config.start_n_top, config.end_n_top),
-            seed=config.seed,
+            seed=config.seed if is_new else None,
             rematerialize=config.rematerialize,
             layer_loop=config.layer_loop,
             dtype=config.dtype,

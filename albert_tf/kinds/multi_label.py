@@ -37,7 +37,6 @@ class MultiLabel(Kind):
     num_labels = 1
     has_class_weights = True
     has_label_thresholds = True
-    source_choices = ("label_separator",)
     head = "MultiLabel"
     description = "tells which labels apply to a text"
     view = "labels"

@@ -60,10 +60,10 @@ class Served:
         return self.name
 
     def make_network(self, config: Any, options: Any) -> Any:
-        """Returns a new network with the weights that the kind needs, or more: the encoder."""
+        """Returns a network, whose weights are zeros, of those that the kind needs: the encoder."""
         from albert_tf.model import albert_model
 
-        return albert_model.Albert(config, dtype=options.dtype)
+        return albert_model.Albert(config, seed=None, dtype=options.dtype)
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         """Returns the outputs, by name, for checked token ids."""

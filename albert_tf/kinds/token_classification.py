@@ -39,7 +39,6 @@ class TokenClassification(Kind):
 
     metrics = ("f1", "precision", "recall", "accuracy")
     windowed_texts = "tagged words"
-    source_choices = ("repair_tags",)
     suffixes = token_tables.SUFFIXES
     columns = ()
     head = "TokenClassifier"

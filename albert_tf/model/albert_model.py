@@ -1,6 +1,5 @@
 """The encoder ALBERT, and the model that is pre-trained."""
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +35,7 @@ class Albert(ConfiguredModel):
     With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
 
     Args:
-        seed: of the initial weights.
+        seed: of the initial weights; None: matrices are zeros.
         rematerialize: keep only the input of each block, and compute the rest again for gradients.
         layer_loop: the same in one loop over the layers, which must share all their weights; in
             training `encoder_outputs` is then the last block's alone.
@@ -52,7 +51,7 @@ class Albert(ConfiguredModel):
         self,
         config: AlbertConfig,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         rematerialize: bool = False,
         layer_loop: bool = False,
         dtype: str | None = None,
@@ -61,7 +60,7 @@ class Albert(ConfiguredModel):
         options = {"rematerialize": rematerialize, "layer_loop": layer_loop}
         super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
         dtype = self.dtype_policy.name
-        rng = random.Random(seed)
+        rng = layers.make_rng(seed)
         with layers.scope("bert"):
             self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
             self.encoder = encoder.SharedEncoder(config, rng, dtype=dtype, **options)
@@ -135,7 +134,7 @@ class AlbertForPretraining(ConfiguredModel):
         self,
         config: AlbertConfig,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         dtype: str | None = None,
         name: str = "albert_for_pretraining",
         **kwargs: Any,
@@ -143,7 +142,7 @@ class AlbertForPretraining(ConfiguredModel):
         super().__init__(config, seed=seed, dtype=dtype, name=name, **kwargs)
         dtype = self.dtype_policy.name
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
-        rng = random.Random(seed + 1)
+        rng = layers.make_rng(seed, 1)
         with layers.scope("cls"):
             embeddings = self.albert.embeddings
             self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, dtype=dtype)

@@ -29,14 +29,16 @@ class ConfiguredModel(keras.Model):
     # Inputs that the model cannot do without, beside `input_ids`.
     required_inputs: tuple[str, ...] = ()
 
-    def __init__(self, config: AlbertConfig, *, seed: int, dtype: Any, name: str, **options: Any):
+    def __init__(
+        self, config: AlbertConfig, *, seed: int | None, dtype: Any, name: str, **options: Any
+    ):
         dtype = keras.config.dtype_policy() if dtype is None else dtype
         dtype = getattr(dtype, "name", dtype)
         require_choice("dtype", dtype, DTYPES)
         super().__init__(name=name, dtype=dtype, autocast=False)
         self.config = config
         self._arguments = {"seed": seed, "dtype": dtype, "name": name, **options}
-        self._seeds = keras.random.SeedGenerator(seed)
+        self._seeds = keras.random.SeedGenerator(seed or 0)
 
     def get_config(self) -> dict[str, Any]:
         return {"config": dataclasses.asdict(self.config), **self._arguments}

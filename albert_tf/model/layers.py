@@ -9,9 +9,8 @@ weights once a call, for all the steps that share them: gradients are added up i
 """
 
 import contextlib
-import contextvars
 import random
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -38,29 +37,21 @@ def scope(path: str) -> Iterator[None]:
         yield
 
 
-_replaced = contextvars.ContextVar("_replaced", default=frozenset[str]())
-
-
-@contextlib.contextmanager
-def replacing(names: Set[str]) -> Iterator[None]:
-    """Variables of these names, made inside, begin as zeros: the caller sets them.
-
-    Random numbers for all weights take longer than reading them.
-    """
-    token = _replaced.set(frozenset(names))
-    try:
-        yield
-    finally:
-        _replaced.reset(token)
+def make_rng(seed: int | None, number: int = 0) -> random.Random | None:
+    """Returns what draws the weights of a part of a model; None without a seed."""
+    return None if seed is None else random.Random(seed + number)
 
 
 class AlbertLayer(keras.layers.Layer):
-    """Makes weights in the constructor, from `rng`; casts nothing by itself."""
+    """Makes weights in the constructor, from `rng`; casts nothing by itself.
+
+    Without `rng` matrices are zeros, for a caller that sets them: random ones of xxlarge take 9 s.
+    """
 
     # Whether weights' names begin with the layer's; those of published task heads do not.
     has_scoped_names = True
 
-    def __init__(self, config: AlbertConfig, rng: random.Random, **kwargs: Any):
+    def __init__(self, config: AlbertConfig, rng: random.Random | None, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.rng = rng
@@ -69,18 +60,13 @@ class AlbertLayer(keras.layers.Layer):
     def weight(self, name: str, shape: tuple[int, ...], initializer: str = "truncated_normal"):
         """A variable, float32; but matrices of the policy `bfloat16` (inference) are bfloat16."""
         if initializer == "truncated_normal":
-            initializer = keras.initializers.TruncatedNormal(
-                stddev=self.config.initializer_range, seed=self.rng.getrandbits(31)
-            )
+            options = {"stddev": self.config.initializer_range}
+            normal = keras.initializers.TruncatedNormal
+            initializer = normal(**options, seed=self.rng.getrandbits(31)) if self.rng else "zeros"
         make = self.add_weight if self.has_scoped_names else keras.Variable
         dtype = "float32" if len(shape) == 1 else self.variable_dtype
-        options = {"name": name, "shape": shape, "dtype": dtype, "autocast": False}
-        if not (names := _replaced.get()):
-            return make(initializer=initializer, **options)
-        variable = make(initializer="zeros", **options)
-        if variable.path not in names:
-            variable.assign(keras.initializers.get(initializer)(shape, dtype))
-        return variable
+        shaped = {"name": name, "shape": shape, "dtype": dtype, "autocast": False}
+        return make(initializer=initializer, **shaped)
 
 
 class DenseWeights(NamedTuple):

@@ -1,6 +1,5 @@
 """The model of a task: ALBERT and a head of `task_heads`."""
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import albert_model, task_heads, xla
+from albert_tf.model import albert_model, layers, task_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import model_inputs
@@ -31,7 +30,7 @@ class AlbertForTask(ConfiguredModel):
         head: Any,
         sizes: task_heads.HeadSizes,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         dtype: str | None = None,
         name: str = "albert_for_task",
         **kwargs: Any,
@@ -43,7 +42,7 @@ class AlbertForTask(ConfiguredModel):
         sizes = task_heads.HeadSizes(*sizes)  # a list, of a saved model
         self.required_inputs = head.required_inputs
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
-        self.head = head(config, random.Random(seed + 1), sizes, dtype=dtype)
+        self.head = head(config, layers.make_rng(seed, 1), sizes, dtype=dtype)
         self.choices = sizes.classes if head.takes_choices else 1
         self.texts = sizes.classes if head.takes_texts else 1
         self.built = True

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import require_choice
 from albert_tf.optim.lamb import AdamW, Lamb
 from albert_tf.train_config import LINEAR, TrainConfig
 
@@ -52,11 +51,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_optimizer(config: TrainConfig) -> Lamb:
-    """The config's optimizer with its schedule. Clipping is the caller's.
-
-    Raises `UserError` for an unknown optimizer, and lists the known ones.
-    """
-    require_choice("optimizer", config.optimizer, tuple(OPTIMIZERS))
+    """The config's optimizer with its schedule. Clipping is the caller's."""
     schedule = WarmupDecay(
         config.learning_rate,
         config.num_train_steps,
@@ -80,7 +75,6 @@ def choose_rate_factors(config: AlbertConfig, decay: float, paths: Sequence[str]
     a feed-forward network of its own in each layer, attention has the depth of the last layer.
 
     Args:
-        config: of the model.
         decay: of one depth to the next, e.g. 0.9.
         paths: published names of the weights.
     """

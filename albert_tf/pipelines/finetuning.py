@@ -129,7 +129,7 @@ def evaluate(
     num_branches = devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)
     with strategy.scope():
-        network, _ = model.task.make_model(config)
+        network, _ = model.task.make_model(config, is_new=False)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
     predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
     split = dataset.manifest["settings"]["split"]

@@ -33,10 +33,14 @@ def load(
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
     found = formats.read(path, which=which)
-    values = finetuned_model.read_pretraining_config(found.source) or {
-        "albert": config_io.to_dict(found.config),
-        "max_seq_length": found.config.max_position_embeddings,
-    }
+    values = (
+        found.run["config"]
+        if "records" in found.run
+        else {
+            "albert": config_io.to_dict(found.config),
+            "max_seq_length": found.config.max_position_embeddings,
+        }
+    )
     config = config_io.from_dict(PretrainConfig, values, found.source)
     with strategy.scope():
         network, _ = OBJECTIVES[config.sentence_task].make_model(config)
@@ -61,8 +65,6 @@ def evaluate(
 
     Args:
         path: folder of a run, or a checkpoint of any format.
-        eval_files: patterns of the records.
-        strategy: of the devices; by default one.
         which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
 

@@ -30,9 +30,9 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     """
     train_paths = sorted(files.expand(train_files, "--train_files"))
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
-    vocabulary = check(config, train_paths, eval_paths)
-    tokenizer = tokenization.load(vocabulary)
-    evaluate = functools.partial(_make_evaluate, config, eval_paths, tokenizer)
+    vocabulary, tokenizer = check(config, train_paths, eval_paths)
+    masking = read_masking(eval_paths, tokenizer) if eval_paths else None
+    evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
     rows = run_folder.number_rows(count_examples(eval_paths))
     words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
@@ -43,7 +43,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         stretches=plan_phases(config, train_paths, tokenizer),
         vocabulary=vocabulary,
         tokenizer=tokenizer,
-        files={RECORDS: count_examples(train_paths), **words},
+        files={RECORDS: {"files": count_examples(train_paths)}, **words},
         held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,
@@ -57,10 +57,9 @@ def read_words(path: str) -> dict[str, Any]:
 
 
 def _make_evaluate(
-    config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer, state: TrainState
+    config: PretrainConfig, paths: Sequence[str], masking: OnlineMasking | None, state: TrainState
 ) -> Evaluate:
     """Held-out records have the lengths of the config itself, whatever its phases."""
-    masking = read_masking(paths, tokenizer)
     evaluate = eval_step.make_evaluate(
         state.strategy, state.model, state.objective.loss, num_branches=state.num_branches
     )
@@ -130,9 +129,10 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
     Raises `UserError` if they do not have it in common, or a setting is none.
     """
     names = ("ngram", "masked_lm_prob", "max_predictions_per_seq")
+    manifests = manifest.read_all(paths)
     by_folder = {
         folder: tuple(map(x["settings"].get, names)) if manifest.is_online(x) else None
-        for folder, x in manifest.read_all(paths).items()
+        for folder, x in manifests.items()
     }
     (first, values), *others = by_folder.items()
     for folder, other in others:
@@ -150,7 +150,7 @@ def read_masking(paths: Sequence[str], tokenizer: Tokenizer) -> OnlineMasking | 
         f"{os.path.join(first, manifest.NAME)} is damaged: {', '.join(names)} are "
         f"{ngram!r}, {share!r}, {most!r}. Create the records anew.",
     )
-    settings = manifest.read(first)["settings"]
+    settings = manifests[first]["settings"]
     return OnlineMasking(
         max_seq_length=settings["max_seq_length"],
         max_predictions_per_seq=most,
@@ -191,19 +191,19 @@ def make_masking(
     )
 
 
-def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequence[str]) -> str:
-    """Compares the records' manifests with the config; returns the folder of their vocabulary.
+def check(
+    config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequence[str]
+) -> tuple[str, Tokenizer]:
+    """Compares the records' manifests with the config; returns their vocabulary.
 
     Held-out records have the lengths of the config itself, whatever its phases.
     """
     paths = [*train_paths, *eval_paths]
     manifests = manifest.read_all(paths)
-    manifest.count_examples(paths)
+    phases, held_out = config.split_phases(), {*map(os.path.dirname, eval_paths)}
     for folder, contents in manifests.items():
-        of_phase = config
-        if folder not in map(os.path.dirname, eval_paths):
-            fitting = (x for x in config.split_phases() if _has_lengths(contents, x))
-            of_phase = next(fitting, config)
+        fitting = (x for x in phases if folder not in held_out and _has_lengths(contents, x))
+        of_phase = next(fitting, config)
         expected = {
             "sentence_task": config.sentence_task,
             **_list_lengths(contents, of_phase),
@@ -231,14 +231,12 @@ def check(config: PretrainConfig, train_paths: Sequence[str], eval_paths: Sequen
             f"{vocabulary} is not the vocabulary that the records in {first} were made with: it "
             "was changed or damaged. Restore it, or create the records anew."
         )
-    if eval_paths:
-        read_masking(eval_paths, tokenizer)
     if both := sorted({*train_paths} & {*eval_paths}):
         logging.warning(
             f"{len(both)} of --eval_files ({both[0]}) are in --train_files, too: the evaluation is "
             "not of held-out text."
         )
-    return vocabulary
+    return vocabulary, tokenizer
 
 
 def count_examples(paths: Sequence[str]) -> list[list[Any]]:

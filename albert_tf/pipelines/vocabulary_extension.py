@@ -68,8 +68,7 @@ def extend(
         num_pieces: to learn, at most.
         eval_files: patterns of text to count the pieces of a word in; default: `input_files`.
 
-    Raises:
-        UserError: bad input, or a checkpoint without its vocabulary.
+    Raises `UserError` for bad input, or a checkpoint without its vocabulary.
     """
     require(
         bool(pieces) != bool(input_files),
@@ -209,8 +208,7 @@ def _learn(tokenizer: Tokenizer, paths: Sequence[str], number: int) -> dict[str,
     A SentencePiece vocabulary is trained on the text. Of its pieces that are new, those count that
     occur often, and were cut into many, in words that it cuts into fewer pieces.
 
-    Raises:
-        UserError: the text has too little for new pieces.
+    Raises `UserError` if the text has too little for new pieces.
     """
     # A limit: a small text gives fewer. It must have room for all characters.
     config = VocabularyConfig(vocab_size=max(tokenizer.size, _LEAST_SIZE) + number)

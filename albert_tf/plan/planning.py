@@ -19,8 +19,8 @@ from albert_tf.train_config import FinetuneConfig, PretrainConfig
 def run(config: PretrainConfig, arguments: Arguments) -> None:
     """Prints the plan of a run, and on request compiles its step.
 
-    Raises:
-        UserError: the batch cannot be shared out, lint finds a fault, or the step does not fit.
+    Raises `UserError` if the batch cannot be shared out, lint finds a fault, or the step does not
+    fit.
     """
     topology = arguments.machine(config.dtype)
     if arguments.compile and not topology.is_tpu:
@@ -52,8 +52,8 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
 def run_task(config: FinetuneConfig, task: Task, arguments: Arguments) -> None:
     """Compiles the step of a fine-tuning run for each length to which batches are padded.
 
-    Raises:
-        UserError: the batch cannot be shared out, lint finds a fault, or a step does not fit.
+    Raises `UserError` if the batch cannot be shared out, lint finds a fault, or a step does not
+    fit.
     """
     topology = arguments.machine(config.dtype)
     if not (arguments.compile and topology.is_tpu):

@@ -59,8 +59,8 @@ def read(
         num_sequences: C, those of a row.
         checks_values: whether the values are checked as well, at once or in the graph.
 
-    Raises:
-        UserError: a name is unknown, missing or there twice; a type, a shape or a value is wrong.
+    Raises `UserError` if a name is unknown, missing or there twice; a type, a shape or a value is
+    wrong.
     """
     inputs = _rename(batch, (features.INPUT_IDS, *required))
     given = {name: _to_integers(name, inputs[name]) for name in _NAMES if name in inputs}

@@ -16,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.run_files import BEST, RECORDS, RUN_CONFIG, TASK, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -136,7 +136,7 @@ def read_finetuned(
     the task. Raises `UserError` if there is none, or something is wrong with it.
     """
     checkpoint = formats.read(path, which=which)
-    run = read_finetuning_run(checkpoint.source)
+    run = read_finetuning_run(checkpoint.run)
     if run is None:
         task = task or infer_task(checkpoint)
         if task is None:
@@ -170,19 +170,11 @@ def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
     return task_table.make_own("regression") if checkpoint.is_regression else None
 
 
-def read_finetuning_run(prefix: str) -> tuple[dict[str, Any], Task] | None:
-    """The config's values and the task of the fine-tuning run that wrote a checkpoint, if any."""
-    folder = find_run_folder(prefix, TASK)
-    if folder is None:
+def read_finetuning_run(run: Mapping[str, Any]) -> tuple[dict[str, Any], Task] | None:
+    """The config's values and the task of a run (`ModelCheckpoint.run`) of fine-tuning, if any."""
+    if "config" not in run or "task" not in run:
         return None
-    header = files.read_sealed(os.path.join(folder, TASK), TASK)
-    return _read_config_values(folder), task_table.from_header(header)
-
-
-def read_pretraining_config(prefix: str) -> dict[str, Any] | None:
-    """The config's values of the pre-training run that wrote a checkpoint, if any."""
-    folder = find_run_folder(prefix, RECORDS)
-    return None if folder is None else _read_config_values(folder)
+    return run["config"], task_table.from_header(run["task"])
 
 
 def read_dev_metrics(prefix: str) -> dict[str, Any]:
@@ -221,10 +213,6 @@ def find_run_folder(prefix: str, name: str) -> str | None:
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return folder
     return None
-
-
-def _read_config_values(folder: str) -> dict[str, Any]:
-    return files.read_sealed(os.path.join(folder, RUN_CONFIG), RUN_CONFIG)
 
 
 def find_vocabulary(

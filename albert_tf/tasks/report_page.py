@@ -79,7 +79,6 @@ def make_table(
     """Returns a table whose first row is its head.
 
     Args:
-        table: rows of cells.
         choose_class: names the CSS class of a row.
         shades: {(row, column): how dark a cell is, from 0 to 1}, without the head, from 0.
     """

@@ -9,7 +9,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -31,6 +31,22 @@ _ORDER = ("seed", "shuffle_buffer_size")
 T = TypeVar("T")
 
 
+class Source(NamedTuple):
+    """The run that a new one goes on with.
+
+    Attributes:
+        run: its folder.
+        prefix: of its checkpoint.
+        config: its config.
+        changes: {field: [its value, the new one]} of the fields that differ.
+    """
+
+    run: str
+    prefix: str
+    config: TrainConfig
+    changes: dict[str, list[Any]]
+
+
 def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
     """The folder of the run that a path belongs to, and the prefix of its checkpoint.
 
@@ -49,18 +65,18 @@ def find_run(path: str, which: str = NEWEST) -> tuple[str, str]:
     )
 
 
-def find_source(
-    workdir: str, config: TrainConfig, data: RunData, start: Start
-) -> tuple[str, str] | None:
-    """The run and the checkpoint to go on from; None if the folder has one, or starts anew.
+def find_source(workdir: str, config: TrainConfig, data: RunData, start: Start) -> Source | None:
+    """Returns what to go on from; None if the folder has a checkpoint, or starts anew.
 
     Raises `UserError` unless a run can go on with the weights and moments there.
     """
     if training_checkpoint.find_newest(workdir):
         return None
     if start.continue_from:
-        source = find_run(start.continue_from, start.which or NEWEST)
-        _check(workdir, config, data, source[0])
+        run, prefix = find_run(start.continue_from, start.which or NEWEST)
+        before = run_folder.read_config(run, type(config))
+        source = Source(run, prefix, before, _compare(before, config))
+        _check(workdir, data, source)
         return source
     if read(workdir):
         raise UserError(
@@ -76,67 +92,64 @@ def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
     return run_folder.read_config(source, cls)
 
 
-def _check(workdir: str, config: TrainConfig, data: RunData, source: str) -> None:
-    if os.path.realpath(source) == os.path.realpath(workdir):
+def _check(workdir: str, data: RunData, source: Source) -> None:
+    if os.path.realpath(source.run) == os.path.realpath(workdir):
         raise UserError(
-            f"--continue_from: {source} is the --output_dir, too. Name a new folder for the "
-            "run that goes on; the old one stays as it is."
+            f"--continue_from: {source.run} is the --workdir, too. Name a new folder for the run "
+            "that goes on; the old one stays as it is."
         )
-    before = run_folder.read_config(source, type(config))
-    for name, (old, new) in _compare(before, config).items():
+    for name, (old, new) in source.changes.items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
         if is_model or name in ("sentence_task", "num_words"):
             raise UserError(
-                f"{source} was trained with {name}={old!r}, the config has {new!r}: a run goes on "
-                "with the model that it has. Take that value, or only the weights, with "
+                f"{source.run} was trained with {name}={old!r}, the config has {new!r}: a run goes "
+                "on with the model that it has. Take that value, or only the weights, with "
                 "--init_checkpoint."
             )
-    if tokenization.load(run_folder.vocabulary_path(source)).sha256 != data.tokenizer.sha256:
+    if tokenization.load(run_folder.vocabulary_path(source.run)).sha256 != data.tokenizer.sha256:
         raise UserError(
-            f"those of {source} and of the records ({data.vocabulary}) are different "
+            f"those of {source.run} and of the records ({data.vocabulary}) are different "
             "vocabularies. Make records with that of the run."
         )
 
 
-def begin(state: TrainState, workdir: str, data: RunData, source: str, prefix: str) -> None:
+def begin(state: TrainState, workdir: str, data: RunData, source: Source) -> None:
     """Sets the state to the checkpoint of another run, and saves it in the folder of this one.
 
     The folder gets the other run's metrics up to there, its history with one more line, and then a
     checkpoint: from there on it needs the other run no more.
     """
     checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
-    training_checkpoint.restore(checkpoint, prefix)
-    if state.step >= state.config.last_step:
+    training_checkpoint.restore(checkpoint, source.prefix)
+    if state.step >= (last := state.config.last_step):
         raise UserError(
-            f"{prefix} is at step {state.step}, and the config ends at {state.config.last_step}. "
+            f"{source.prefix} is at step {state.step}, and the config ends at {last}. "
             "Raise num_train_steps (--set num_train_steps=)."
         )
-    record = _make_record(state, data, source, prefix)
+    record = _make_record(state, data, source)
     state.position.assign(record["position"])
     if devices.is_chief(state.strategy):
         files.make_folders(workdir)
-        reports.copy(source, workdir, state.step)
-        records = [*(r for r in read(source) if r["step"] <= state.step), record]
+        reports.copy(source.run, workdir, state.step)
+        records = [*(r for r in read(source.run) if r["step"] <= state.step), record]
         files.write_bytes(os.path.join(workdir, HISTORY), to_lines(records))
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
-def _make_record(state: TrainState, data: RunData, source: str, prefix: str):
+def _make_record(state: TrainState, data: RunData, source: Source) -> dict[str, Any]:
     """The change, with the number of batches of the new run's records that are used up."""
-    config = state.config
-    before = run_folder.read_config(source, type(config))
-    changes = _compare(before, config)
-    path = os.path.join(source, RECORDS)
-    old, new = files.read_sealed(path, RECORDS), data.files[RECORDS]
+    config, changes = state.config, dict(source.changes)
+    old = files.read_sealed(os.path.join(source.run, RECORDS), RECORDS)["files"]
+    new = data.files[RECORDS]["files"]
     has_phases = bool(getattr(config, "phases", ()))
     # With phases the position is that of a run which had them from its beginning.
     position = state.step if has_phases else 0
     if old != new:
         changes["--train_files"] = [_describe_files(rows) for rows in (old, new)]
     elif not changes.keys() & {*_ORDER, "phases"} and not has_phases:
-        examples = int(state.position.numpy()) * before.train_batch_size
+        examples = int(state.position.numpy()) * source.config.train_batch_size
         position = examples // config.train_batch_size
-    return {"step": state.step, "run": prefix, "position": position, "changes": changes}
+    return {"step": state.step, "run": source.prefix, "position": position, "changes": changes}
 
 
 def _compare(before: TrainConfig, after: TrainConfig) -> dict[str, list[Any]]:

@@ -32,7 +32,7 @@ def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
         if name != RECORDS
     }
     if RECORDS in data.files:
-        contents["--train_files"] = number_rows(data.files[RECORDS])
+        contents["--train_files"] = number_rows(data.files[RECORDS]["files"])
     identity = {name: value for name, value in values.items() if name not in host}
     return WorkFolder(path, {**identity, "vocabulary": data.tokenizer.sha256, **contents})
 

@@ -23,6 +23,9 @@ class TrainState:
     weights: list[keras.Variable]  # those that are trained
     optimizer: lamb.Lamb  # built for `weights`; its `iterations` is the step
     position: tf.Variable  # number of batches of the data used up
+    jit_compile: bool  # whether XLA compiles the update
+    num_branches: int  # slices into which a batch is cut on a CPU
+    buckets: list[int]  # lengths to which batches are padded; none if all records have one length
 
     @property
     def step(self) -> int:
@@ -33,32 +36,17 @@ class TrainState:
         """The features of the records that the model reads."""
         return self.objective.list_features(self.config)
 
-    @property
-    def num_branches(self) -> int:
-        return _choose_num_branches(self.config, self.strategy, self.objective)
-
-    @property
-    def buckets(self) -> list[int]:
-        """The lengths to which batches are padded; none if all records have one length."""
-        if not features.vary_in_length(self.features):
-            return []
-        if getattr(self.model, "reads_padding", False):
-            return [self.config.max_seq_length]
-        return devices.choose_buckets(self.config, self.strategy)
-
-    @property
-    def jit_compile(self) -> bool:
-        return devices.choose_jit_compile(self.config, self.strategy)
-
 
 def make_train_state(
     config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
 ) -> TrainState:
-    """Makes the variables of a run.
-
-    Raises `UserError` for an unknown optimizer, or `jit_compile` on several replicas.
-    """
-    devices.share_cores(_choose_num_branches(config, strategy, objective))
+    """Makes the variables of a run; `UserError` for `jit_compile` on several replicas."""
+    jit_compile = devices.choose_jit_compile(config, strategy)
+    # What is learnt where rows are compared must not depend on the number of cores.
+    is_whole = objective.loss.compares_rows
+    num_branches = 1 if is_whole else devices.choose_num_branches(config, strategy)
+    devices.share_cores(num_branches)
+    buckets = devices.choose_buckets(config, strategy)
     with strategy.scope():
         model, weights = objective.make_model(config)
         optimizer = optimizers.make_optimizer(config)
@@ -66,13 +54,9 @@ def make_train_state(
         optimizer.build(weights, objective.choose_rate_factors(config, names))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-    return TrainState(config, strategy, objective, model, weights, optimizer, position)
-
-
-def _choose_num_branches(
-    config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
-) -> int:
-    """One if rows are compared: what is learnt must not depend on the number of cores."""
-    if objective.loss.compares_rows:
-        return 1
-    return devices.choose_num_branches(config, strategy)
+    if not features.vary_in_length(objective.list_features(config)):
+        buckets = []
+    elif getattr(model, "reads_padding", False):
+        buckets = buckets[-1:]
+    state = config, strategy, objective, model, weights, optimizer, position
+    return TrainState(*state, jit_compile, num_branches, buckets)

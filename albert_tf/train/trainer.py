@@ -72,7 +72,7 @@ class Trainer:
             folder.check()
             if source := history.find_source(self.folder, self.config, data, self.start):
                 state = self._make_state(self.config)
-                history.begin(state, self.folder, data, *source)
+                history.begin(state, self.folder, data, source)
             for change in history.read(self.folder):
                 logging.info(history.format_change(change))
             step, first = training_checkpoint.find_step(self.folder), 0
@@ -96,9 +96,8 @@ class Trainer:
     def _check_workers(self) -> None:
         """Raises `UserError` if replicas cannot share the batches, or workers differ."""
         data, strategy = self.data, self.strategy
-        devices.check_batches(self.config, strategy, evaluates=bool(data.held_out))
-        for stretch in data.stretches:
-            devices.check_batches(stretch.config, strategy, evaluates=False)
+        for config in (self.config, *(stretch.config for stretch in data.stretches)):
+            devices.check_batches(config, strategy, evaluates=bool(data.held_out))
         identity = self._work_folder.identity
         values = run_folder.flatten({**identity, **config_io.to_dict(self.config)})
         multi_worker.check_same(strategy, {**values, **self.start.options, **data.held_out})

@@ -61,12 +61,9 @@ def run(
 
     Args:
         make_runner: see `shards`.
-        arguments: of `make_runner`.
-        num_sources: number of sources.
         options: Beam's pipeline options, such as --runner=DirectRunner.
 
-    Raises:
-        UserError: bad options, a user's mistake in a source, or workers with other code.
+    Raises `UserError` for bad options, a user's mistake in a source, or workers with other code.
     """
     try:
         pipeline = beam.Pipeline(options=PipelineOptions(list(options)))

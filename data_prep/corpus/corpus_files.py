@@ -147,8 +147,7 @@ def read_objects(
         fields: those to read, of a file that need not be read whole.
         on_progress: called with the number of (compressed) bytes read since the last call.
 
-    Raises:
-        UserError: names the row that is damaged.
+    Raises `UserError` for a damaged row, which it names.
     """
     if find_type(path) in _COLUMNS:
         yield from _read_columns(path, fields)

@@ -128,8 +128,7 @@ def read(
         text_field: where a .jsonl or .parquet file has the text of a document, in each row.
         phonemes_column: where it has its phonemes: each line is then a word (see `_read_phonemes`).
 
-    Raises:
-        UserError: the file has no text, is damaged, or is not UTF-8 (names the line).
+    Raises `UserError` if the file has no text, is damaged, or is not UTF-8 (names the line).
     """
     document: Document = []
     size = 0

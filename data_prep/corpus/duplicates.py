@@ -69,15 +69,7 @@ def find(
 ) -> None:
     """Makes a folder of duplicates or a task's share of it, or completes what a killed run left.
 
-    Args:
-        config: settings.
-        input_files: patterns.
-        output_dir: the folder.
-        driver: what hands out the sources.
-        options: of Beam.
-
-    Raises:
-        UserError: bad input, or a folder of other text or settings.
+    Raises `UserError` for bad input, or a folder of other text or settings.
     """
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
@@ -253,9 +245,8 @@ def _read_keys(path: str) -> np.ndarray:
 def read_summary(folder: str, settings: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
     """Returns the description of a folder of duplicates.
 
-    Raises:
-        UserError: it is not finished or is damaged, or is of other files, or of another cut of
-            them.
+    Raises `UserError` if it is not finished or is damaged, or is of other files, or of another cut
+    of them.
     """
     path = os.path.join(folder, _SUMMARY)
     if not tf.io.gfile.exists(path):

@@ -60,7 +60,6 @@ class Driver:
         Machines take whole sources.
 
         Args:
-            num_sources: number of sources.
             most: shards of the largest source, about.
             per_process: shares that a process gets: more keep all of them busy to the end.
         """
@@ -159,17 +158,14 @@ def run(
     Args:
         folder: gets the shards; the caller holds its lock.
         make_work: see above; a function of a module, with arguments that can be pickled.
-        arguments: of `make_work`.
         sizes: bytes of each source.
-        driver: what hands them out.
         options: pipeline options of Beam.
         shares: processes that share a source.
 
     Returns:
         {shard: numbers} of all sources, sorted; None, and says so, if other machines are not done.
 
-    Raises:
-        UserError: a user's mistake in a source; bad options, or a missing library.
+    Raises `UserError` for a user's mistake in a source; bad options, or a missing library.
     """
     job = (folder, make_work, arguments, sizes, shares)
     if driver.runner:

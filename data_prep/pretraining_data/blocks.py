@@ -50,14 +50,10 @@ def read_blocks(
     first part).
 
     Args:
-        number: of the source.
-        source: the text.
-        config: settings.
         left_out: numbers of its documents that are left out.
         is_corpus: whether this is the whole corpus, which needs text for each split.
 
-    Raises:
-        UserError: bad input, or not enough documents.
+    Raises `UserError` for bad input, or not enough documents.
     """
     total: Counter[str] = Counter()
     unclaimed: Counter[str] = Counter()  # bytes since the last block

@@ -43,18 +43,11 @@ def create(
     the driver, nor on how often it was interrupted.
 
     Args:
-        config: settings.
-        input_files: patterns of text files.
-        vocabulary: folder of the tokenizer.
-        output_dir: the folder.
-        driver: what hands out the sources.
         duplicates_dir: folder that says which documents are left out.
         words: of phonemes, the file of the words that are told apart, one a line.
-        options: of Beam.
 
-    Raises:
-        UserError: files that are missing or empty, a damaged vocabulary, duplicates of another
-            corpus, or a folder that belongs to another run, or to one that goes on now.
+    Raises `UserError` for files that are missing or empty, a damaged vocabulary, duplicates of
+    another corpus, or a folder that belongs to another run, or to one that goes on now.
     """
     chinese_words.load_segmenter(config.word_segmenter)
     if config.report_languages:

@@ -25,9 +25,8 @@ def describe(
 
     Returns the folder, and the number of examples of each file.
 
-    Raises:
-        UserError: the files are not in one folder, which has no manifest yet; or a record lacks a
-            feature, has another length than the first, or ids that the vocabulary has not.
+    Raises `UserError` if the files are not in one folder, which has no manifest yet; or a record
+    lacks a feature, has another length than the first, or ids that the vocabulary has not.
     """
     paths = files.expand(patterns, "--record_files")
     folder = os.path.dirname(paths[0])

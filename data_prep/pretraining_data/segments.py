@@ -48,10 +48,8 @@ def make_pairs(
 
     Args:
         documents: `nsp` and `random` draw segments from them, and then need at least two.
-        index: index of the document to form pairs of.
         rng: the only source of randomness.
         find_word_starts: [n] ids -> [n] bool.
-        config: settings.
     """
     ids, bounds = documents[index]
     target = config.max_num_tokens

@@ -48,8 +48,7 @@ def make_shard_writer(
     alone in its block gives no examples if its segments need another document. Beside the shards
     of a block lies their list, so that a killed program makes none of them again.
 
-    Raises:
-        UserError: the vocabulary is not that of the folder.
+    Raises `UserError` if the vocabulary is not that of the folder.
     """
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:

@@ -72,8 +72,7 @@ def find_missing(data_dir: str, task: str, splits: Iterable[str]) -> str | None:
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the path of a split in the task's folder of `data_dir`, or in `data_dir` itself.
 
-    Raises:
-        UserError: there is no such split, or no such file.
+    Raises `UserError` if there is no such split, or no such file.
     """
     task, layout = split.task.name, LAYOUTS[split.task.name]
     if split.name not in layout.files:
@@ -94,8 +93,7 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
     Rows of train and dev with too few fields are skipped, as in the published code (QQP has some).
     Of test none is, as a leaderboard needs them all: fields that are missing are empty.
 
-    Raises:
-        UserError: a missing column, an unknown label, or rows that all have too few fields.
+    Raises `UserError` for a missing column, an unknown label, or rows that all have too few fields.
     """
     [path], layout = paths, LAYOUTS[split.task.name]
     # One row at a time: MNLI's hold two parses of each sentence.

@@ -21,8 +21,7 @@ _JOINED = "all.txt"
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the paths of a split in `data_dir`/RACE, or in `data_dir` itself.
 
-    Raises:
-        UserError: no such split or level of schools, or no such files.
+    Raises `UserError` if there is no such split, level of schools, or file.
     """
     level = split.source.race_level
     for name, value, known in (("split", split.name, SPLITS), ("level", level, LEVELS)):
@@ -49,8 +48,7 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
 
     Texts are the passage and the ending of each choice.
 
-    Raises:
-        UserError: a passage is not of RACE's form.
+    Raises `UserError` if a passage is not of RACE's form.
     """
     return [example for path in paths for example in _read_file(path, split.task)], 0
 

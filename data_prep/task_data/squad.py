@@ -30,9 +30,8 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
 
     To train on, every question must be labelled.
 
-    Raises:
-        UserError: not such a file, an answer that is not where the file says, a question without an
-            answer though the task has none, or without a label.
+    Raises `UserError` for another file, an answer that is not where the file says, a question
+    without an answer though the task has none, or without a label.
     """
     [path] = paths
     content = files.read_json(path, "questions")

@@ -58,9 +58,8 @@ def make_task(arguments: DataArguments, train_file: str | None = None) -> Task:
     Labels of the user's own task that they lack are those of the train file, which `train_file`
     may name; those of choices are A, B, C...
 
-    Raises:
-        UserError: there is no such task, its arguments disagree, or there is no file to read labels
-            from.
+    Raises `UserError` if there is no such task, its arguments disagree, or there is no file to read
+    labels from.
     """
     if arguments.task != task_table.OWN:
         return task_table.get(arguments.task, (task_table.OWN,))
@@ -102,17 +101,10 @@ def complete(
 def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Lengths) -> str:
     """Makes the task dataset of a split, unless the cache has it.
 
-    Args:
-        split: of a task.
-        tokenizer: of the model that will read the records.
-        cache_dir: gets the folder; it is made if need be.
-        lengths: in tokens.
-
     Returns:
         The path of the folder. It appears when it is complete.
 
-    Raises:
-        UserError: there are no such files, or something in them is wrong.
+    Raises `UserError` if there are no such files, or something in them is wrong.
     """
     task = split.task
     paths = find_files(split)
@@ -146,7 +138,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         if task.name == task_table.OWN and task.has_pairs is not None:  # others are in the table
             header["has_pairs"] = task.has_pairs
         if task.name == task_table.OWN:
-            header["columns"] = _describe_columns(split.source.columns)
+            header["columns"] = dataclasses.asdict(split.source.columns)
         used_lengths = token_lengths.select(lengths, task.kind)
         contents = {
             "settings": {**header, "split": split.name, **used_lengths},
@@ -287,12 +279,12 @@ def _describe_records(
     split: TaskSplit, paths: Sequence[str], tokenizer: Tokenizer, lengths: Lengths
 ) -> dict[str, Any]:
     """Returns all that the records depend on."""
-    task, source = split.task, split.source
+    task = split.task
     return {
         "format": _FORMAT,
         "task": [task.name, task.kind.name, *task.labels],
         "split": split.name,
-        "columns": _describe_columns(split.source.columns),
+        "source": {**dataclasses.asdict(split.source), "data_dir": None},
         "vocabulary": tokenizer.sha256,
         "lengths": token_lengths.select(lengths, task.kind),
         "files": [
@@ -305,16 +297,7 @@ def _describe_records(
             for path in paths
         ],
         **({"holds_out": True} if split.holds_out else {}),
-        # Those of a kind are left out for others, whose names stay.
-        **{name: getattr(source, name) for name in task.kind.source_choices},
     }
-
-
-def _describe_columns(columns: Columns) -> dict[str, Any]:
-    """Columns that are not used are left out if earlier versions did not know them."""
-    newer = ("negatives", "simcse")
-    values = dataclasses.asdict(columns)
-    return {name: x for name, x in values.items() if x or name not in newer}
 
 
 def _sha256(content: bytes) -> str:

@@ -44,8 +44,7 @@ class GraphTokenizer(NamedTuple):
 def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     """Returns the functions of a vocabulary.
 
-    Raises:
-        UserError: a SentencePiece model has a setting that a graph does not support.
+    Raises `UserError` if a SentencePiece model has a setting that a graph does not support.
     """
     functions: tuple[Callable, ...]
     if isinstance(tokenizer.backend, SentencePieceTokenizer):

@@ -43,7 +43,6 @@ def make_pretokenize(
     """Returns the function that normalizes text and divides it into words.
 
     Args:
-        tokenizer: in Python.
         longest: a word of more characters is unknown.
         reorders: marks are put into canonical order.
     """

@@ -66,13 +66,11 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
     """Quantises a model and writes it as a version; returns the folder of the version.
 
     Args:
-        arguments: of the program.
         folder: of all versions of the model.
         version: a number; None takes the one after the highest.
 
-    Raises:
-        UserError: something is wrong with the model or the data, the environment cannot be made,
-            or the score falls by more than `max_loss`.
+    Raises `UserError` if something is wrong with the model or the data, the environment cannot be
+    made, or the score falls by more than `max_loss`.
     """
     target = model_versions.choose_folder(folder, version)
     source = read(arguments)

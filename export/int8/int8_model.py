@@ -127,14 +127,10 @@ def write(
     """Writes a version.
 
     Args:
-        model: the float32 model.
         outputs: of its network, as `save_graph` returns them.
-        result: the int8 model.
-        scores: for the card.
         target: folder of the version, which appears when it is complete.
 
-    Raises:
-        UserError: another export wrote it meanwhile.
+    Raises `UserError` if another export wrote it meanwhile.
     """
     made, functions = _trace_parts(model, outputs)
     with model_versions.replacing(target) as folder:

@@ -64,8 +64,7 @@ def quantizing(
         shapes: of ids, to time.
         smooth: whether outliers are moved into the weights, of each layer its own then.
 
-    Raises:
-        UserError: the environment cannot be made, or the model cannot be quantised.
+    Raises `UserError` if the environment cannot be made, or the model cannot be quantised.
     """
     with files.making_temporary_folder("albert-int8") as name:
         folder = Path(name)

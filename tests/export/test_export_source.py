@@ -125,7 +125,7 @@ def test_a_run_of_pretraining_reads_all_its_positions(tmp_path, best):
     write_checkpoint(tmp_path / "run" / best, "fill_mask")
     config = tiny_run.settings(max_seq_length=11)
     config_io.save(config, str(tmp_path / "run" / run_files.RUN_CONFIG))
-    (tmp_path / "run" / run_files.RECORDS).write_text("[]")
+    (tmp_path / "run" / run_files.RECORDS).write_text("{}")
     model = tiny_exports.read(str(tmp_path / "run"), "fill_mask")
     assert model.options.run_config.max_seq_length == model.config.max_position_embeddings > 11
     assert formats.read(model.source).vectors.max_seq_length is None  # in folders of others, too

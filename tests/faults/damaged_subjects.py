@@ -21,7 +21,7 @@ import tiny_texts
 import vocabularies
 
 from albert_tf import files
-from albert_tf.checkpoints import formats, training_checkpoint
+from albert_tf.checkpoints import formats, native, training_checkpoint
 from albert_tf.data_prep.corpus import documents, duplicates, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.export import export_source, hub_module, model_versions, saved_model
@@ -206,7 +206,7 @@ def make_run(folder: Path) -> None:
     vocabulary = folder / manifest.VOCABULARY
     make_sentencepieces(vocabulary)
     rows = [["train-0.tfrecord", 21], ["train-1.tfrecord", 16]]
-    _write_run(folder, _config(), {RECORDS: rows})
+    _write_run(folder, _config(), {RECORDS: {"files": rows}})
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
     content = history.to_lines([record, {**record, "step": 6}])
     files.write_bytes(str(folder / "history.jsonl"), content)
@@ -307,7 +307,8 @@ def make_finetuning_run(folder: Path) -> None:
 
 def read_finetuning_run(folder: Path) -> Any:
     beginning = files.read_sealed(str(folder / BEGINNING), BEGINNING)
-    return beginning, finetuned_model.read_finetuning_run(str(folder / "model.ckpt-0"))
+    run = native.read_run(str(folder), str(folder / "model.ckpt-0"))
+    return beginning, finetuned_model.read_finetuning_run(run)
 
 
 def make_task_dataset(folder: Path) -> None:

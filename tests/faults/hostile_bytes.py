@@ -61,47 +61,6 @@ def mutated_safetensors(draw: Any, content: bytes) -> bytes:
     return made if draw(st.booleans()) else draw(mutated(made))
 
 
-@functools.cache
-def _crc_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-def _masked_crc32c(data: bytes) -> int:
-    crc, table = 0xFFFFFFFF, _crc_table()
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-@st.composite
-def mutated_index(draw: Any, content: bytes) -> bytes:
-    """An index whose entries lie, with the checksum of its block; or any mutation."""
-    if draw(st.integers(0, 3)) == 0:
-        return draw(mutated(content))
-    data, end = bytearray(content), _find_end_of_block(content)
-    for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.integers(0, end - 1))
-        data[place] = draw(st.integers(0, 255) | st.sampled_from([0x7F, 0xFF, 0x80, 0]))
-    data[end + 1 : end + 5] = struct.pack("<I", _masked_crc32c(bytes(data[: end + 1])))
-    return bytes(data)
-
-
-@functools.lru_cache(maxsize=4)
-def _find_end_of_block(content: bytes) -> int:
-    """The end of the first block: its checksum follows the byte of its compression."""
-    for end in range(1, len(content) - 5):
-        (stored,) = struct.unpack("<I", content[end + 1 : end + 5])
-        if content[end] == 0 and stored == _masked_crc32c(content[: end + 1]):
-            return end
-    raise AssertionError("no block")
-
-
 @st.composite
 def mutated_tar(draw: Any, content: bytes) -> bytes:
     """Headers that lie, with their checksum; compressed or not."""

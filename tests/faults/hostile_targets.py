@@ -18,7 +18,7 @@ from hostile_json import JSON, SCALAR, TEXT, damaged, dump, objects
 from hypothesis import strategies as st
 
 from albert_tf import config_io
-from albert_tf.checkpoints import archives, formats
+from albert_tf.checkpoints import archives, formats, native
 from albert_tf.config import AlbertConfig
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
@@ -208,7 +208,6 @@ def checkpoints(draw: Any, name: str, damaged: str) -> dict[str, bytes]:
     (file,) = [x for x in contents if x.endswith(damaged)]
     mutate = {
         ".safetensors": hostile_bytes.mutated_safetensors,
-        ".index": hostile_bytes.mutated_index,
     }.get(damaged, hostile_bytes.mutated)
     return contents | {file: draw(mutate(contents[file]))}
 
@@ -344,7 +343,7 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
     run_folder.read_config(str(folder), FinetuneConfig)
     prefix = str(folder / "model.ckpt-0")
     (folder / "model.ckpt-0.index").touch()
-    finetuned_model.read_finetuning_run(prefix)
+    finetuned_model.read_finetuning_run(native.read_run(str(folder), prefix))
     finetuned_model.read_thresholds(prefix)
     for record in history.read(str(folder)):
         history.format_change(record)

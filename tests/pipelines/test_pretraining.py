@@ -16,7 +16,6 @@ from albert_tf.checkpoints import formats, native
 from albert_tf.errors import UserError
 from albert_tf.inference import loaded_model
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
-from albert_tf.tasks import finetuned_model
 from albert_tf.train import train_state
 from albert_tf.train_config import PretrainConfig
 
@@ -337,7 +336,7 @@ def test_keep_every_keeps_checkpoints_beside_the_newest(data, tmp_path):
     assert [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-12.index"]
     # The run's folder is found, so that programs take it as they take the others.
     model = formats.read(f"{tmp_path}/kept/model.ckpt-5")
-    assert finetuned_model.read_pretraining_config(model.source)["keep_every"] == 5
+    assert model.run["config"]["keep_every"] == 5
     # What is kept changes no weights, and may change when the run goes on.
     plain = tiny_run.settings(keep_checkpoint_max=1, save_checkpoints_steps=4)
     tiny_run.run(data, tmp_path / "plain", plain)

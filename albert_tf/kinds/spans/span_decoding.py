@@ -47,7 +47,6 @@ def predict(
 
     Args:
         outputs: for N windows in any order, `unique_ids` [N] and what `rank_spans` takes.
-        windows: all windows of the examples.
         examples: the rows of `examples.jsonl`.
 
     Returns:

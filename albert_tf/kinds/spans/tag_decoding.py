@@ -44,10 +44,7 @@ def predict(
 
     Args:
         outputs: `logits` [W, S, C], of all windows in their order.
-        windows: of the texts.
-        words: of the texts.
         examples: the rows of `examples.jsonl`.
-        labels: by id.
 
     Returns:
         {id: {"prediction": [{"text", "type", "start", "end", "score"}, ...]}}.

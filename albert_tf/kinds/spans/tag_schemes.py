@@ -27,11 +27,7 @@ WordSpan = tuple[int, int, str]
 
 
 def find_scheme(labels: Iterable[str]) -> str:
-    """Returns the scheme of labels.
-
-    Raises:
-        UserError: some are like B-TYPE and others are not.
-    """
+    """Returns the scheme of labels; `UserError` if some are like B-TYPE and others are not."""
     names = [label for label in labels if label != OUTSIDE]
     prefixed = [label for label in names if _PREFIXED.fullmatch(label)]
     if not any(label[0] in "BI" for label in prefixed):

@@ -48,8 +48,7 @@ class Compiled:
 def compile_step(lowered: Lowered, topology: chips.Topology) -> Compiled:
     """Compiles for all devices of `topology`; nothing runs.
 
-    Raises:
-        UserError: the compiler knows no such topology, or cannot compile the step.
+    Raises `UserError` if the compiler knows no such topology, or cannot compile the step.
     """
     with tempfile.TemporaryDirectory() as folder:
         module, report = Path(folder) / "step.mlir", Path(folder) / "report.json"

@@ -33,8 +33,7 @@ def export(
         platform: one of `PLATFORMS`.
         per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
 
-    Raises:
-        UserError: `output_dir` holds another step, or there is no Python with jax.
+    Raises `UserError` if `output_dir` holds another step, or there is no Python with jax.
     """
     if per_replica_batch % config.num_micro_batches:
         raise UserError(

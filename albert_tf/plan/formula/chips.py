@@ -99,8 +99,7 @@ class Topology:
 def topology(text: str) -> Topology:
     """A TPU slice: `v3:16x16` are 16 x 16 chips of 2 cores each.
 
-    Raises:
-        UserError: unknown version, or not of that form.
+    Raises `UserError` if the version is unknown, or the text not of that form.
     """
     version, _, sides = text.partition(":")
     if version not in TPUS:
@@ -117,8 +116,7 @@ def topology(text: str) -> Topology:
 def machine(text: str, num_devices: int, dtype: str) -> Topology:
     """`--device`: a GPU of `GPUS`, or `here`, whose rate is measured.
 
-    Raises:
-        UserError: unknown; lists the known ones.
+    Raises `UserError` for an unknown one, and lists the known ones.
     """
     if text != HERE and text not in GPUS:
         raise UserError(f"--device: {text!r} is not one of {HERE}, {', '.join(GPUS)}.")

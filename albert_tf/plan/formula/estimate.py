@@ -59,8 +59,7 @@ def make_plan(
 ) -> Plan:
     """Returns the plan of a run.
 
-    Raises:
-        UserError: the batch cannot be shared out, or the utilization is not a share.
+    Raises `UserError` if the batch cannot be shared out, or the utilization is not a share.
     """
     batch = share_out(config, topology, global_batch)
     if not 0 < utilization <= 1:
@@ -87,8 +86,7 @@ def make_plan(
 def share_out(config: TrainConfig, topology: Topology, global_batch: int) -> int:
     """Returns the examples of a device.
 
-    Raises:
-        UserError: the devices and their micro-batches cannot share the batch evenly.
+    Raises `UserError` if the devices and their micro-batches cannot share the batch evenly.
     """
     parts = topology.num_devices * config.num_micro_batches
     if global_batch < 1 or global_batch % parts:
