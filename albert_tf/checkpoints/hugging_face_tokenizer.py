@@ -1,11 +1,8 @@
 """Builds the `tokenizer.json` of `transformers`, whose ids are those of our tokenizers."""
 
-import itertools
-import random
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tokenizers
@@ -15,30 +12,16 @@ from albert_tf.tokenizers import normalization, vocabulary_uses
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import (
-    BYTE_PIECE,
     WORD_START,
     SentencePieceTokenizer,
 )
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.tokenizers.wordpiece_tokenizer import CONTINUATION, WordPieceTokenizer
+from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceTokenizer
 
 # No word holds it: a piece with it is never chosen.
 _NEVER = " "
 # Stands before each part of a text: no normalizer changes it.
 _START = "^"
-# Numbers, signs, accents, case, spaces, and scripts with rules of them.
-_SAMPLE = (
-    "The well-known office (in 2011, as before) sold 1,234, then 40,000 and 56, others.",
-    "He said: \"it's 7.5 % - or £3, €4 – nobody's ``café''\".",
-    "In 1999, 2000, 12, 3, and 1,000,000, or x40, a12,b and (1987).",
-    "Voilà Ünïcödé Åse İstanbul ΣΊΣΥΦΟΣ ΟΔΟΣ Straße ﬁne ½ x² № … ™ e\u0301.",
-    " two  spaces\tand\u00a0others\u3000 here ",
-    "我爱北京天安门，天安门上太阳升。3,000 年（２０１１）",
-    "한국어 문장을 읽고 쓴다. 고양이가 40, 마리 (다섯) 있다.",
-    "हिन्दी में लिखा, العَرَبِيَّة, עִבְרִית, ภาษาไทย, ひらがな ガギグ ｶﾞ",
-    "-- --- a.b.c e.g. U.S. www.x-y.org/z_1?q=2&r=3 <tag> [x] {y} 🙂 👍🏽",
-)
-
 # Letters with a case, and what does not separate them.
 _CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·’]"
 
@@ -89,34 +72,6 @@ def describe_differences(tokenizer: Tokenizer) -> str:
         places += ", for some letters with marks that the model's own rules change" * bool(rules)
         places += ", and where two ways to cut a word are equally likely"
     return places
-
-
-def make_lines(tokenizer: Tokenizer, count: int = 1000) -> list[str]:
-    """Returns lines of pieces and of words of many scripts: the same ones for a vocabulary."""
-    rng = random.Random(0)
-    special = [*map(tokenizer.id_to_piece, special_ids(tokenizer))]
-    words = " ".join(_SAMPLE).split(" ")
-    pieces = [tokenizer.id_to_piece(int(i)) for i in tokenizer.replacement_ids]
-    pieces = [piece for piece in pieces if not BYTE_PIECE.fullmatch(piece)]
-    texts = [piece.replace(WORD_START, " ").removeprefix(CONTINUATION) for piece in pieces]
-    parts = [*texts, *(rng.choice(["", " "]) + rng.choice(words) for _ in texts)]
-    lines = ("".join(rng.choices(parts, k=20)) for _ in itertools.count())
-    usable = (line for line in lines if not any(piece in line for piece in special))
-    return list(itertools.islice(usable, count))
-
-
-def count_differences(tokenizer: Tokenizer, encode: Callable[[str], Sequence[int]]) -> str:
-    """Says for how many of `make_lines` another tokenizer gives other ids; empty if for none."""
-    lines = make_lines(tokenizer)
-    batch = tokenizer.encode_batch(lines)
-    different = [x for x, ids in zip(lines, batch, strict=True) if list(encode(x)) != ids]
-    if not different:
-        return ""
-    example = min(different, key=lambda x: (bool(re.search(r"\d,", x)), len(x)))
-    return (
-        f"{len(different):,} of {len(lines):,} lines of its pieces and of many scripts get other "
-        f"ids, such as {example[:200]!r}"
-    )
 
 
 def _build_sentencepiece(backend: SentencePieceTokenizer, content: bytes) -> tokenizers.Tokenizer:

@@ -26,17 +26,12 @@ class Arguments:
     )
     compile: bool = setting("lower, check and compile the step for --topology", False)
     utilization: float = setting("share of the peak rate that is reached", 0.4)
-    peak_tflops: float | None = setting(
-        "rate of a device; default: public figures", None, lowest=1e-3
-    )
     json: str | None = setting("file to write all numbers to", None)
 
     def machine(self, dtype: str) -> chips.Topology:
         """Returns the devices, with the rate that they have at this type of the config."""
         if self.topology is None:
-            machine = chips.machine(self.device or chips.HERE, self.num_devices or 1, dtype)
-        elif self.device is not None or self.num_devices is not None:
+            return chips.machine(self.device or chips.HERE, self.num_devices or 1, dtype)
+        if self.device is not None or self.num_devices is not None:
             raise UserError("--topology says which devices: leave out --device and --num_devices.")
-        else:
-            machine = chips.topology(self.topology)
-        return chips.with_peak(machine, self.peak_tflops) if self.peak_tflops else machine
+        return chips.topology(self.topology)

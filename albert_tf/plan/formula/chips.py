@@ -130,12 +130,6 @@ def machine(text: str, num_devices: int, dtype: str) -> Topology:
     return Topology(name=text, device=device, num_devices=num_devices, is_tpu=False)
 
 
-def with_peak(topology: Topology, teraflops: float) -> Topology:
-    """Returns the topology with another peak rate, in TFLOP/s of one device."""
-    device = dataclasses.replace(topology.device, peak=1e12 * teraflops)
-    return dataclasses.replace(topology, device=device)
-
-
 def _measure_rate(dtype: Any) -> float:
     """Returns FLOP/s of the processor: the best of some products of the size that a model has."""
     size = 1024
