@@ -105,7 +105,7 @@ def _make_html(
     parts = [f"<p>{html.escape(suite.question)}</p>"]
     for title, table in shown:
         parts += [f"<h2>{title}</h2>", report_page.make_table(table, choose_class=_choose_class)]
-    parts += pictures.values()
+    parts.append(report_page.make_columns(pictures.values()))
     for note in notes:
         is_code = note.startswith("`")
         text = html.escape(note.strip("`"))
