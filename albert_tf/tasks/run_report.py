@@ -82,13 +82,16 @@ def _write(
 ) -> None:
     """Writes a page: the summary, its parts, and what was run."""
     albert, updates = config["albert"], max((r["step"] for r in records), default=0)
-    start = _read(workdir, run_files.BEGINNING)["checkpoint"]
+    # A run that goes on from another one has no start of its own.
+    start = "another run"
+    if tf.io.gfile.exists(os.path.join(workdir, run_files.BEGINNING)):
+        start = _read(workdir, run_files.BEGINNING)["checkpoint"] or "new weights"
     sizes = " x ".join(str(albert.get(x, "?")) for x in ("num_hidden_layers", "hidden_size"))
     minutes = _sum_seconds(config, records) / 60
     commands = command_log.read(workdir)
     rows = [
         *summary,
-        ("model", f"ALBERT {sizes}", f"from {start}" if start else "from new weights"),
+        ("model", f"ALBERT {sizes}", f"from {start}"),
         ("time", f"{minutes:,.1f} minutes", f"of {updates:,} updates, evaluations apart"),
         *(("command", record["command"], "") for record in commands[-1:]),
     ]

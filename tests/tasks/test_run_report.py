@@ -132,6 +132,9 @@ def test_a_page_of_pretraining(tmp_path):
     assert "<dd><bdi>25.0%</bdi></dd><small>± 8.49% on 100 held out; loss 2.500 nats" in page
     assert page.count("<svg") == 2
     assert "from new weights" in page
+    (tmp_path / "beginning.json").unlink()  # a run that continues
+    run_report.write_pretraining(str(tmp_path))
+    assert "from another run" in (tmp_path / "report.html").read_text()
 
 
 def test_a_page_in_a_browser(tmp_path):
