@@ -62,18 +62,24 @@ class Data:
         self.is_at_hand = data_dir is not None
         require(data_dir is None or os.path.isdir(data_dir), f"--data_dir: no folder {data_dir!r}.")
         self._vocab_size = suite.make_config(suite.baseline, 0).albert.vocab_size
-        self._text, self._vocabulary_key = self._find_text(suite.records[INPUT_FILES])
+        self._text, self._vocabulary_key = self.find_files(suite.records[INPUT_FILES])
         self.vocabulary = os.path.join(
             folder, f"vocabulary-{digest(self._vocab_size, self._vocabulary_key)}"
         )
+        self.find_files(suite.minimal_pairs)
         for task, run in suite.tasks.items():
             self.identify_task(task, run)
 
     def find_records(self, config: PretrainConfig, changes: Mapping[str, Any]) -> Records:
         """Returns the records for a config, given changes of the suite's; makes nothing."""
         patterns, settings = self._suite.make_records(config, changes)
-        paths, data = self._find_text(patterns)
-        key = digest(dataclasses.asdict(settings), list(patterns), self._vocab_size)
+        paths, data = self.find_files(patterns)
+        changed = {
+            field.name: value
+            for field in dataclasses.fields(settings)
+            if (value := getattr(settings, field.name)) != field.default
+        }
+        key = digest(changed, list(patterns), self._vocab_size)
         data = digest(data, self._vocabulary_key) if self.is_at_hand else ""
         folder = os.path.join(self._folder, f"records-{digest(key, data)}")
         return Records(key, data, folder, paths, settings)
@@ -130,7 +136,8 @@ class Data:
             paths += task_cache.find_files(split)
         return digest(documents.identify_inputs(paths))
 
-    def _find_text(self, patterns: Sequence[str]) -> tuple[list[str], str]:
+    def find_files(self, patterns: Sequence[str]) -> tuple[list[str], str]:
+        """Returns the files of patterns and their hash; none if they are not at hand."""
         if self._data_dir is None:
             return [], ""
         paths = []

@@ -10,6 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import logging
@@ -26,6 +27,7 @@ from albert_tf.plan.formula import costs
 
 # Operations in a CPU second: the median of our results. Only until a run of a variant has ended.
 _GUESSED_RATE = 65e9
+_LIMIT = "ONEDNN_MAX_CPU_ISA"
 
 
 class Runner:
@@ -147,6 +149,8 @@ class Runner:
         made = [pretraining]
         if self.suite.held_out:
             made.append(stages.make_evaluation(run, pretraining, self.suite, self._data))
+        if self.suite.minimal_pairs:
+            made.append(stages.make_pairs(run, pretraining, self.suite, self._data))
         for task in self.suite.tasks:
             made.append(stages.make_task(run, pretraining, self.suite, task, self._data))
         return made
@@ -175,7 +179,8 @@ class Runner:
         budget = self.suite.variants[variant].cpu_seconds
         for stage in self._find_missing(run):
             if stage.name == stages.PRETRAINING:
-                seconds += budget or run.config.last_step * self._estimate_update(run)
+                updates = run.config.last_step - self._count_known_updates(run)
+                seconds += budget or updates * self._estimate_update(run)
             elif stage.name == stages.RATE:
                 seconds += sum(self.suite.rate_steps) * self._estimate_update(run)
             else:
@@ -186,6 +191,11 @@ class Runner:
                 ]
                 seconds += sum(known) / len(known) if known else 60.0
         return seconds
+
+    def _count_known_updates(self, run: Run) -> int:
+        source = self._find_source(run.variant, run.seed)
+        continues = self.suite.variants[run.variant].continue_from
+        return source.config.last_step if source and continues else 0
 
     def _estimate_update(self, run: Run) -> float:
         for other in [(run.variant, seed) for seed in self.suite.seeds]:
@@ -266,10 +276,20 @@ class Runner:
             "numbers": numbers,
             "cpu_seconds": round(sum(cpu_seconds), 1),
             "ended": time.strftime("%Y-%m-%d", time.gmtime(begin)),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "machine": _describe_machine(),
         }
         self.results.add(run.variant, run.seed, stage, values)
         return numbers
+
+
+def _describe_machine() -> str:
+    """Returns the processor, with the instructions for products: they decide how it rounds."""
+    flags: set[str] = set()
+    with contextlib.suppress(OSError):  # only Linux has it
+        flags = {*Path("/proc/cpuinfo").read_text(encoding="utf-8").split()}
+    sets = [x for x in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if x in flags]
+    limit = [f"at most {os.environ[_LIMIT]}"] if _LIMIT in os.environ else []
+    return ", ".join([platform.machine(), f"{os.cpu_count()} cores", *sets[-1:], *limit])
 
 
 def count_flops(run: Run) -> float:

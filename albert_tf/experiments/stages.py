@@ -15,12 +15,12 @@ from albert_tf.experiments.data import Data, Records, digest
 from albert_tf.experiments.suite import Suite, override
 from albert_tf.kinds import task_table
 from albert_tf.plan.formula import costs
-from albert_tf.train import reports
+from albert_tf.train import reports, run_folder
 from albert_tf.train_config import PretrainConfig
 
-RATE, PRETRAINING, EVALUATION = "rate", "pretraining", "evaluation"
+RATE, PRETRAINING, EVALUATION, PAIRS = "rate", "pretraining", "evaluation", "minimal_pairs"
 # To be increased when the programs give other numbers for the same settings.
-_FORMAT = 1
+_FORMAT = 2
 _NOT_COUNTED = settings.list_host_fields(PretrainConfig)
 _NOT_COUNTED -= {"eval_steps", "max_eval_examples", "stop_at_step"}
 
@@ -100,9 +100,17 @@ def make_run(
 
 
 def _list_counted(config: PretrainConfig) -> dict[str, Any]:
-    """Returns the fields on which the weights of a run depend."""
-    values = config_io.to_dict(config)
-    return {name: value for name, value in values.items() if name not in _NOT_COUNTED}
+    """Returns the fields on which the weights of a run depend, where they are not the default.
+
+    So a new field leaves the results of older runs valid.
+    """
+    default = run_folder.flatten(config_io.to_dict(PretrainConfig()))
+    values = run_folder.flatten(config_io.to_dict(config))
+    return {
+        name: value
+        for name, value in values.items()
+        if value != default[name] and name not in _NOT_COUNTED
+    }
 
 
 def make_rate(run: Run, rate_steps: tuple[int, int]) -> Stage:
@@ -134,7 +142,7 @@ def make_rate(run: Run, rate_steps: tuple[int, int]) -> Stage:
     config = dataclasses.replace(run.config, seed=0, num_train_steps=100, num_warmup_steps=1)
     return Stage(
         name=RATE,
-        settings=digest(_FORMAT, RATE, config_io.to_dict(config), run.records.settings),
+        settings=digest(_FORMAT, RATE, _list_counted(config), run.records.settings),
         data=run.records.data,
         records=[run.records],
         commands=commands,
@@ -201,6 +209,10 @@ def _find_workdir(run: Run) -> str:
     return os.path.join(run.folder, PRETRAINING)
 
 
+def _find_checkpoint(run: Run) -> str:
+    return f"{_find_workdir(run)}/model.ckpt-{run.config.last_step}"
+
+
 def has_checkpoint(run: Run, folder: str | None = None) -> bool:
     """Returns whether the run has been trained to its end on this machine, there or elsewhere."""
     workdir = os.path.join(folder or run.folder, PRETRAINING)
@@ -225,7 +237,7 @@ def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> S
     commands: list[tuple[str, Sequence[str]]] = []
     for name, records in held_out.items():
         flags = [
-            f"--checkpoint={_find_workdir(run)}/model.ckpt-{run.config.last_step}",
+            f"--checkpoint={_find_checkpoint(run)}",
             f"--eval_files={records.folder}/eval-*",
             f"--output={outputs[name]}",
             *(["--layer_distances"] if suite.layer_distances and not commands else []),
@@ -251,6 +263,33 @@ def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> S
         data=digest(pretraining.data, datas) if pretraining.data else "",
         records=list(held_out.values()),
         commands=commands,
+        read=read,
+    )
+
+
+def make_pairs(run: Run, pretraining: Stage, suite: Suite, data: Data) -> Stage:
+    """Returns the stage that finds how often a run prefers the correct one of two sentences."""
+    paths, content = data.find_files(suite.minimal_pairs)
+    output = os.path.join(run.folder, f"{PAIRS}.json")
+    flags = [
+        f"--checkpoint={_find_checkpoint(run)}",
+        f"--minimal_pairs={','.join(paths)}",
+        f"--max_pairs={suite.max_pairs}",
+        f"--output={output}",
+    ]
+
+    def read(cpu_seconds: Sequence[float]) -> dict[str, Any]:
+        del cpu_seconds
+        results = files.read_json(output, EVALUATION)[PAIRS]
+        fields = {f"{PAIRS}_{name}": x["accuracy"] for name, x in results["field"].items()}
+        return {PAIRS: results["accuracy"], **fields}
+
+    return Stage(
+        name=PAIRS,
+        settings=digest(pretraining.settings, suite.minimal_pairs, suite.max_pairs),
+        data=digest(pretraining.data, content) if pretraining.data else "",
+        records=[],
+        commands=[("evaluate_pretraining", flags)],
         read=read,
     )
 

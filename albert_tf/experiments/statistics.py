@@ -1,7 +1,7 @@
 """Means of few seeds, and what may be said of their differences."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from scipy import stats
@@ -38,7 +38,21 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, width * statistics.stdev(values) / count**0.5, count)
 
 
-def compare(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | None:
-    """Returns by how much `one` is above `other`, paired by seed; None without a common seed."""
-    seeds = sorted(one.keys() & other.keys())
-    return estimate([one[seed] - other[seed] for seed in seeds]) if seeds else None
+def compare(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
+    """Returns by how much the mean of `one` is above that of `other`; None if one is empty.
+
+    They are not paired (Welch's t): rounding, which differs among processors, changes a run as much
+    as another seed. The size is the smaller number of values.
+    """
+    if not one or not other:
+        return None
+    mean, size = statistics.fmean(one) - statistics.fmean(other), min(len(one), len(other))
+    if size < 2:
+        return Estimate(mean, None, size)
+    errors = [statistics.variance(x) / len(x) for x in (one, other)]
+    spread = sum(errors)
+    if not spread:
+        return Estimate(mean, 0.0, size)
+    parts = zip(errors, (one, other), strict=True)
+    freedom = spread**2 / sum(error**2 / (len(x) - 1) for error, x in parts)
+    return Estimate(mean, float(stats.t.ppf((1 + _LEVEL) / 2, freedom)) * spread**0.5, size)

@@ -76,6 +76,8 @@ class Suite:
         baseline: variant that the others are compared with.
         seeds: of each variant.
         held_out: {name: changes of `records`}: held-out records that each run is evaluated on.
+        minimal_pairs: patterns of files of pairs, within the folder of all data.
+        max_pairs: of each paradigm.
         tasks: {task: how each run is fine-tuned on it}.
         averages: {column: columns}; a list within the list is averaged first.
         columns: of the table, in order: measures, or averages.
@@ -97,6 +99,8 @@ class Suite:
     baseline: str
     seeds: tuple[int, ...] = (1, 2, 3)
     held_out: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    minimal_pairs: tuple[str, ...] = ()
+    max_pairs: int = 100
     tasks: Mapping[str, TaskRun] = dataclasses.field(default_factory=dict)
     averages: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...]

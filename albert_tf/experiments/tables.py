@@ -79,7 +79,7 @@ def make_means(suite: Suite, numbers: Numbers) -> Table:
 
 
 def make_differences(suite: Suite, numbers: Numbers) -> Table:
-    """Returns the differences of each variant from the baseline, paired by seed."""
+    """Returns the differences of each variant from the baseline."""
     columns = [column for column in suite.columns if column not in (_PARAMETERS, _FORMULA)]
     rows = [[f"above {suite.baseline}", *map(name_column, columns)]]
     for variant in suite.variants:
@@ -126,13 +126,12 @@ def _describe_difference(column: str, value: Estimate | None) -> str:
     return text if value.is_clear else f"{text}: not clear"
 
 
-def _select(numbers: Numbers, variant: str, column: str) -> dict[int, float]:
-    runs = numbers.get(variant, {})
-    return {seed: found[column] for seed, found in runs.items() if column in found}
+def _select(numbers: Numbers, variant: str, column: str) -> list[float]:
+    return [found[column] for found in numbers.get(variant, {}).values() if column in found]
 
 
 def _estimate(runs: Mapping[int, Mapping[str, Any]], column: str) -> Estimate | None:
-    values = [found[column] for found in runs.values() if column in found]
+    values = _select({"": runs}, "", column)
     return estimate(values) if values else None
 
 

@@ -51,3 +51,9 @@ def compute_log_frequencies(paths: Sequence[str], tokenizer: Tokenizer) -> np.nd
     is_special[tokenizer.replacement_ids] = False
     counts[is_special] = 0
     return np.log((counts + 1) / (counts + 1).sum())
+
+
+def compute_frequency_loss(paths: Sequence[str], tokenizer: Tokenizer) -> float:
+    """The masked-LM loss, in nats, of guessing by the share of each piece, without context."""
+    logs = compute_log_frequencies(paths, tokenizer)
+    return float(-(np.exp(logs) * logs).sum())

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError, require
+from albert_tf.objectives import initial_weights
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.run_files import RECORDS, WORDS
@@ -20,6 +21,9 @@ from albert_tf.train import eval_step, run_folder
 from albert_tf.train.run_data import Evaluate, RunData, Stretch
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PHONEMES, PretrainConfig
+
+# A model whose loss is not this far below that of piece frequencies has learnt little else.
+_PLATEAU_NATS = 0.5
 
 
 def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequence[str]) -> RunData:
@@ -32,7 +36,10 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     eval_paths = sorted(files.expand(eval_files, "--eval_files")) if eval_files else []
     vocabulary, tokenizer = check(config, train_paths, eval_paths)
     masking = read_masking(eval_paths, tokenizer) if eval_paths else None
-    evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
+    plateau = functools.cache(
+        functools.partial(initial_weights.compute_frequency_loss, train_paths, tokenizer)
+    )
+    evaluate = functools.partial(_make_evaluate, config, eval_paths, masking, plateau)
     rows = run_folder.number_rows(count_examples(eval_paths))
     words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
@@ -57,7 +64,11 @@ def read_words(path: str) -> dict[str, Any]:
 
 
 def _make_evaluate(
-    config: PretrainConfig, paths: Sequence[str], masking: OnlineMasking | None, state: TrainState
+    config: PretrainConfig,
+    paths: Sequence[str],
+    masking: OnlineMasking | None,
+    find_plateau: Callable[[], float],
+    state: TrainState,
 ) -> Evaluate:
     """Held-out records have the lengths of the config itself, whatever its phases."""
     evaluate = eval_step.make_evaluate(
@@ -75,7 +86,18 @@ def _make_evaluate(
             masking=masking,
         )
 
-    return lambda: evaluate(make_batches())
+    def evaluate_and_warn() -> dict[str, float]:
+        metrics = evaluate(make_batches())
+        loss, plateau = metrics["masked_lm_loss"], find_plateau()
+        if loss > plateau - _PLATEAU_NATS:
+            logging.warning(
+                f"masked_lm_loss {loss:.2f} is about that of piece frequencies, {plateau:.2f}: the "
+                "model uses no context yet. If this lasts, train on short sequences first, or at "
+                "another rate: docs/pretrain.md#normal-losses"
+            )
+        return metrics
+
+    return evaluate_and_warn
 
 
 def plan_phases(

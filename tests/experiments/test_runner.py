@@ -79,6 +79,10 @@ class FakePrograms:
         return steps / 10 + 5
 
     def evaluate_pretraining(self, options, sets):
+        if "minimal_pairs" in options:
+            pairs = {"accuracy": 0.6, "field": {"syntax": {"accuracy": 0.7}}}
+            files.write_json(options["output"], {"minimal_pairs": pairs})
+            return 3.0
         [line] = (Path(options["checkpoint"]).parent / "metrics.jsonl").read_text().splitlines()
         loss = json.loads(line)["eval_masked_lm_loss"] + 1 / 3
         distances = {"l2": [1.0, 2.0], "angle": [3.0, 4.0]}
@@ -286,6 +290,16 @@ def test_a_budget_gives_the_number_of_updates(programs, make_runner):
         make_runner(variants={"timed": {"cpu_seconds": 0.9}}, baseline="timed").run()
 
 
+def test_minimal_pairs_are_columns(programs, make_runner):
+    columns = ["minimal_pairs", "minimal_pairs_syntax"]
+    made = make_runner(minimal_pairs=["*.txt"], columns=columns, seeds=[1])
+    made.run()
+    means = tables.make_means(made.suite, tables.collect(made))
+    assert means[1] == ["one", "60.0 (n=1)", "70.0 (n=1)"]
+    with pytest.raises(UserError, match=r"has no file 'pairs\.jsonl'"):
+        make_runner(minimal_pairs=["pairs.jsonl"])
+
+
 def test_a_suite_of_speeds_trains_nothing(programs, make_runner, tmp_path):
     columns = ["parameters", "speed", "speed_by_formula"]
     made = make_runner(trains=False, rate_steps=[2, 6], seeds=[1], columns=columns)
@@ -343,7 +357,7 @@ def test_a_report_needs_results_alone(programs, make_runner, tmp_path):
     text = written["report.md"].decode()
     assert "# Depth | of a network" in text
     assert "| two | 0.15 M | 8.318 ± 0.064 (n=2) |" in text
-    assert "| two | -1.000 ± 0.000 (n=2) |" in text
+    assert "| two | -1.000 ± 0.030 (n=2) |" in text
     assert "4 of 4 runs, 0.0 CPU hours" in text
     assert "![masked_lm_loss](report-masked_lm_loss.svg)" in text
     page = written["report.html"].decode()

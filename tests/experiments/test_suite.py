@@ -57,6 +57,7 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
         for name in suite.held_out
         for measure in ("masked_lm_loss", "masked_lm_accuracy")
     }
+    measured |= {"minimal_pairs"} if suite.minimal_pairs else set()
     measured |= {"sop_sentence_order_accuracy", "nsp_next_sentence_accuracy"}
     assert {*suite.columns} <= measured
     assert all({*values} <= {*suite.columns} for values in suite.paper.values())

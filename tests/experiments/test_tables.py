@@ -33,15 +33,15 @@ def test_the_interval_is_students():
     assert statistics.estimate([2.0]) == Estimate(2.0, None, 1)
 
 
-def test_differences_are_paired():
-    """Both vary by 0.09 among seeds, and always differ by nearly the same."""
-    one, other = {1: 0.70, 2: 0.79, 5: 0.1}, {1: 0.65, 2: 0.741, 4: 0.9}
-    difference = statistics.compare(one, other)
-    assert difference.size == 2
-    assert difference.is_clear
-    assert not statistics.estimate([0.05, -0.04]).is_clear
-    assert not statistics.estimate([0.05]).is_clear
-    assert statistics.compare({1: 0.0}, {2: 0.0}) is None
+def test_the_interval_of_a_difference_is_welchs():
+    one, other = [0.70, 0.79, 0.75], [0.65, 0.66]
+    low, high = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    mean, margin, size = statistics.compare(one, other)
+    np.testing.assert_allclose([mean - margin, mean + margin], [low, high])
+    assert size == 2
+    assert statistics.compare([0.5, 0.5], [0.4, 0.4]).is_clear
+    assert not statistics.compare([0.5, 0.6], [0.4]).is_clear
+    assert statistics.compare([], [0.5]) is None
 
 
 def test_a_table_has_the_papers_row_and_what_is_not_clear():
@@ -56,8 +56,8 @@ def test_a_table_has_the_papers_row_and_what_is_not_clear():
     ]
     assert tables.make_differences(suite, NUMBERS) == [
         ["above base", "sst-2"],
-        ["deep", "+5.3 ± 1.4 (n=3)"],
-        ["wide", "+0.0 ± 12.7 (n=2): not clear"],
+        ["deep", "+5.3 ± 4.6 (n=3)"],
+        ["wide", "-1.0 ± 12.0 (n=2): not clear"],
         ["missing", ""],
     ]
 

@@ -55,6 +55,9 @@ def test_the_output_bias_predicts_the_frequencies(data):
     shares = np.exp(bias[ids]) / np.exp(bias[ids]).sum()
     np.testing.assert_allclose(shares, (counts[ids] + 1) / (counts[ids] + 1).sum(), rtol=1e-6)
     assert bias[tokenizer.mask_id] == bias.min()
+    probabilities = np.exp(bias)
+    loss = initial_weights.compute_frequency_loss(paths, tokenizer)
+    assert loss == pytest.approx(-np.log(probabilities**probabilities).sum(), rel=1e-5)
 
 
 def test_sinusoids_tell_all_positions_apart_and_are_as_large_as_other_weights():
