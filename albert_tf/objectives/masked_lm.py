@@ -49,19 +49,20 @@ def list_trained_weights(
     return [weight for weight in model.trainable_weights if id(weight) not in unreached]
 
 
+def weigh_predictions(batch: Tensors) -> tf.Tensor:  # [B, P]
+    return batch[features.MASKED_LM_WEIGHTS] * example_weights(batch)[:, tf.newaxis]
+
+
 def _make_loss(sentence: str | None) -> Loss:
     """Two means, added up."""
 
-    def prediction_weights(batch: Tensors) -> tf.Tensor:  # [B, P]
-        return batch[features.MASKED_LM_WEIGHTS] * example_weights(batch)[:, tf.newaxis]
-
     def counts(batch: Tensors) -> dict[str, tf.Tensor]:
-        totals = {MASKED_LM: tf.reduce_sum(prediction_weights(batch))}
+        totals = {MASKED_LM: tf.reduce_sum(weigh_predictions(batch))}
         return totals | {sentence: tf.reduce_sum(example_weights(batch))} if sentence else totals
 
     def sums(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
         logits, labels = outputs["masked_lm_logits"], batch[features.MASKED_LM_IDS]
-        totals = classification_sums(MASKED_LM, logits, labels, prediction_weights(batch))
+        totals = classification_sums(MASKED_LM, logits, labels, weigh_predictions(batch))
         if sentence:
             logits = outputs["sentence_order_logits"]
             labels = batch[features.NEXT_SENTENCE_LABELS][:, 0]

@@ -12,7 +12,7 @@ from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.model.losses import Loss, Tensors, classification_sums, example_weights
 from albert_tf.objectives import initial_weights
-from albert_tf.objectives.masked_lm import MASKED_LM
+from albert_tf.objectives.masked_lm import MASKED_LM, weigh_predictions
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import features
 from albert_tf.records.features import Features
@@ -86,23 +86,19 @@ def _list_features(config: PretrainConfig) -> Features:
     return {**of_text, features.WORD_IDS: of_text[features.INPUT_IDS]}
 
 
-def _weigh_predictions(batch: Tensors) -> tf.Tensor:  # [B, P]
-    return batch[features.MASKED_LM_WEIGHTS] * example_weights(batch)[:, tf.newaxis]
-
-
 def _weigh_words(batch: Tensors) -> tf.Tensor:  # [B, S]
     has_word = tf.cast(batch[features.WORD_IDS] > 0, tf.float32)
     return has_word * example_weights(batch)[:, tf.newaxis]
 
 
 def _count(batch: Tensors) -> dict[str, tf.Tensor]:
-    weights = {MASKED_LM: _weigh_predictions(batch), WORD: _weigh_words(batch)}
+    weights = {MASKED_LM: weigh_predictions(batch), WORD: _weigh_words(batch)}
     return {name: tf.reduce_sum(x) for name, x in weights.items()}
 
 
 def _add_up(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
     logits, labels = outputs["masked_lm_logits"], batch[features.MASKED_LM_IDS]
-    totals = classification_sums(MASKED_LM, logits, labels, _weigh_predictions(batch))
+    totals = classification_sums(MASKED_LM, logits, labels, weigh_predictions(batch))
     logits, labels = outputs["word_logits"], batch[features.WORD_IDS]
     return totals | classification_sums(WORD, logits, labels, _weigh_words(batch))
 

@@ -6,7 +6,6 @@ each word, with the white space after it}; punctuation is a word and its own pho
 `phonemes.json`, the counts.
 """
 
-import collections
 import ctypes
 import dataclasses
 import functools
@@ -22,7 +21,7 @@ from absl import logging
 
 from albert_tf import settings
 from albert_tf.data_prep.corpus import documents, shards, sources
-from albert_tf.data_prep.corpus.shards import Driver, Made
+from albert_tf.data_prep.corpus.shards import Driver, Made, Results
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import blocks
 from albert_tf.data_prep.pretraining_data.blocks import Block
@@ -31,7 +30,7 @@ from albert_tf.errors import UserError
 from albert_tf.records.manifest import VOCABULARY
 from albert_tf.settings import setting
 from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig, is_mark
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 from albert_tf.workfolder import WorkFolder
 
 SUMMARY, WORDS = "phonemes.json", "words.txt"
@@ -40,8 +39,10 @@ _ESPEAK = "libespeak-ng.so.1"
 _RETRIEVAL, _DO_NOT_EXIT, _UTF8, _IPA = 1, 0x8000, 1, 2
 # What espeak writes before and after words that it reads as those of another language.
 _SWITCH = re.compile(r"\([a-z-]+\)")
-# Kinds of characters: letters and what belongs to them; a joiner between two of them; others.
-_PARTS = re.compile(r"l+(?:jl+)*|[jm]")
+# Kinds of characters: letters with their accents, digits, joiners between two of these, marks.
+_PARTS = re.compile(r"[ln]+(?:j[ln]+)*|[jm]")
+_LONGEST_RUN = 100  # words read together
+_FOREIGN = "words_of_another_language"
 _STRESS = re.compile("[ˈˌ]")
 _JOINERS = "'’.-‐·"
 
@@ -118,58 +119,48 @@ def phonemize(
             shares=driver.count_shares(len(cut), most),
         )
         if made is not None:
-            _finish(folder, config, [*made], symbols)
+            _finish(folder, config, made, symbols)
 
 
-def _finish(folder: WorkFolder, config: PhonemesConfig, names: Sequence[str], symbols: Any) -> None:
+def _finish(folder: WorkFolder, config: PhonemesConfig, made: Results, symbols: Any) -> None:
     """Writes the words, the symbols if there is no list of them, and what was counted."""
-    total: dict[str, Counter[str]] = collections.defaultdict(Counter)
-    for name in names:
-        for kind, counts in folder.read_json(_name_counts(name)).items():
-            total[kind].update(counts)
-    spoken, words = total["symbols"], total["words"]
-    if not spoken:
-        raise UserError("the text has no word: nothing could be read aloud. Name other text.")
+    spoken, words, others, lacking = (Counter[str]() for _ in range(4))
+    for numbers in made.values():
+        spoken.update(numbers["symbols"])
+        words.update(numbers["words"])
+        others.update(numbers["others"])
     if not words:
-        raise UserError("the text has no word with a letter, so that the list of words is empty.")
+        raise UserError("the text has no word with a letter: there is nothing to learn from it.")
     if symbols is None:
         special = dict.fromkeys(dataclasses.astuple(SymbolsConfig()))
         rows = [*special, *sorted(spoken)]
         folder.put(f"{VOCABULARY}/{tokenization.SYMBOLS}", _to_lines(rows))
         tokenization.write_hashes(folder.join(VOCABULARY))
     else:
-        lacking = _find_lacking(spoken, symbols)
-        total["lacking"] = lacking
+        rows = symbols.backend.pieces
+        ids = zip(spoken, symbols.encode_batch([*spoken]), strict=True)
+        lacking.update({c: spoken[c] for c, found in ids if symbols.unk_id in found})
+    if lacking:
         share = lacking.total() / spoken.total()
         listed = ", ".join(f"{c!r} {n:,}" for c, n in lacking.most_common(20))
-        if lacking and config.refuse_unknown:
-            raise UserError(f"the list lacks {len(lacking)} symbols ({listed}). Add them to it.")
-        if lacking:
-            logging.warning(f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}")
+        problem = f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}"
+        if config.refuse_unknown:
+            raise UserError(f"{problem}. Add them to it.")
+        logging.warning(problem)
     ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))[: config.num_words]
     covered = sum(number for _, number in ordered) / words.total()
     folder.put(WORDS, _to_lines([word for word, _ in ordered]))
-    counts = {kind: dict(x.most_common()) for kind, x in total.items() if kind != "words"}
-    folder.put(SUMMARY, {"words": len(words), **counts, "shards": sorted(names)})
-    others = total["other"]["in another language"]
+    counts = {"symbols": dict(spoken.most_common()), "lacking": dict(lacking.most_common())}
+    folder.put(SUMMARY, {"words": len(words), **counts, **others, "shards": [*made]})
     print(
         f"{folder.path}: {words.total():,} words, {len(ordered):,} of {len(words):,} listed "
-        f"({covered:.1%} of the text), {spoken.total():,} symbols, {len(spoken)} different; "
-        f"{others:,} words were read as of another language"
+        f"({covered:.1%} of the text); {spoken.total():,} symbols, a list of {len(rows)}; "
+        f"{others[_FOREIGN]:,} words were read as of another language"
     )
-
-
-def _find_lacking(spoken: Counter[str], symbols: Any) -> Counter[str]:
-    ids = zip(spoken, symbols.encode_batch([*spoken]), strict=True)
-    return Counter({c: spoken[c] for c, found in ids if symbols.unk_id in found})
 
 
 def _to_lines(rows: Sequence[str]) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode()
-
-
-def _name_counts(name: str) -> str:
-    return name.replace(".jsonl", ".json")
 
 
 def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source]) -> shards.Work:
@@ -180,17 +171,14 @@ def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source
         stream = blocks.read_blocks(source, cut[source], config.reading)
         for block in itertools.islice(stream, share, None, shares):
             name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
-            # The counts are written after the shard.
-            if not folder.done(name) or folder.find_json(_name_counts(name)) is None:
-                write_block(name, block)
-            yield Made(name, {}, block.num_bytes)
+            yield Made(name, write_block(name, block), block.num_bytes)
 
-    def write_block(name: str, block: Block) -> None:
-        counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
+    def write_block(name: str, block: Block) -> dict[str, Counter[str]]:
+        counts = {kind: Counter[str]() for kind in ("symbols", "words", "others")}
         rows = []
         for text in block.texts:
             if speak:
-                words, phonemes = read_aloud(text, speak, counts["other"])
+                words, phonemes = read_aloud(text, speak, counts["others"])
             else:
                 pairs = [json.loads(line) for line in text.split("\n")]
                 words, phonemes = [[*column] for column in zip(*pairs, strict=True)]
@@ -200,7 +188,7 @@ def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source
             counts["symbols"].update(itertools.chain.from_iterable(phonemes))
             counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
         folder.put(name, _to_lines(rows))
-        folder.put(_name_counts(name), {"words": {}, **counts})
+        return counts
 
     return write_shards
 
@@ -245,41 +233,30 @@ def read_aloud(text: str, speak: Speak, counts: Counter[str]) -> tuple[list[str]
     spans = [match.span() for match in _PARTS.finditer(kinds)]
     words = [text[begin:end] for begin, end in spans]
     phonemes: list[str] = []
-    for reads, run in itertools.groupby(words, _choose_reading):
-        phonemes += reads([*run], speak)
-    counts["in another language"] += sum(map(bool, map(_SWITCH.search, phonemes)))
+    for is_plain, group in itertools.groupby(words, _is_plain):
+        run = [*group]
+        for part in [run] if is_plain else [[word] for word in run]:
+            phonemes += _read_run(part, speak)
+    counts[_FOREIGN] += sum(map(bool, map(_SWITCH.search, phonemes)))
     phonemes = [_SWITCH.sub("", x) for x in phonemes]
     ends = [end < len(text) and text[end].isspace() for _, end in spans]
     return words, [f"{x} " if space else x for x, space in zip(phonemes, ends, strict=True)]
 
 
-def _choose_reading(word: str) -> Callable[[list[str], Speak], list[str]]:
-    """Returns how a run of such words is read: marks, words of letters, numbers and compounds."""
-    if _classify(word[0]) != "l":
-        return _keep_marks
-    return _read_run if all(c.isalpha() or c in "'’" or _is_accent(c) for c in word) else _read_each
-
-
-def _is_accent(c: str) -> bool:
-    return unicodedata.category(c)[0] == "M"
-
-
-def _keep_marks(marks: list[str], speak: Speak) -> list[str]:
-    return marks
-
-
-def _read_each(words: list[str], speak: Speak) -> list[str]:
-    """Returns the phonemes of words of which espeak may say several for one."""
-    return [" ".join(speak(word)) for word in words]
+def _is_plain(word: str) -> bool:
+    """Whether it is a word of letters: of a number or a compound espeak may say several."""
+    return _classify(word[0]) == "l" and all(_classify(c) == "l" or c in "'’" for c in word)
 
 
 def _read_run(words: list[str], speak: Speak) -> list[str]:
-    """Returns the phonemes of words that stand together.
+    """Returns the phonemes of words that stand together, or of one mark.
 
     Espeak joins some, as in "of the": then the halves are read by themselves, and two that are
     joined are parted where one of them, read by itself and without stress, begins or ends.
     """
-    found = speak(" ".join(words))
+    if _classify(words[0][0]) in "jm":
+        return words
+    found = speak(" ".join(words)) if len(words) <= _LONGEST_RUN else []
     if len(found) == len(words):
         return found
     if len(words) == 1:
@@ -303,4 +280,4 @@ def _classify(c: str) -> str:
         return " "
     if c in _JOINERS:
         return "j"
-    return "l" if unicodedata.category(c)[0] in "LMN" and not is_mark(c) else "m"
+    return {"L": "l", "M": "l", "N": "n"}.get(unicodedata.category(c)[0], "m")

@@ -20,10 +20,12 @@ from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_evaluation, pretraining_records
 from albert_tf.records import input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
+from albert_tf.train import growth
 from albert_tf.train.start import NEW, Start
 from albert_tf.train.trainer import Trainer
 
 SYMBOLS = ["$", "M", "?", " ", ",", *"abdehiklmnoprstuvˈəɛ"]
+GROWN = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 SPECIAL = {"pad": "$", "unk": "?", "cls": "$", "sep": "$", "mask": "M"}
 WORDS = ["hello", "there", "men", "love", "books", "and", "bread"]
 SPOKEN = ["hɛlˈo", "dˈɛr", "mˈɛn", "lˈəv", "bˈuks", "ənd", "brˈɛd"]
@@ -208,15 +210,17 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
     assert run(data, tmp_path / "run", config, start)
 
 
-def test_a_model_grows(data, trained, tmp_path):
-    config = settings(
-        num_train_steps=2,
-        eval_steps=0,
-        albert=tiny_run.albert(
-            vocab_size=len(SYMBOLS), max_position_embeddings=32, num_hidden_layers=3
-        ),
+def test_a_model_grows_with_its_head_of_words(trained):
+    before = formats.read(str(trained))
+    wide = tiny_run.albert(hidden_size=16, num_attention_heads=4, num_hidden_layers=3)
+    config = dataclasses.replace(before.config, **{x: getattr(wide, x) for x in GROWN})
+    grown = growth.grow_checkpoint(before, config)
+    assert grown.weights.keys() == before.weights.keys()
+    np.testing.assert_allclose(
+        grown.weights["cls/words/output_weights"].reshape(7, 2, 8).sum(1),
+        before.weights["cls/words/output_weights"],
+        rtol=1e-5,
     )
-    assert run(data, tmp_path / "grown", config, Start(grow_from=str(trained)))
 
 
 @pytest.mark.parametrize(
