@@ -1,10 +1,10 @@
-"""How often n-grams of words find the correct one of two sentences likelier: what a model must beat.
+"""How often n-grams of words find the right one of two sentences likelier: what a model must beat.
 
     python bench/ngram_pairs.py --text='text/*.txt.xz' --minimal_pairs=blimp.jsonl.xz
 
 Prints a line of JSON for each order, 1 (words alone) to 5. Words are lower-case; the score of one
-is its share after those before it, or 0.4 of that after one word less (Brants et al. 2007). Only the
-n-grams of the pairs are counted, so that it needs little memory.
+is its share after those before it, or 0.4 of that after one word less (Brants et al. 2007). Only
+the n-grams of the pairs are counted, so that it needs little memory.
 """
 
 import collections

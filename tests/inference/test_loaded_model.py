@@ -203,7 +203,7 @@ def test_a_model_without_the_head_says_so(pretrained, reviews):
     [
         ("", r"path: '' is no path\. Take one on this machine"),
         (3, "path: 3 is no path"),
-        ("ftp://x/y", r"path: 'http://x/y' is no path\. Take one on this machine, or in gs://"),
+        ("ftp://x/y", r"path: 'ftp://x/y' is no path\. Take one on this machine, or in gs://"),
         ("\0", "path: .* is no path"),
         ("none", "there is nothing at 'none'"),
         ("/dev/null", "'/dev/null' is none of: a checkpoint of this project"),
@@ -224,7 +224,7 @@ def test_a_checkpoint_without_vocabulary_takes_another_ones(tmp_path, vocabulary
     with pytest.raises(ValueError, match="has no vocabulary beside it: load it with vocabulary="):
         model.embed(["a"])
     assert albert_tf.load(tmp_path, vocabulary=vocabulary).embed(["a"]).shape == (1, 8)
-    with pytest.raises(ValueError, match=r"is no folder that holds spiece\.model or vocab\.txt"):
+    with pytest.raises(ValueError, match=r"is no folder that holds one of spiece\.model"):
         albert_tf.load(tmp_path, vocabulary=str(tmp_path))
 
 
