@@ -40,6 +40,27 @@ def plain_logging():
     program.start_logging()
 
 
+@pytest.fixture(scope="module")
+def eagerly():
+    """Functions run op by op: a run of a few steps takes a quarter of the time, without tracing.
+
+    For a file whose tests are about what a run reads, writes and refuses. Updates and their graphs
+    have tests of their own, in tests/train and tests/model.
+    """
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def in_graphs():
+    """One test of such a file traces its functions, as users do."""
+    eager = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    yield
+    tf.config.run_functions_eagerly(eager)
+
+
 @pytest.fixture
 def branches(monkeypatch):
     """Batches are split for two cores, as on users' machines: `devices.choose_num_branches`."""

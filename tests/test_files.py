@@ -90,14 +90,6 @@ def test_json_is_written_for_readers_and_read_again(tmp_path):
     assert files.read_json(str(path), "--x") == value
 
 
-def test_bytes_are_written_and_read_again(tmp_path):
-    path, content = str(tmp_path / "bytes"), bytes(range(256))
-    files.write_bytes(path, content)
-    assert files.read_bytes(path, "--x") == content
-    files.write_bytes(path, b"shorter")
-    assert files.read_bytes(path, "--x") == b"shorter"
-
-
 def test_what_cannot_be_read_is_one_sentence(folder):
     with pytest.raises(UserError, match=r"^--x: there is no file 'missing'\.$"):
         files.read_bytes("missing", "--x")

@@ -50,12 +50,6 @@ def test_a_list_or_a_word():
     assert load().class_weights == ()
 
 
-def test_what_may_be_zero():
-    names = ("num_train_steps", "num_warmup_steps", "eval_steps", "patience", "max_rollbacks")
-    config = load(*(f"{name}=0" for name in names))
-    assert [getattr(config, name) for name in names] == [0] * 5
-
-
 @pytest.mark.parametrize(
     ("overrides", "num_records", "expected"),
     [

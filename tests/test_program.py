@@ -228,10 +228,7 @@ def test_what_a_shell_sees():
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "-c: seed: must be 3.\n")
 
 
-@pytest.mark.parametrize(
-    ("closed", "output"), [(">&-", ""), ("2>&-", "4 an answer\n"), ("<&- >&- 2>&-", "")]
-)
-def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tmp_path):
+def test_a_closed_stream_is_none_of_the_files_that_are_opened(tmp_path):
     source = """
         import dataclasses
         import sys
@@ -241,16 +238,17 @@ def test_a_closed_stream_is_none_of_the_files_that_are_opened(closed, output, tm
         def main(argv):
             logging.info("a message")
             with open(sys.argv[0] + "x", "w") as file:
-                print(file.fileno() if file.fileno() < 3 else 4, "an answer")
+                assert file.fileno() > 2
+                print("an answer")
 
         sys.argv = [PATH]
         program.run(main, dataclasses.make_dataclass("Nothing", []))
     """.replace("PATH", repr(f"{tmp_path}/"))
     command = [sys.executable, "-c", textwrap.dedent(source)]
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True, text=True
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (0, output)
+    assert done.returncode == 0
     assert (tmp_path / "x").read_text() == ""
 
 
@@ -333,7 +331,7 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    files: tuple[str, ...] = setting("patterns", alias="input")
+    files: tuple[str, ...] = setting("patterns")
     options: tuple[str, ...] = setting("some", (), flag="set", repeatable=True)
     names: tuple[str, ...] = setting("others", ("a", "b"))
     is_big: bool = setting("whether it is", True)
@@ -352,7 +350,7 @@ def take_back():
 
 @pytest.mark.usefixtures("take_back")
 def test_flags_are_the_fields_of_a_dataclass(run):
-    given = ["--input=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
+    given = ["--files=a,b", "--set=x=1,2", "--set=y=3", "--nois_big", "--height=2", "--unit=feet"]
     arguments = []
     assert not run(arguments.append, *given, arguments=Arguments)
     size = Size(height=2.0, unit="feet")

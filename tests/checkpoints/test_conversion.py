@@ -265,20 +265,6 @@ def test_slots_of_our_own_checkpoints_are_counted_in_the_summary(tmp_path, conve
     assert lines[0].endswith("skipped 2 (the step), skipped 64 (the optimizer's)")
 
 
-def test_no_half_written_folder_is_left(tmp_path, monkeypatch, convert):
-    source = write(tmp_path / "in", tiny_checkpoints.make(), "google")
-
-    def fail(checkpoint, folder):
-        Path(folder, "config.json").touch()
-        raise OSError("No space left on device")
-
-    broken = formats.FORMATS["hugging_face"]._replace(write=fail)
-    monkeypatch.setitem(formats.FORMATS, "hugging_face", broken)
-    with pytest.raises(OSError, match="No space"):
-        convert(source, tmp_path / "out", "hugging_face")
-    assert os.listdir(tmp_path) == ["in"]
-
-
 def test_a_refusal_leaves_no_folders(tmp_path, convert):
     made = tiny_checkpoints.make(num_hidden_layers=22, num_hidden_groups=22)
     source = write(tmp_path / "in", made, "albert_tf")

@@ -106,25 +106,6 @@ def test_heads_decide_the_class(tmp_path, model, architecture):
     tiny_checkpoints.assert_same(formats.read(str(tmp_path)), made)
 
 
-def test_only_weights_of_the_class_are_written(tmp_path):
-    made, tensors = written(tmp_path, more=tiny_checkpoints.SQUAD1)
-    pretrained = {name for name in made.weights if name.startswith(("cls/pred", "cls/seq"))}
-    assert {"qa_outputs.weight", "qa_outputs.bias"} <= tensors.keys()
-    assert len(tensors) == 25
-    unsupported = made.weights.keys() - hugging_face.choose_class(made)[1]
-    assert unsupported == pretrained | {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-
-
-def test_a_head_for_each_token_is_not_taken_for_a_classifier(tmp_path):
-    made, tensors = written(tmp_path, model="classifier")
-    change_config(tmp_path, architectures=["AlbertForTokenClassification"])
-    weights = formats.read(str(tmp_path)).weights
-    assert {"output_weights", "output_bias"} == made.weights.keys() - weights.keys()
-    for name in ("weight", "bias"):
-        ours = weights[f"cls/token_classification/output_{name.replace('weight', 'weights')}"]
-        np.testing.assert_array_equal(ours, tensors[f"classifier.{name}"])
-
-
 NAMES = {"10": "k", "2": "c", **{str(i): "abcdefghijk"[i] for i in (0, 1, 3, 4, 5, 6, 7, 8, 9)}}
 CLASSES = ["AlbertForSequenceClassification"]
 
@@ -251,27 +232,6 @@ def test_pieces_that_a_file_beside_the_vocabulary_adds_are_refused(
         formats.read(str(tmp_path / "in"))
 
 
-def test_a_folder_with_tokenizer_json_alone_says_what_to_copy(tmp_path, capsys):
-    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
-    written(tmp_path / "in", tiny_checkpoints.make(vocabulary))
-    (tmp_path / "in" / "spiece.model").unlink()
-    assert not formats.read(str(tmp_path / "in")).vocabulary.keys() & {"spiece.model"}
-    assert "Copy spiece.model (WordPiece: vocab.txt) of the model" in capsys.readouterr().err
-
-
-def test_the_vocabulary_is_written_and_read(tmp_path):
-    vocabulary = tiny_run.write_vocabulary(str(tmp_path / "vocabulary"))
-    made, _ = written(tmp_path / "out", tiny_checkpoints.make(vocabulary))
-    assert (tmp_path / "out" / "spiece.model").exists()
-    tokenizer = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
-    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
-    tiny_checkpoints.assert_same(formats.read(str(tmp_path / "out")), made)
-    tokenizer["keep_accents"] = True
-    (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    tokenizer = model_checkpoint.load_tokenizer(formats.read(str(tmp_path / "out")))
-    assert tokenizer.config.keep_accents
-
-
 def test_ids_of_a_word_piece_vocabulary(tmp_path):
     pieces = ["[PAD]", *(f"x{i}" for i in range(56)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     made = tiny_checkpoints.make()
@@ -284,14 +244,6 @@ def test_ids_of_a_word_piece_vocabulary(tmp_path):
     written(tmp_path, made)
     values = json.loads((tmp_path / "config.json").read_text())
     assert [values[f"{name}_token_id"] for name in ("pad", "bos", "eos")] == [0, 58, 59]
-
-
-def test_a_bare_model_has_no_prefix(tmp_path):
-    made, tensors = written(tmp_path)
-    bare = {k.removeprefix("albert."): v for k, v in tensors.items() if k.startswith("albert.")}
-    save(tmp_path, bare)
-    checkpoint = formats.read(str(tmp_path))
-    assert checkpoint.weights.keys() == {name for name in made.weights if name.startswith("bert/")}
 
 
 def test_copies_and_buffers_are_skipped(tmp_path):
@@ -327,17 +279,6 @@ def test_other_types_are_refused(tmp_path, dtype):
     save(tmp_path, tensors | {WORDS: tensors[WORDS].astype(dtype)})
     with pytest.raises(UserError, match=r"word_embeddings.* is \w+, not \w+\. Use the original"):
         formats.read(str(tmp_path))
-
-
-def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
-    written(tmp_path)
-    path = tmp_path / "model.safetensors"
-    content = path.read_bytes()
-    for damaged in (content[:-100], content[:50], b""):
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"model\.safetensors: a damaged file") as caught:
-            formats.read(str(tmp_path))
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import tiny_run
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -74,10 +76,7 @@ def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_attention_heads": 4}, "was trained with num_attention_heads=4, the config has 2"),
         ({"hidden_act": "relu"}, "was trained with hidden_act='relu', the config has 'gelu'"),
-        ({"intermediate_size": 12}, r"mismatched: .* \[12\] instead of \[10\]"),
-        ({"inner_group_num": 2}, "16 unexpected: bert/encoder/transformer/group_0/inner_group_1"),
         ({"more": tiny_checkpoints.SQUAD1}, "2 unexpected: cls/squad/output_bias"),
         ({"without": "seq_relationship"}, "2 missing: cls/seq_relationship/output_bias"),
     ],
@@ -88,16 +87,6 @@ def test_a_checkpoint_of_another_model_is_refused(data, tmp_path, changes, messa
         run(data, tmp_path / "run", init)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_refused_checkpoint_is_listed_in_full(data, tmp_path, capsys):
-    init = write(tmp_path / "init", data, inner_group_num=2)
-    with pytest.raises(UserError, match="16 unexpected"):
-        run(data, tmp_path / "run", init)
-    lines = "".join(capsys.readouterr()).splitlines()
-    assert lines[0].startswith(f"read {init}/model.ckpt-best: 48 weights")
-    assert "loaded 32, missing 0, unexpected 16, mismatched 0" in lines
-    assert sum(line.startswith("unexpected: bert/encoder/") for line in lines) == 16
 
 
 def test_allowed_differences_are_listed(data, tmp_path, capsys):
@@ -111,13 +100,3 @@ def test_allowed_differences_are_listed(data, tmp_path, capsys):
     assert {f"unexpected: {name}" for name in tiny_checkpoints.SQUAD1} <= {*log.splitlines()}
     assert "no sentence head" in log
     assert "loaded 30, missing 2, unexpected 2" in log
-
-
-def test_another_vocabulary_is_refused(data, tmp_path):
-    other = tmp_path / "other" / "vocabulary"
-    tiny_run.write_vocabulary(str(other))
-    (other / "cleaning.json").write_text('{"lower_case": false}')
-    init = write(tmp_path / "init", other.parent)
-    with pytest.raises(UserError, match=r"are different vocabularies\. Make records with that of"):
-        run(data, tmp_path / "run", init)
-    assert not (tmp_path / "run").exists()

@@ -164,15 +164,6 @@ def test_a_config_of_another_model_is_refused_before_its_model_is_made(tmp_path)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_and_unexpected_weights_are_refused(tmp_path):
-    saved(str(tmp_path), num_hidden_layers=2, num_hidden_groups=2)
-    with pytest.raises(UserError, match=r"16 unexpected: .*group_1"):
-        restore(str(tmp_path), build()[0])
-    saved(str(tmp_path), step=8, num_hidden_layers=2)
-    with pytest.raises(UserError, match=r"16 missing: .*group_1"):
-        restore(str(tmp_path), build(num_hidden_layers=2, num_hidden_groups=2)[0])
-
-
 def test_missing_foreign_and_damaged_checkpoints_are_errors(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
         find_prefix(str(tmp_path))

@@ -14,7 +14,7 @@ from albert_tf.export import server_ops, serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.
-KINDS = ("classification", "span_or_none", "token_classification", "multi_label")
+KINDS = ("classification", "span_or_none")
 pytestmark = pytest.mark.slow
 exported = tiny_exports.exported
 

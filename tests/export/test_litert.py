@@ -34,7 +34,11 @@ def request(model, seed=0):
     return ids
 
 
-@pytest.mark.parametrize("kind", model_kinds.KINDS)
+# Each other kind has the outputs of one of these.
+KINDS = ("encoder", "fill_mask", "multiple_choice", "span_or_none", "token_classification")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_answers_as_the_network(kind):
     model = tiny_exports.source(kind)
     answer = runner(litert.convert(model))
@@ -84,10 +88,9 @@ def test_smaller_matrices_change_little(quantize):
     assert 0 < max(differences) < 0.02
 
 
-@pytest.mark.parametrize("quantize", LEAST_SAVED)
-def test_vectors_keep_their_direction(quantize):
+def test_vectors_keep_their_direction():
     model = wide("sentence_embedding", normalize=True)
-    answer, cosines = runner(litert.convert(model, quantize)), []
+    answer, cosines = runner(litert.convert(model, "dynamic")), []
     for seed in range(5):
         ids = request(model, seed)
         vector = answer(**ids)["embedding"][0]

@@ -210,7 +210,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="CPU time of a program and kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--one_error", action="store_true", help="for each operation, at random")
-    parser.add_argument("--mutations", action="store_true", help="put known defects back instead")
     arguments = parser.parse_args()
     if not faulty_disk.is_loaded():
         with tempfile.TemporaryDirectory() as folder:
@@ -230,9 +229,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "run" / "in").mkdir(parents=True)
         programs.write_inputs(folder / "run" / "in")
-        sys.exit(
-            try_mutations(folder, arguments) if arguments.mutations else run_all(folder, arguments)
-        )
+        sys.exit(run_all(folder, arguments))
 
 
 def run_all(folder: Path, arguments: argparse.Namespace) -> int:
@@ -263,32 +260,6 @@ def run_all(folder: Path, arguments: argparse.Namespace) -> int:
             print(f"{program:26} {kind:6} {sizes}", *row, seconds, flush=True)
     print(f"{'total':44}", *(f"{total[outcome]:9}" for outcome in OUTCOMES))
     return 1 if any(total[outcome] for outcome in BAD) else 0
-
-
-def try_mutations(folder: Path, arguments: argparse.Namespace) -> int:
-    """Puts each known defect back and prints the first case that notices it; returns the status."""
-    import mutations
-
-    campaigns: dict[str, Campaign] = {}
-    missed = 0
-    chosen = list(filter(None, arguments.programs.split(",")))
-    for mutation in mutations.MUTATIONS:
-        if chosen and mutation.program not in chosen:
-            continue
-        if mutation.program not in campaigns:
-            campaigns[mutation.program] = Campaign(
-                mutation.program, folder, random.Random(arguments.seed)
-            )
-        campaign = campaigns[mutation.program]
-        with mutation.put_back():
-            campaign.operations = campaign.list_operations()
-            cases = campaign.try_all(mutation.fault, 1.0, arguments.seconds)
-            results = enumerate(cases, 1)
-            noticed = next(((n, *case) for n, case in results if case[0] in BAD), None)
-        missed += noticed is None
-        said = f"noticed by case {noticed[0]}: {noticed[1]}" if noticed else "NOT NOTICED"
-        print(f"{mutation.name:44} {mutation.program:12} {mutation.fault:6} {said}", flush=True)
-    return 1 if missed else 0
 
 
 if __name__ == "__main__":

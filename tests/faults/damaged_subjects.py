@@ -24,7 +24,7 @@ from albert_tf import files
 from albert_tf.checkpoints import formats, native, training_checkpoint
 from albert_tf.data_prep.corpus import documents, duplicates, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
-from albert_tf.export import export_source, hub_module, model_versions, saved_model
+from albert_tf.export import model_versions, saved_model
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.pipelines import pretraining_records
@@ -38,7 +38,6 @@ from albert_tf.train_config import PretrainConfig, TrainConfig
 from albert_tf.workfolder import WorkFolder
 
 TEXTS = ("the cafe sold 2011, offices", "An old bad day. (so) w1", "")
-WRITTEN = [name for name, format in formats.FORMATS.items() if format.write]
 
 
 class Subject(NamedTuple):
@@ -249,17 +248,13 @@ def resume(folder: Path) -> Any:
     return prefix, state.step, [np.array(x).tobytes() for x in variables]
 
 
-def make_checkpoint(folder: Path, to_format: str) -> None:
+def make_checkpoint(folder: Path) -> None:
     source = folder.parent / f"{folder.name}_source"
     make_sentencepieces(source / manifest.VOCABULARY)
     size = tokenization.load(str(source / manifest.VOCABULARY)).size
     made = tiny_checkpoints.make(source / manifest.VOCABULARY, vocab_size=size)
     formats.get_writer("albert_tf")(made, str(source / "native"))
-    formats.convert(str(source / "native"), str(folder), to_format=to_format, allow_partial=".*")
-
-
-def _make_writer(to_format: str) -> Callable[[Path], Any]:
-    return lambda folder: make_checkpoint(folder, to_format)
+    formats.convert(str(source / "native"), str(folder), to_format="albert_tf")
 
 
 def read_checkpoint(folder: Path) -> Any:
@@ -279,22 +274,6 @@ def read_export(folder: Path) -> Any:
     inputs = functions[name].structured_input_signature[1]
     outputs = functions[name](**{x: tf.zeros([2, 7], tf.int32) for x in inputs})
     return {key: value.numpy().tobytes() for key, value in outputs.items()}
-
-
-def make_hub_module(folder: Path) -> None:
-    source = folder.parent / "native"
-    source.mkdir()
-    formats.get_writer("albert_tf")(tiny_checkpoints.make(), str(source))
-    hub_module.write(export_source.read_pretrained(str(source)), str(folder), None)
-
-
-def read_hub_module(folder: Path) -> Any:
-    """As users do who check the hashes before they load it."""
-    path = str(folder / hub_module.ENCODER)
-    files.check_hashes(path)
-    module = tf.saved_model.load(path)
-    outputs = module(dict.fromkeys(hub_module.NAMES.values(), tf.zeros([2, 7], tf.int32)))
-    return outputs["sequence_output"].numpy().tobytes()
 
 
 def make_finetuning_run(folder: Path) -> None:
@@ -341,8 +320,7 @@ SUBJECTS: dict[str, Subject] = {
         make_finetuning_run, read_finetuning_run, leave_out=(tokenization.MODEL,)
     ),
     "training checkpoint": Subject(make_training_checkpoint, resume),
-    **{f"checkpoint ({x})": Subject(_make_writer(x), read_checkpoint) for x in WRITTEN},
+    "checkpoint (albert_tf)": Subject(make_checkpoint, read_checkpoint),
     "export (SavedModel)": Subject(make_export, read_export),
-    "export (Hub module)": Subject(make_hub_module, read_hub_module),
     "task dataset": Subject(make_task_dataset, read_task_dataset),
 }

@@ -2,23 +2,20 @@
 
 import dataclasses
 import functools
-import io
 import json
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import hostile_bytes
-import hostile_flags
 import tiny_checkpoints
 import tiny_texts
 from hostile_json import JSON, SCALAR, TEXT, damaged, dump, objects
 from hypothesis import strategies as st
 
 from albert_tf import config_io
-from albert_tf.checkpoints import archives, formats, native
+from albert_tf.checkpoints import formats, native
 from albert_tf.config import AlbertConfig
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
@@ -195,20 +192,19 @@ def glue_files(draw: Any) -> tuple[str, bytes]:
 
 
 @functools.cache
-def _checkpoint(name: str) -> dict[str, bytes]:
-    """The files of a tiny checkpoint of a format."""
+def _checkpoint() -> dict[str, bytes]:
+    """The files of a tiny checkpoint of transformers."""
     with tempfile.TemporaryDirectory() as folder:
-        formats.get_writer(name)(tiny_checkpoints.make(), folder)
+        formats.get_writer("hugging_face")(tiny_checkpoints.make(), folder)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 @st.composite
-def checkpoints(draw: Any, name: str, damaged: str) -> dict[str, bytes]:
-    contents = dict(_checkpoint(name))
+def checkpoints(draw: Any, damaged: str) -> dict[str, bytes]:
+    contents = dict(_checkpoint())
     (file,) = [x for x in contents if x.endswith(damaged)]
-    mutate = {
-        ".safetensors": hostile_bytes.mutated_safetensors,
-    }.get(damaged, hostile_bytes.mutated)
+    is_binary = damaged == ".safetensors"
+    mutate = hostile_bytes.mutated_safetensors if is_binary else hostile_bytes.mutated
     return contents | {file: draw(mutate(contents[file]))}
 
 
@@ -216,36 +212,6 @@ def read_checkpoint(contents: dict[str, bytes], folder: Path) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     formats.read(str(folder))
-
-
-@st.composite
-def archived(draw: Any) -> tuple[str, bytes]:
-    content = io.BytesIO()
-    names = st.sampled_from(
-        ["a", "b/c", "../x", "/x", "b", "a/b", "new\nline", "\udcff", "x" * 300]
-    )
-    kinds = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE])
-    with tarfile.open(fileobj=content, mode="w", errors="surrogateescape") as archive:
-        for _ in range(draw(st.integers(0, 4))):
-            member = tarfile.TarInfo(draw(names))
-            member.type = draw(st.just(tarfile.REGTYPE) | kinds)
-            member.linkname = draw(names)
-            body = draw(st.binary(max_size=600)) if member.isreg() else b""
-            member.size = len(body)
-            archive.addfile(member, io.BytesIO(body))
-    return "x.tar", draw(hostile_bytes.mutated_tar(content.getvalue()))
-
-
-def read_archive(case: tuple[str, bytes], folder: Path) -> None:
-    name, content = case
-    (folder / name).write_bytes(content)
-    with archives.open_archive(str(folder / name)):
-        pass
-
-
-def read_pickle(content: bytes, folder: Path) -> None:
-    config = _checkpoint("hugging_face")["config.json"]
-    read_checkpoint({"config.json": config, "pytorch_model.bin": content}, folder)
 
 
 HEADER = {"task": "own", "kind": "classification", "labels": ["a", "b"], "split": "dev"}
@@ -350,7 +316,6 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
 
 
 TARGETS: dict[str, Target] = {
-    "flags": Target(hostile_flags.commands(), hostile_flags.run, 0.5),
     "config files": Target(config_files(), read_config, 3),
     "--set": Target(overrides(), read_overrides, 2),
     "files of a run": Target(runs(), read_run),
@@ -364,10 +329,6 @@ TARGETS: dict[str, Target] = {
     "predictions": Target(predictions_files(), read_predictions, 2),
     "vocabularies": Target(vocabularies(), read_vocabulary),
     "texts": Target(st.text(st.characters(exclude_categories=["Cs"])), encode, 2),
-    "safetensors": Target(checkpoints("hugging_face", ".safetensors"), read_checkpoint, 2),
-    "configs of checkpoints": Target(checkpoints("hugging_face", "config.json"), read_checkpoint),
-    "TensorFlow's indices": Target(checkpoints("google", ".index"), read_checkpoint),
-    "TensorFlow's data": Target(checkpoints("google", "-00001"), read_checkpoint, 0.5),
-    "archives": Target(archived(), read_archive, 2),
-    "pickles": Target(hostile_bytes.pickles(), read_pickle, 0.5),
+    "safetensors": Target(checkpoints(".safetensors"), read_checkpoint, 2),
+    "configs of checkpoints": Target(checkpoints("config.json"), read_checkpoint),
 }

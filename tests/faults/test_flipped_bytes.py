@@ -55,13 +55,3 @@ def test_the_campaign_knows_a_traceback_and_two_lines():
         for error in (KeyError("x"), flipped_bytes.UserError("one\ntwo"))
     ]
     assert outcomes == [flipped_bytes.TRACEBACK] * 2
-
-
-def test_damages_are_all_bits_and_all_lengths(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"ab")
-    damages = flipped_bytes.list_damages([path], 8, random.Random(0))
-    contents = [damage.apply(b"ab") for damage in damages]
-    assert len(set(contents)) == len(contents) == 2 * 8 + 2
-    assert {b"", b"a", b"aB"} <= set(contents)
-    assert b"ab" not in contents

@@ -1,6 +1,7 @@
 """bin/predict: files of rows, answered as the exported model answers each row alone."""
 
 import csv
+import functools
 import gzip
 import io
 import itertools
@@ -19,23 +20,21 @@ from albert_tf import files
 from albert_tf.data_prep.corpus import worker_processes
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
+from albert_tf.export import saved_model
 from albert_tf.inference import bulk_prediction
 
 exported = tiny_exports.exported
+load_once = functools.cache(saved_model.load)
 ALONE = Driver(num_processes=1)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]
 ROWS = {
     "classification": [{"id": f"n{k}", "text": text} for k, text in enumerate(TEXTS)],
     "sentence_embedding": [{"text": text} for text in TEXTS],
-    "encoder": [{"text": text} for text in TEXTS],
     "fill_mask": [{"text": text} for text in ["a [MASK] day", "a day", "[MASK] or [MASK]"]],
     "span_or_none": [
         {"question": "who came?", "context": "ann came late " * count} for count in (1, 30, 2)
     ],
-    "regression": [{"text": text} for text in TEXTS[:5]],
-    "span": [{"question": "who?", "context": "ann came late " * count} for count in (1, 9)],
     "token_classification": [{"text": text} for text in TEXTS],
-    "multi_label": [{"text": text} for text in TEXTS],
     "multiple_choice": [
         {
             "passage": "a day " * count,
@@ -51,6 +50,11 @@ ROWS = {
 def export(exported):
     """A function: the folder with the versions of a model of a kind."""
     return lambda kind: os.path.dirname(exported(kind, text=True)[1])
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch):
+    monkeypatch.setattr(saved_model, "load", load_once)
 
 
 @pytest.fixture
@@ -93,21 +97,17 @@ def to_lines(rows):
     [
         "classification",
         pytest.param("sentence_embedding", marks=pytest.mark.slow),
-        pytest.param("encoder", marks=pytest.mark.slow),
         pytest.param("fill_mask", marks=pytest.mark.slow),
-        pytest.param("regression", marks=pytest.mark.slow),
-        pytest.param("span", marks=pytest.mark.slow),
         pytest.param("span_or_none", marks=pytest.mark.slow),
         pytest.param("multiple_choice", marks=pytest.mark.slow),
         pytest.param("token_classification", marks=pytest.mark.slow),
-        pytest.param("multi_label", marks=pytest.mark.slow),
     ],
 )
 def test_rows_are_answered_in_their_order(export, predict, kind):
     rows = ROWS[kind]
     content = gzip.compress(to_lines(rows[:2]) + b"\n" + to_lines(rows[2:]))
     answers = predict(export(kind), {"rows.jsonl.gz": content})
-    function = tf.saved_model.load(export(kind) + "/1").signatures["serving_default"]
+    function = tiny_exports.load(export(kind) + "/1").signatures["serving_default"]
     assert len(answers) == len(rows)
     for number, (row, answer) in enumerate(zip(rows, answers, strict=True), 1):
         identity = {"id": row["id"]} if "id" in row else {"row": number + (number > 2)}

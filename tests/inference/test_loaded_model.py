@@ -41,15 +41,6 @@ def test_the_names_are_documented():
         albert_tf.none  # noqa: B018
 
 
-def test_importing_it_does_not_import_tensorflow():
-    code = (
-        "import sys, albert_tf\n"
-        "albert_tf.PRESETS, albert_tf.UserError\n"
-        "assert not {'tensorflow', 'keras'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_predicting_imports_little():
     code = (
         "import gc, importlib, sys\n"
@@ -75,18 +66,6 @@ def test_padding_is_not_computed(reviews, monkeypatch):
     [(rows, tokens)] = shapes
     assert rows == 2
     assert 3 <= tokens < reviews.run_config.max_seq_length
-
-
-def test_vectors_do_not_depend_on_the_other_texts(pretrained):
-    texts = ["abcd efgh", "a", "abcd efgh ijkl"]
-    together = pretrained.embed(texts)
-    for text, vector in zip(texts, together, strict=True):
-        np.testing.assert_allclose(pretrained.embed([text])[0], vector, rtol=1e-5, atol=1e-6)
-
-
-def test_a_batch_is_of_any_size(pretrained, reviews):
-    assert pretrained.embed(["a b"] * 33).shape == (33, 8)
-    assert len(reviews.predict(["a b"] * 33)) == 33
 
 
 def test_answers_are_in_the_order_of_the_texts(pretrained, reviews):

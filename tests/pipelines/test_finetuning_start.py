@@ -12,6 +12,7 @@ from albert_tf.kinds import task_table
 from albert_tf.records import manifest
 from albert_tf.tasks import predictions
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
 run = tiny_finetuning.run_task
 

@@ -3,10 +3,6 @@
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -238,33 +234,3 @@ def test_a_real_one_answers_nearly_as_float32(run_program, right, capsys):
     for changed in (alone, padded):
         for one, other in zip(int8_runtime.run(folder, changed).outputs, outputs, strict=True):
             np.testing.assert_allclose(one["logits"], other["logits"][:1], 1e-4, 1e-4)
-
-
-@pytest.mark.slow
-def test_bad_calibration_is_refused(run_program, right, monkeypatch, tmp_path):
-    """Its examples are all alike; with others the same limit is kept, above."""
-    int8_environment.require()
-    bad = write_rows(tmp_path / "bad.jsonl", ["a", "a"], [0, 1])
-    message = run_program(PROGRAM, *to_arguments(right, train_file=bad, max_loss=20))
-    assert "int8 lowers pearson on dev from 100.00 to" in message
-    assert is_empty(right)
-
-
-@pytest.mark.slow
-def test_a_killed_export_leaves_nothing_under_the_final_name(right, tmp_path):
-    """Nor a process."""
-    int8_environment.require()
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, *str(PROGRAM).split(), *to_arguments(right, max_loss=100)]
-    process = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 300
-    while not (jobs := [*tmp_path.glob("albert-int8.*/job.json")]):
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert is_empty(right)
-    time.sleep(1)
-    done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
-    assert str(jobs[0].parent) not in done.stdout

@@ -17,6 +17,7 @@ from albert_tf.train import run_data
 from albert_tf.train.run_data import Stretch
 from albert_tf.train_config import Phase
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 # 37 records, batches of 8: the third pass begins at step 10.
 SETTINGS = tiny_run.settings(masked_lm_prob=0.2, final_masked_lm_prob=0.07)
 

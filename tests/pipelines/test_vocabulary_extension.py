@@ -1,8 +1,6 @@
 """bin/extend_vocabulary: new pieces in a vocabulary and in its checkpoint."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -220,16 +218,12 @@ def test_a_piece_that_the_vocabulary_would_not_use_is_refused(tmp_path):
         )
 
 
-@pytest.mark.slow
-def test_the_program(checkpoints, tmp_path):
+def test_the_program(run_program, checkpoints, tmp_path, capsys):
     (tmp_path / "pieces.txt").write_text("\ufeff▁größe\n", encoding="utf-8")
-    command = [sys.executable, str(PROGRAM), f"--checkpoint={checkpoints['sentencepiece']}"]
+    command = [PROGRAM, f"--checkpoint={checkpoints['sentencepiece']}"]
     command += [f"--output_dir={tmp_path}/out", f"--pieces={tmp_path}/pieces.txt"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    message = f"{tmp_path}/pieces.txt, line 1: '▁größe' is never read"
-    assert done.stderr.splitlines()[-1].startswith(f"extend_vocabulary: {message}")
+    message = f"extend_vocabulary: {tmp_path}/pieces.txt, line 1: '▁größe' is never read"
+    assert run_program(*command).startswith(message)
     (tmp_path / "pieces.txt").write_text("▁große\n", encoding="utf-8")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{tmp_path}/out: 61 + 1 = 62 pieces\n"
+    assert not run_program(*command)
+    assert capsys.readouterr().out == f"{tmp_path}/out: 61 + 1 = 62 pieces\n"

@@ -96,7 +96,7 @@ def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_repl
     assert "bf16" in eight_replicas.module.decode()
 
 
-@pytest.mark.parametrize("task", ["sst-2", "race", "squad2", "squad1"])
+@pytest.mark.parametrize("task", ["race", "squad1"])
 def test_the_step_of_a_task_computes_as_many_tokens_as_its_batches_have(task):
     albert = tiny_run.albert(max_position_embeddings=48)
     config = FinetuneConfig(

@@ -55,7 +55,7 @@ def test_three_texts_in_a_fresh_process(folder_of, tmp_path):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Of the processors, which others use as well: seconds go by faster.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 20
-    answers = tf.saved_model.load(folder).signatures["text"](text=tf.constant(texts))
+    answers = tiny_exports.load(folder).signatures["text"](text=tf.constant(texts))
     labels = [label.decode() for label in answers["label"].numpy()]
     chances = answers["probabilities"].numpy().max(1)
     lines = [
@@ -71,7 +71,7 @@ def test_pairs_are_asked_of_their_signature(ask, folder_of):
     lines = ask("regression", "--text=a b", "--second_text=c", "--text=d", "--second_text=e f")
     assert lines[::2] == ["a b | c", "d | e f"]
     pair = {"text": tf.constant(["a b", "d"]), "text_pair": tf.constant(["c", "e f"])}
-    values = tf.saved_model.load(folder_of("regression")).signatures["text_pair"](**pair)["value"]
+    values = tiny_exports.load(folder_of("regression")).signatures["text_pair"](**pair)["value"]
     matches = [float(re.fullmatch(r"   value: (\S+)", line)[1]) for line in lines[1::2]]
     assert matches == pytest.approx(values.numpy().tolist(), abs=1e-3)
 
@@ -101,10 +101,13 @@ def test_guesses_and_vectors_are_shown(ask):
     assert len([float(number) for number in numbers]) == 8
 
 
-@pytest.mark.parametrize("content", [b"", b"no such thing"])
 @pytest.mark.parametrize(
-    "name",
-    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
+    ("name", "content"),
+    [
+        ("saved_model.pb", b"no such thing"),
+        ("variables/variables.index", b""),
+        ("variables/variables.data-00000-of-00001", b""),
+    ],
 )
 def test_a_damaged_model_is_told_in_one_line(folder_of, run_program, tmp_path, name, content):
     folder = shutil.copytree(folder_of("classification"), tmp_path / "model")

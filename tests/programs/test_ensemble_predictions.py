@@ -92,12 +92,6 @@ def test_questions_are_scored_at_the_threshold_that_is_named(tmp_path, run_progr
         assert ensemble.startswith(f"ensemble of 1: exact {exact}, f1 {exact}, ")
 
 
-def test_without_examples_nothing_is_scored(runs, run_program, capsys):
-    output = runs / "ensemble.json"
-    assert not run_program(PROGRAM, f"--predictions={runs}/run-1.json", f"--output={output}")
-    assert capsys.readouterr().out == f"written to {output}\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

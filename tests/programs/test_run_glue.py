@@ -14,6 +14,7 @@ from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.tasks import predictions
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 
 

@@ -131,7 +131,7 @@ def test_race_is_scored_by_level(score, tmp_path):
     assert scores == {"accuracy": 0.5, "high_accuracy": 0.5}
 
 
-@pytest.mark.parametrize("content", [[], {}, [1], "x", {"q0": 3}])
+@pytest.mark.parametrize("content", [[], {"q0": 3}])
 def test_other_files_are_refused_in_one_line(content, score, tmp_path):
     message = score("squad1", content, squad(tmp_path, "lamp"))
     assert message.startswith("score predictions: ")

@@ -20,6 +20,7 @@ from albert_tf.tasks import inference, predictions
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, Lengths
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 checkpoint, run = tiny_program.checkpoint, tiny_program.run
 VECTORS = ("--task=own", "--kind=sentence_embedding", "--second_text_column=second")
 TASK = task_table.make_own("sentence_embedding", num_texts=3)

@@ -30,11 +30,6 @@ FOUND = {
 }
 
 
-def test_an_ensemble_names_all_its_checkpoints(tmp_path):
-    path = write_predictions(tmp_path / "found.json", OWN, OWN_PREDICTIONS, checkpoint=("a", "b"))
-    assert predictions.read(path)["checkpoint"] == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("task", "predicted"),
     [
@@ -85,18 +80,6 @@ def test_a_file_that_is_none_is_refused(change, message, tmp_path):
         predictions.read(str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("[]", "is not a predictions file"), ("{", "is not JSON"), (None, "there is no file")],
-)
-def test_another_file_is_refused(text, message, tmp_path):
-    path = tmp_path / "found.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=message):
-        predictions.read(str(path))
-
-
 def test_gold_is_read_in_its_order(tmp_path):
     gold = [*OWN_GOLD, {"id": "with\u2028separator", "label": None}]
     folder = write_dataset(tmp_path / "own", OWN, gold)
@@ -119,10 +102,6 @@ def test_gold_that_was_cut_short_is_told_in_one_line(lost, tmp_path):
     ) as error:
         predictions.read_gold(folder, content(OWN, {}))
     assert "\n" not in str(error.value)
-
-
-def test_score_of_labels():
-    assert predictions.score(OWN, OWN_GOLD, OWN_PREDICTIONS) == {"accuracy": pytest.approx(1 / 3)}
 
 
 def test_score_of_two_metrics():
@@ -269,8 +248,3 @@ def test_constant_predictions_are_a_warning(task, labels, guesses, shown, capsys
         "or with a longer warm-up.\n"
     )
     assert capsys.readouterr().err == (warning if shown else "")
-
-
-def test_answers_are_no_constants(capsys):
-    predictions.warn_if_constant(SQUAD1, [], FOUND[SQUAD1], 0.1)
-    assert not capsys.readouterr().err

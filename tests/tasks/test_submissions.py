@@ -230,10 +230,3 @@ def test_the_program(tmp_path, run_program, capsys):
         f"written to {made}",
     ]
     assert json.loads((made / "answers.json").read_text()) == {"high1.txt": ["B"]}
-
-
-def test_the_program_tells_a_mistake_in_one_line(tmp_path, run_program):
-    path = write_predictions(tmp_path / "own.json", OWN, OWN_PREDICTIONS)
-    stopped = run_program(PROGRAM, f"--predictions={path}", f"--output_dir={tmp_path}/made")
-    assert stopped.startswith(f"score submission: {path}: no leaderboard takes 'own'")
-    assert "\n" not in stopped

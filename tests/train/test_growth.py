@@ -114,6 +114,7 @@ def test_what_is_not_larger_is_refused(changes, message):
         grow(make(num_hidden_layers=2), **changes)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
     tiny_run.run(data, tmp_path / "small", tiny_run.settings())
     wide = tiny_run.settings(albert=tiny_run.albert(**WIDER, num_hidden_layers=3))

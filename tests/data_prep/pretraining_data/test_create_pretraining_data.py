@@ -306,7 +306,7 @@ def test_a_document_of_one_sentence(create, tmp_path):
     assert manifest.count_examples([str(directory / "train-00000-000-00.tfrecord")]) == [2]
 
 
-@pytest.mark.parametrize("task", ["sop", "nsp", "none"])
+@pytest.mark.parametrize("task", ["sop", "none"])
 def test_online_records_hold_the_text_once_and_no_masks(create, vocabulary_dir, capsys, task):
     online = create("online", masking="online", dupe_factor=1, sentence_task=task)
     assert "no masks" in capsys.readouterr().out

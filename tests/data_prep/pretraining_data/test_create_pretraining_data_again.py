@@ -1,6 +1,5 @@
 """bin/create_pretraining_data: killed, run again, in several processes, given mistakes."""
 
-import contextlib
 import dataclasses
 import os
 import signal
@@ -11,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 import tiny_records
-from tiny_records import CORPUS, TESTS, Killed, contents, interrupt
+from tiny_records import CORPUS, TESTS, contents, interrupt
 
 from albert_tf import files
 from albert_tf.data_prep.corpus.shards import Driver
@@ -40,8 +39,7 @@ def test_a_removed_shard_is_made_again_and_the_others_are_not(create):
     assert [path.stat().st_mtime_ns for path in others] == times
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
-@pytest.mark.parametrize("length", [0, 100])
+@pytest.mark.parametrize(("is_finished", "length"), [(True, 0), (False, 100)])
 def test_a_shortened_shard_is_made_again(create, is_finished, length):
     directory = create()
     before = contents(directory)
@@ -52,9 +50,7 @@ def test_a_shortened_shard_is_made_again(create, is_finished, length):
     assert contents(create()) == before
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe\n", b"{\n", b"[]\n", b'{"shards": {"../x": {}}}', b""]
-)
+@pytest.mark.parametrize("content", [b"{\n", b'{"shards": {"../x": {}}}'])
 @pytest.mark.parametrize("name", ["done-00000.json", "shards-train-00000-000.json"])
 def test_shards_of_a_damaged_list_are_made_again(create, name, content):
     directory = create()
@@ -86,13 +82,12 @@ def test_a_second_run_in_the_folder_is_refused(create, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "message", "finished"),
     [
-        ({"seed": 1}, r"holds work with settings\.seed=0, not 1\. Take another folder"),
-        ({"gzip": True}, "holds work with settings.gzip=False, not True"),
+        ({"seed": 1}, r"holds work with settings\.seed=0, not 1\. Take another folder", True),
+        ({"gzip": True}, "holds work with settings.gzip=False, not True", False),
     ],
 )
-@pytest.mark.parametrize("finished", [True, False])
 def test_a_folder_of_another_run(create, monkeypatch, changes, message, finished, tmp_path):
     if finished:
         create()
@@ -120,38 +115,6 @@ def test_a_store_of_objects_holds_the_same(create, vocabulary_dir):
             assert tf.io.gfile.GFile(f"ram://records/{name}", "rb").read() == content, name
 
 
-def test_a_store_that_copies_a_file_to_rename_it(create, monkeypatch):
-    """The file has both names for a moment: the run is killed in that of each file."""
-    changes = {"shard_megabytes": 0.001, "dupe_factor": 1}
-    alone = contents(create("alone", **changes))
-    remove, renamed = tf.io.gfile.remove, []
-    last, ended = 0, False
-
-    def rename_or_die(source, target, overwrite=False):
-        tf.io.gfile.copy(source, target, overwrite=overwrite)
-        renamed.append(target)
-        remove_or_die(source)
-
-    def remove_or_die(path):
-        if len(renamed) > last:
-            raise Killed
-        remove(path)
-
-    while not ended:
-        renamed.clear()
-        with monkeypatch.context() as context, contextlib.suppress(Killed):
-            context.setattr(tf.io.gfile, "rename", rename_or_die)
-            context.setattr(tf.io.gfile, "remove", remove_or_die)
-            create(f"out{last}", **changes)
-            ended = True
-        folder = create(f"out{last}", **changes)
-        for left in folder.glob("manifest.json.*.tmp"):  # of the last instant
-            left.unlink()
-        assert contents(folder) == alone
-        last += 1
-    assert last > 8
-
-
 def test_a_folder_of_other_text(create, tmp_path):
     create()
     (tmp_path / "other.txt").write_text("Another text.\nOf two lines.")
@@ -159,7 +122,7 @@ def test_a_folder_of_other_text(create, tmp_path):
         create(inputs=[tmp_path / "other.txt"])
 
 
-@pytest.mark.parametrize("num_shards", [0, 1, 3])
+@pytest.mark.parametrize("num_shards", [0, 3])
 def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     long = tmp_path / "long.txt"
     long.write_text("\n".join([CORPUS.read_text()] * 5))
@@ -254,13 +217,3 @@ def test_beam_that_is_not_installed_is_named(run_program, command, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     _, *arguments = command("out", "--runner=DirectRunner")
     assert "--runner=DirectRunner needs Apache Beam: in an env" in run_program(*arguments)
-
-
-@pytest.mark.slow
-def test_a_mistake_is_one_line(command):
-    wrong = command("out", "--vocabulary=nowhere")
-    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    beginning = "create_pretraining_data: vocabulary: 'nowhere' is no folder that holds "
-    assert line.startswith(beginning)

@@ -188,7 +188,7 @@ def test_no_row_of_a_test_file_is_skipped(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES)
+@pytest.mark.parametrize(("name", "split", "header", "row", "texts", "label"), CASES[::5])
 @pytest.mark.parametrize("blank", ["\n", "\r\n", " \n\n", "\t\t\n"])
 def test_a_blank_line_is_no_example(tmp_path, name, split, header, row, texts, label, blank):
     write(tmp_path, name, split, header, row, blank, end="\n")

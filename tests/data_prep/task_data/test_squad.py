@@ -8,7 +8,7 @@ import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
-from albert_tf.data_prep.task_data import squad, task_cache
+from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
 from albert_tf.kinds import squad_metrics, task_table
 from albert_tf.kinds.base import TaskSplit
@@ -119,13 +119,6 @@ def test_bad_files_are_refused_in_one_line(read, content, expected):
     assert expected in message
     assert "dev.json" in message
     assert "\n" not in message
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no file"):
-        squad.read(
-            TaskSplit(task=task_table.get("squad2"), name="dev"), [str(tmp_path / "none.json")]
-        )
 
 
 def test_version_1_has_an_answer_to_every_question(read):

@@ -30,7 +30,7 @@ def test_ids_and_spans_are_those_of_python(compat):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", SETTINGS[::9], ids=str)  # test_normalization_ops has them all
+@pytest.mark.parametrize("config", SETTINGS[::9], ids=str)  # test_normalization_ops has more
 def test_settings(config):
     assert_same(tiny_texts.sentencepieces(config), tiny_texts.texts(1, 300))
 

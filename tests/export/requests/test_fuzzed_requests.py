@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-NUMBER = 30
+NUMBER = 20
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
-KINDS += ("token_classification", "multi_label")
 pytestmark = pytest.mark.slow
 
 
@@ -28,22 +27,6 @@ def test_random_requests(served, check):
     assert [verdict.wrong for verdict in verdicts if verdict.wrong] == []
     num_refused = sum(verdict.is_refused for verdict in verdicts)
     assert 0 < num_refused < NUMBER
-
-
-def test_a_wrong_number_is_told(served):
-    shape = [2, *[5] * (served.source.kind.rank - 2), 6]
-    request = {
-        name: np.zeros([2, 1] if name == "masked_lm_positions" else shape, np.int32)
-        for name in served.source.inputs
-    }
-    wanted = fuzzing.network(served, request)
-    assert not fuzzing.judge(
-        served, "token_ids", request, refuses=False, wanted=lambda: wanted
-    ).wrong
-    name = next(name for name, value in wanted.items() if value.dtype.kind == "f")
-    changed = {**wanted, name: wanted[name] + 0.01}
-    verdict = fuzzing.judge(served, "token_ids", request, refuses=False, wanted=lambda: changed)
-    assert f"{name} is " in verdict.wrong
 
 
 def test_ids_of_64_bits_are_not_cut_to_others(served):
