@@ -2,12 +2,15 @@
 
 import ast
 import difflib
+import importlib.metadata
+import os
 import runpy
 import sys
 from pathlib import Path
 
 # A link in a clone, a folder in the wheel.
 PROGRAMS = Path(__file__).parent / "bin"
+QUICKSTART = "quickstart"  # of a clone: it needs files that are in no wheel
 # The programs in Python, by what they are for.
 STAGES = {
     "Text and records": (
@@ -27,10 +30,9 @@ STAGES = {
     "Checkpoints and exports": (
         "convert_checkpoint",
         "export_saved_model",
-        "export_hub_module",
         "export",
     ),
-    "Answers and scores": ("predict", "score", "demo", "serve"),
+    "Answers and scores": ("predict", "search", "score", "demo", "serve"),
 }
 
 
@@ -38,6 +40,12 @@ def main() -> None:
     """Runs the program that the first argument names, with the others as its flags."""
     programs = [name for names in STAGES.values() for name in names]
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    quickstart = PROGRAMS / QUICKSTART
+    if name == "--version":
+        print(f"albert-tf {importlib.metadata.version('albert-tf')}")
+        return
+    if name == QUICKSTART and quickstart.exists():
+        os.execv(quickstart, [str(quickstart), *sys.argv[2:]])
     if name in ("-h", "--help", "help"):
         from albert_tf import program
 
@@ -55,6 +63,8 @@ def main() -> None:
 def describe_programs() -> str:
     """Returns the programs by stage, each with the first line of its docstring."""
     lines = ["albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags."]
+    if (PROGRAMS / QUICKSTART).exists():
+        lines += ["", "First", f"  {QUICKSTART:24s}Trains, fine-tunes and exports a small ALBERT."]
     for stage, names in STAGES.items():
         lines += ["", stage]
         for name in names:

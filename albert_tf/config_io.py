@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -65,9 +66,20 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 to_dict = dataclasses.asdict
 
 
+def find_file(path: str) -> str:
+    """Returns the path of a config: a file, or the name of one of the project's, `tiny_english`."""
+    name = f"{path.removesuffix('.json')}.json"
+    own = os.path.join(os.path.dirname(__file__), "configs", name)
+    is_name = os.path.basename(path) == path and not os.path.exists(path)
+    return own if is_name and os.path.exists(own) else path
+
+
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
-    """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`."""
-    values = files.read_object(path, "--config") if path else {}
+    """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`.
+
+    `path` is as of `find_file`.
+    """
+    values = files.read_object(find_file(path), "--config") if path else {}
     # A run's config that the user may have edited.
     values = {key: value for key, value in values.items() if key != files.SEAL}
     values = _merged(defaults or {}, values)

@@ -42,11 +42,13 @@ ALLOWED: dict[str, set[str]] = {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
         *("albert_tf/optim", "albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
         *("albert_tf/kinds", "albert_tf/objectives", "data_prep", "data_prep/corpus"),
+        "data_prep/task_data",
     },
     "albert_tf/inference": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds"),
         *("albert_tf/model", "albert_tf/records", "albert_tf/tasks", "albert_tf/tokenizers"),
         *("data_prep/corpus", "data_prep/task_data", "export", "albert_tf/kinds/tables"),
+        *("albert_tf/pipelines", "albert_tf/train"),
     },
     # A client that needs nothing of this project.
     "albert_tf/serving": set(),

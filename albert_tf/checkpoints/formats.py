@@ -206,6 +206,14 @@ def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheck
     return checkpoint
 
 
+def write_folder(checkpoint: ModelCheckpoint, target: str, name: str = "albert_tf") -> None:
+    """Writes the folder of a checkpoint in a format, with its checksums: whole, or not at all."""
+    with files.replacing_folder(target) as temporary:
+        get_writer(name)(checkpoint, temporary)
+        tf_checkpoint.remove_parts(temporary)
+        files.write_hashes(temporary, _list_unchecked(temporary))
+
+
 def convert(
     source: str,
     target: str,
@@ -225,7 +233,7 @@ def convert(
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
     or its format has no place for a weight.
     """
-    write = get_writer(to_format)
+    get_writer(to_format)  # refuses another name
     wished = {name: x for name, x in vars(vectors or SentenceVectors()).items() if x is not None}
     if wished and to_format != "sentence_transformers":
         raise UserError(f"--{next(iter(wished))} is for --to_format=sentence_transformers alone.")
@@ -252,10 +260,7 @@ def convert(
                 f"{to_format} has no place for {len(refused)} weights ({refused[0]}). "
                 f"Leave them out with --allow_partial=REGEX.{_SQUAD2_HINT if is_squad2 else ''}"
             )
-        with files.replacing_folder(target) as temporary:
-            write(checkpoint, temporary)
-            tf_checkpoint.remove_parts(temporary)
-            files.write_hashes(temporary, _list_unchecked(temporary))
+        write_folder(checkpoint, target, to_format)
     if checkpoint.labels and to_format not in ("hugging_face", "albert_tf"):
         logging.info(f"the names of labels are not kept: {', '.join(checkpoint.labels)}")
     num_weights = len(checkpoint.weights) - len(unsupported)

@@ -40,6 +40,7 @@ from albert_tf.run_files import BEST
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
+_BATCH = 32  # texts whose vectors are computed at once
 _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
 _TABLES = (".csv", ".tsv")
 _READ_WHOLE = (*_TABLES, ".json")
@@ -468,6 +469,35 @@ def load_text_model(source: SourceConfig) -> TextModel:
     if choices := header.get("choices"):
         columns["choice_columns"] = choices
     return TextModel(saved_model.trace(signature), list(signature.inputs), columns)
+
+
+def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.ndarray]:
+    """Returns a function, (texts) -> [N, D] vectors, of an export or of any checkpoint."""
+    source = SourceConfig(checkpoint=model, which=which, kind="sentence_embedding")
+    run = load_text_model(source).run
+    outputs = run.structured_outputs  # type: ignore[attr-defined]
+    require(_EMBEDDING in outputs, f"--model: {model} gives no vectors of texts.")
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        order = sorted(range(len(texts)), key=lambda k: len(texts[k]))
+        parts = []
+        for begin in range(0, len(order), _BATCH):
+            chosen = [texts[k] for k in order[begin : begin + _BATCH]]
+            parts.append(run(text=tf.constant(chosen))[_EMBEDDING].numpy())
+        return np.concatenate(parts)[np.argsort(order)]
+
+    return embed
+
+
+def read_texts(patterns: Sequence[str], column: str | None) -> Iterator[tuple[str, str]]:
+    """Yields (file:row, text) of a corpus; errors as of `predict`."""
+    columns = {"text_column": column} if column else {}
+    for path in documents.expand_inputs(patterns, _READ_WHOLE):
+        fields = _find_fields(path, ["text"], columns, {})
+        for number, row in _read_rows(path, [str(fields["text"])], lambda _: None):
+            where = f"{path}, row {number}"
+            renamed = _rename(row, {"text": fields["text"]}, where)
+            yield f"{path}:{number}", _read_inputs(renamed, ["text"], where)["text"]
 
 
 def _predict_block(

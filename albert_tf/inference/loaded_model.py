@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import hub
+from albert_tf import config_io, files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
@@ -28,8 +29,10 @@ from albert_tf.errors import (
 )
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.inference import search
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import TOKENS, Kind, Prediction, Records, Task
+from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task, TaskSplit
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
@@ -53,7 +56,7 @@ class Guess(NamedTuple):
     probability: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class LoadedModel:
     """A trained model with its config and tokenizer.
 
@@ -126,6 +129,17 @@ class LoadedModel:
         outputs = self._run(records, order, lambda batch: compute(self.encoder, batch, options))
         return outputs["embedding"]
 
+    def search(
+        self, queries: Texts, texts: Iterable[str], *, top_k: int = 5
+    ) -> list[list[search.Match]]:
+        """Returns for each query the `top_k` likest texts, best first: (score, row, text).
+
+        The score is the cosine of the vectors of `embed`. `texts` may be more than fit the memory:
+        they are read once.
+        """
+        rows = [text for (text,) in _as_tuples(queries, 1)]
+        return search.search(self.embed, rows, enumerate(texts), top_k)
+
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
 
@@ -161,8 +175,8 @@ class LoadedModel:
         """
         if self.task is None:
             raise UserError(
-                f"{self.checkpoint.source} is not fine-tuned: fine-tune it with "
-                "bin/run_finetuning or with_head, or use embed or fill_mask."
+                f"{self.checkpoint.source} is not fine-tuned: fine-tune it with fit or "
+                "bin/run_finetuning, or use embed or fill_mask."
             )
         if self.task.kind.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")
@@ -198,6 +212,135 @@ class LoadedModel:
         batch = records.make_batch(slice(None))
         token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
+
+    def fit(
+        self,
+        inputs: Inputs,
+        labels: Sequence[Any] | None = None,
+        *,
+        dev: tuple[Inputs, Sequence[Any]] | None = None,
+        kind: str | None = None,
+        output_dir: str | None = None,
+        epochs: float = FinetuneConfig.num_train_epochs,
+        **changes: Any,
+    ) -> dict[str, float]:
+        """Fine-tunes the model as bin/run_finetuning does, and returns its scores on dev.
+
+        Args:
+            inputs: texts, or pairs of texts.
+            labels: a name or a whole number each, for classification; numbers with a fraction, for
+                regression; a list of names each, for several labels; none of pairs whose vectors
+                are to be alike.
+            dev: inputs and labels to evaluate after each epoch; by default a tenth is held out.
+            kind: of the task, if the labels do not tell.
+            output_dir: folder of the run, which the same call resumes; by default a temporary one.
+            epochs: passes over the inputs.
+            changes: fields of `FinetuneConfig`, such as `learning_rate` or `train_batch_size`.
+
+        Raises:
+            UserError: the inputs and labels do not fit each other, or the kind.
+        """
+        from albert_tf.data_prep.task_data import task_cache
+        from albert_tf.data_prep.task_data.task_source import DataArguments
+        from albert_tf.pipelines import finetuning
+        from albert_tf.tasks.recipes import ConfigOverrides
+        from albert_tf.train import devices
+        from albert_tf.train.start import Start
+
+        if output_dir is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
+        folder = output_dir or self._folder.name
+        tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
+        names = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
+        kind = kind or (self.task.kind.name if self.task else _choose_kind(labels))
+        for split, (texts, values) in tables.items():
+            columns = _write_table(names[split], texts, values)
+        source = DataSource(columns=columns)
+        own = self.task.labels if self.task else ()
+        is_same = self.task is not None and self.task.kind.name == kind
+        is_same = is_same and (not own or _list_names(labels) <= {*own})
+        data = DataArguments(source=source, kind=kind, labels=own if is_same else ())
+        task = task_cache.make_task(data, names["train"])
+        splits = {
+            split: TaskSplit(
+                task=task,
+                name=split,
+                input_file=names.get(split, names["train"]),
+                source=source,
+                holds_out=dev is None,
+            )
+            for split in ("train", "dev")
+        }
+        changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
+        overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
+        start = os.path.join(folder, "start")
+        if not tf.io.gfile.exists(start):
+            formats.write_folder(self._snapshot(), start)
+        training = finetuning.prepare(
+            splits,
+            formats.read(start),
+            ConfigOverrides(overrides=overrides),
+            None,
+            os.path.join(folder, "cache"),
+        )
+        strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
+        begin = Start(init_checkpoint=start, init_head=is_same)
+        if not finetuning.make_trainer(training, run, begin, strategy).run():
+            raise KeyboardInterrupt
+        tuned = finetuned_model.read_finetuned(run, task, ConfigOverrides())
+        scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
+        loaded = load(run)
+        self.checkpoint, self.model = loaded.checkpoint, loaded.model
+        self.task, self.run_config = loaded.task, loaded.run_config
+        return scores
+
+    def evaluate(self, inputs: Inputs, labels: Sequence[Any]) -> dict[str, float]:
+        """Returns the scores of the predictions of labelled inputs, as `fit` takes them.
+
+        Raises `UserError` if the model is not fine-tuned, or a label is none of its task.
+        """
+        from albert_tf.tasks import predictions
+
+        predicted = self.predict(inputs)
+        assert self.task, "predict refuses a model without"
+        if self.task.kind.windowed_texts:
+            raise UserError(f"evaluate is not for {self.task.kind}: take bin/run_finetuning.")
+        values = _as_list(labels)
+        require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")
+        gold = [{"id": str(k), "label": self._parse_label(x, k)} for k, x in enumerate(values)]
+        by_id = {str(k): prediction for k, prediction in enumerate(predicted)}
+        return predictions.score(self.task, gold, by_id)
+
+    def save(self, folder: str) -> None:
+        """Writes the model, with its present weights, into a new folder, which `load` reads.
+
+        So do the programs: it holds the vocabulary, and of a fine-tuned model its task and scores.
+        """
+        if tf.io.gfile.exists(folder):
+            raise UserError(f"{folder} exists. Remove it, or name another folder.")
+        formats.write_folder(self._snapshot(), folder)
+
+    def _snapshot(self) -> ModelCheckpoint:
+        """Returns the checkpoint with the weights that the model has now."""
+        variables = weight_names.weights_by_name(self.model)
+        weights = {
+            name: variables[name].numpy() if name in variables else weight
+            for name, weight in self.checkpoint.weights.items()
+        }
+        run = dict(self.checkpoint.run)
+        if (task := self.task) and run.get("task", {}).get("labels") != [*task.labels]:
+            header = {"task": task.name, "kind": task.kind.name, "labels": [*task.labels]}
+            run = {"task": {**header, "has_pairs": task.has_pairs, "num_texts": task.num_texts}}
+        if task:
+            run["config"] = config_io.to_dict(self.run_config)
+        return replace(self.checkpoint, weights=weights, run=run)
+
+    def _parse_label(self, value: Any, number: int) -> Label:
+        assert self.task
+        place = f"label {number}"
+        if isinstance(value, list | tuple):
+            return tuple(str(self.task.parse_label(str(x), place)) for x in value)
+        return self.task.parse_label(str(value), place)
 
     def with_head(
         self, kind: str = task_table.DEFAULT_KIND, labels: Sequence[str] = ()
@@ -243,13 +386,7 @@ class LoadedModel:
             top_k=top_k,
         )
         config = ExportConfig(source=source, dtype=dtype, text=text)
-        variables = weight_names.weights_by_name(self.model)
-        weights = {
-            name: variables[name].numpy() if name in variables else weight
-            for name, weight in self.checkpoint.weights.items()
-        }
-        checkpoint = replace(self.checkpoint, weights=weights)
-        exported = export_source.choose(config, checkpoint, self.task, self.run_config)
+        exported = export_source.choose(config, self._snapshot(), self.task, self.run_config)
         return model_versions.write(exported, to)
 
     def _require_tokenizer(self) -> Tokenizer:
@@ -366,6 +503,46 @@ def guess_masked(
         [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
         for row, indices in zip(probabilities, best, strict=True)
     ]
+
+
+def _as_list(values: Any) -> list[Any]:
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [value.item() if hasattr(value, "item") else value for value in listed]
+
+
+def _list_names(labels: Sequence[Any] | None) -> set[str]:
+    """Returns the names of all labels, of which an input may have several."""
+    values = [] if labels is None else _as_list(labels)
+    return {str(x) for value in values for x in (value if isinstance(value, list) else [value])}
+
+
+def _choose_kind(labels: Sequence[Any] | None) -> str:
+    """Returns the kind of a task by the type of its labels."""
+    values = [] if labels is None else _as_list(labels)
+    if not values:
+        return "sentence_embedding"
+    if all(isinstance(value, list | tuple) for value in values):
+        return "multi_label"
+    return "regression" if all(type(x) is float for x in values) else task_table.DEFAULT_KIND
+
+
+def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Columns:
+    """Writes texts and labels as JSON lines; returns the names of the columns."""
+    rows, values = _as_tuples(inputs, None), None if labels is None else _as_list(labels)
+    require(
+        values is None or len(values) == len(rows),
+        f"{len(rows)} inputs need as many labels, not {len(values or ())}.",
+    )
+    fields = ("text", "second_text", "label")
+    has_pairs = bool(rows) and len(rows[0]) == 2
+    lines = []
+    for number, row in enumerate(rows):
+        label = () if values is None else (values[number],)
+        names = fields if has_pairs else (fields[0], fields[2])
+        lines.append(json.dumps(dict(zip(names, (*row, *label), strict=False))) + "\n")
+    files.make_folders(os.path.dirname(path))
+    files.write_bytes(path, "".join(lines).encode())
+    return Columns(second_text=fields[1] if has_pairs else None)
 
 
 def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:

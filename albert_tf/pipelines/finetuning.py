@@ -1,27 +1,33 @@
 """The parts of fine-tuning: what a task learns, what a run reads, an evaluation with its files."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
 from albert_tf.checkpoints import matching
-from albert_tf.checkpoints.model_checkpoint import FinetunedModel
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
-from albert_tf.kinds.base import Task
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import optimizers
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import finetuned_model, inference, predictions
+from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker
 from albert_tf.train.run_data import Evaluate, RunData, Stretch
+from albert_tf.train.start import Start
 from albert_tf.train.train_state import TrainState
+from albert_tf.train.trainer import Trainer
 from albert_tf.train_config import FinetuneConfig
 
 # What a manifest says of the task.
@@ -49,6 +55,53 @@ class Training(NamedTuple):
     def best_by(self) -> str:
         """The metric that selects a checkpoint."""
         return self.datasets.get("dev", self.datasets["train"]).best_by
+
+
+def prepare(
+    splits: Mapping[str, TaskSplit],
+    initial: ModelCheckpoint | None,
+    changes: ConfigOverrides,
+    vocabulary: str | None,
+    cache_dir: str,
+) -> Training:
+    """Returns what the runs of a task have in common; makes the records that the cache lacks."""
+    task, columns = splits["train"].task, splits["train"].source.columns
+    config = finetuned_model.resolve_config(task, initial, changes)
+    rates = (config.albert.hidden_dropout_prob, config.albert.attention_probs_dropout_prob)
+    require(
+        not columns.simcse or any(rates),
+        "--simcse: the model has no dropout, so that both vectors of a text would be the same. "
+        "Take --set albert.hidden_dropout_prob=0.1 --set albert.attention_probs_dropout_prob=0.1.",
+    )
+    folder, tokenizer = finetuned_model.find_vocabulary(initial, config, vocabulary, cache_dir)
+    datasets = {
+        name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
+    }
+    config = finetuned_model.fit_to_data(config, changes, datasets["train"])
+    return Training(config, folder, tokenizer, datasets)
+
+
+def make_trainer(
+    training: Training,
+    folder: str,
+    start: Start,
+    strategy: tf.distribute.Strategy,
+    *,
+    seed: int | None = None,
+    **options: Any,
+) -> Trainer:
+    """Returns the trainer of a run, with the seed of the config or another one, and options."""
+    config = training.config
+    config = config if seed is None else dataclasses.replace(config, seed=seed)
+    return Trainer(
+        config=config,
+        objective=make_objective(config, training.task, training.best_by),
+        data=make_data(config, training),
+        folder=folder,
+        start=start,
+        strategy=strategy,
+        **options,
+    )
 
 
 def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:

@@ -184,7 +184,8 @@ class ConfigOverrides:
 
     def read_file(self) -> dict[str, Any]:
         """The fields of the file; none of a file without fields, which `config_io.load` refuses."""
-        content = files.read_json(self.config_file, "--config") if self.config_file else {}
+        path = self.config_file
+        content = files.read_json(config_io.find_file(path), "--config") if path else {}
         return content if isinstance(content, dict) else {}
 
     def read_own(self) -> dict[str, Any]:

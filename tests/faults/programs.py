@@ -132,8 +132,13 @@ PROGRAMS = {
         is_whole=True,
     ),
     "Hub module": Program(
-        "export_hub_module",
-        ("--checkpoint={input}/run", "--output_dir={output}/hub", "--text=false"),
+        "export",
+        (
+            "--format=hub_module",
+            "--checkpoint={input}/run",
+            "--output_dir={output}/hub",
+            "--text=false",
+        ),
         "hub",
         is_whole=True,
     ),

@@ -68,6 +68,51 @@ def test_padding_is_not_computed(reviews, monkeypatch):
     assert 3 <= tokens < reviews.run_config.max_seq_length
 
 
+def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(
+    pretrained, run_program, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("albert_tf.inference.search._BLOCK", 3)
+    texts = ["a b", "abcd efgh", "c", "ijkl abcd", "abcd efgh", "d"]
+    vectors, [query] = pretrained.embed(texts, normalize=True), pretrained.embed("abcd efgh")
+    wanted = vectors @ query / np.linalg.norm(query)
+    [found] = pretrained.search("abcd efgh", iter(texts), top_k=4)
+    assert [match.row for match in found[:2]] == [1, 4]
+    np.testing.assert_allclose([x.score for x in found], np.sort(wanted)[:-5:-1], atol=1e-5)
+    assert [texts[match.row] for match in found] == [match.text for match in found]
+    (tmp_path / "c.csv").write_text("nr,passage\n" + "".join(f"1,{x} so so\n" for x in texts))
+    (tmp_path / "q.txt").write_text("\n".join(texts))
+    for name in ("c.csv", "q.txt"):
+        about = (f"--model={pretrained.checkpoint.source}", f"--input={tmp_path}/{name}")
+        assert not run_program(ROOT / "bin/search", *about, "--query=abcd efgh", "--top_k=2")
+        shown = capsys.readouterr().out.splitlines()
+        assert len(shown) == 3
+        assert f"{name}:" in shown[1]
+    assert shown[1:] == [f"   1.0000  {tmp_path}/q.txt:{k}  abcd efgh" for k in (2, 5)]
+
+
+def test_what_fit_and_save_leave(pretrained, tmp_path):
+    texts = [f"{word} was day {k}" for k in range(8) for word in ("good", "bad")]
+    kinds = {
+        "classification": ["yes", "no"] * 8,
+        "regression": [0.5, 2.0] * 8,
+        "multi_label": [["a", "b"], ["b"]] * 8,
+    }
+    for kind, labels in kinds.items():
+        model = albert_tf.load(pretrained.checkpoint.source)
+        common = {"epochs": 1, "max_seq_length": 12, "dtype": "float32"}
+        scores = model.fit(texts, labels, dev=(texts[:4], labels[:4]), **common)
+        assert model.task.kind.name == kind
+        again = model.evaluate(texts[:4], labels[:4])
+        assert all(again[name] == pytest.approx(x, nan_ok=True) for name, x in scores.items())
+        model.save(str(tmp_path / kind))
+        loaded = albert_tf.load(tmp_path / kind)
+        assert str(loaded.predict(texts[:2])) == str(model.predict(texts[:2]))
+    with pytest.raises(albert_tf.UserError, match="exists"):
+        model.save(str(tmp_path / "multi_label"))
+    with pytest.raises(albert_tf.UserError, match="16 inputs need as many labels, not 1"):
+        model.fit(texts, ["a"])
+
+
 def test_answers_are_in_the_order_of_the_texts(pretrained, reviews):
     """They are computed in the order of the lengths, 32 at a time."""
     texts = ["good " * (1 + row * 7 % 11) for row in range(40)]

@@ -1,4 +1,4 @@
-"""bin/export_saved_model and bin/export_hub_module, as they are called."""
+"""bin/export_saved_model and the modules of bin/export, as they are called."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.export import hub_module
 
 PROGRAMS = Path(__file__).parents[2] / "bin"
-MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export_hub_module"
+MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export"
 vocabulary = tiny_exports.vocabulary
 
 
@@ -92,9 +92,10 @@ def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_progr
 
 @pytest.mark.slow
 def test_modules(run_program, checkpoint, tmp_path, capsys):
-    about = [f"--checkpoint={checkpoint}", f"--output_dir={tmp_path}/modules"]
+    about = ["--format=hub_module", f"--checkpoint={checkpoint}"]
+    about += [f"--output_dir={tmp_path}/modules"]
     message = run_program(MODULE, *about, "--seq_length=9")
-    assert message.startswith("export_hub_module: ")
+    assert message.startswith("export: ")
     assert "has no vocabulary" in message
     assert not run_program(MODULE, *about, "--text=false")
     assert capsys.readouterr().out == f"{tmp_path}/modules/{hub_module.ENCODER}\n"

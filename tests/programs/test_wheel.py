@@ -1,6 +1,7 @@
 """The wheel, installed elsewhere: the command `albert-tf`, with all it needs inside."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import tiny_run
 from albert_tf.checkpoints import google_tf1
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("albert_tf", "bin", "data_prep", "export")
+FOLDERS = ("albert_tf", "bin", "configs", "data_prep", "export")
 FILES = ("LICENSE", "README.md", "pyproject.toml")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
@@ -71,6 +72,8 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     for name in programs - {"quickstart", "test"}:
         assert f"\n  {name} " in listed
     assert "quickstart " not in listed
+    assert re.fullmatch(r"albert-tf \d+\.\d+\.\d+\n", run_command(site, "--version"))
+    assert "sequences" in run_command(site, "plan_training", "--config=tiny_english")
     checkpoint = tiny_checkpoints.make(tiny_run.write_vocabulary(str(tmp_path / "vocabulary")))
     (tmp_path / "google").mkdir()
     google_tf1.write(checkpoint, str(tmp_path / "google"))

@@ -1,0 +1,52 @@
+"""Finds the texts that are most like a query, by the cosine of their vectors."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.errors import require_count
+
+_BLOCK = 1024  # texts whose vectors are in memory
+_DIGITS = 6  # of a score: equal texts in other batches differ beyond
+
+
+class Match(NamedTuple):
+    """A text that was found: the cosine of its vector and the query's, and where it is."""
+
+    score: float
+    row: Any
+    text: str
+
+
+def search(
+    embed: Callable[[Sequence[str]], np.ndarray],
+    queries: Sequence[str],
+    texts: Iterable[tuple[Any, str]],
+    top_k: int,
+) -> list[list[Match]]:
+    """Returns for each query the `top_k` likest texts, best first; of equal ones the first.
+
+    Args:
+        embed: (texts) -> their vectors, [N, D].
+        queries: texts.
+        texts: (row, text); they may be more than the memory holds.
+        top_k: texts for each query.
+    """
+    require_count("top_k", top_k)
+    wanted = _normalize(embed(queries))
+    best: list[list[Match]] = [[] for _ in queries]
+    rows = iter(texts)
+    while block := list(itertools.islice(rows, _BLOCK)):
+        vectors = _normalize(embed([text for _, text in block]))
+        for number, scores in enumerate(np.round(wanted @ vectors.T, _DIGITS)):
+            chosen = np.argsort(-scores, kind="stable")[:top_k]
+            found = [Match(float(scores[k]), *block[k]) for k in chosen]
+            best[number] = sorted([*best[number], *found], key=lambda x: -x.score)[:top_k]
+    return best
+
+
+def _normalize(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
