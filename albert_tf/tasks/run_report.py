@@ -63,12 +63,9 @@ def write_pretraining(workdir: str) -> None:
             margin = 1.96 * math.sqrt(value * (1 - value) / number)
             note = f"± {margin:.2%} on {number:,.0f} held out; loss {last[f'{task}_loss']:.3f} nats"
             summary.append((_to_words(name), f"{value:.1%}", note))
-    losses = [f"{name}_loss" for name in ("masked_lm", "sentence_order", "next_sentence")]
-    shares = [name.replace("loss", "accuracy") for name in losses]
-    drawings = [
-        *(_draw_one(records, 1, "update", name) for name in (*losses, *shares)),
-        *(_draw_one(records, 1, "update", x) for x in ("learning_rate", "gradient_norm")),
-    ]
+    names = ("_loss", "_accuracy", "learning_rate", "gradient_norm")
+    drawn = dict.fromkeys(x for r in records for x in r if x.endswith(names) and x[:5] != "eval_")
+    drawings = [_draw_one(records, 1, "update", name) for name in drawn]
     _write(workdir, "Pre-training", summary, [report_page.make_columns(drawings)], config, records)
 
 
