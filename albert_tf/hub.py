@@ -174,19 +174,6 @@ def _download(url: str, path: str) -> int:
     return length
 
 
-def check_login(flag: str) -> None:
-    """Raises `UserError`, before any work, unless the user may upload."""
-    import huggingface_hub
-
-    try:
-        huggingface_hub.HfApi().whoami()
-    except Exception as error:  # as of `snapshot_download`
-        site, cause = huggingface_hub.constants.ENDPOINT, reason(error).split(". ")[0]
-        raise UserError(
-            f"{flag}: {site} does not know you ({cause}). Log in (`hf auth login`, or HF_TOKEN)."
-        ) from None
-
-
 def push(folder: str, name: str, *, private: bool) -> None:
     """Uploads a folder as the repository `name`, which is made if need be."""
     import huggingface_hub
@@ -197,7 +184,7 @@ def push(folder: str, name: str, *, private: bool) -> None:
         api.upload_folder(repo_id=url.repo_id, folder_path=folder)
     except Exception as error:  # as of `snapshot_download`
         raise UserError(
-            f"{folder} is written, but not at {name} ({reason(error)}). Check the name, your "
-            f"rights and the network, then: hf upload {name} {folder}"
+            f"{folder} is written, but not uploaded to {name} ({reason(error)}). Log in (`hf auth "
+            f"login`, or HF_TOKEN) with rights to that name, then: hf upload {name} {folder}"
         ) from None
     logging.info(f"uploaded to {url}")
