@@ -158,7 +158,8 @@ def _write_manifest(
     manifest.write(folder.path, {**folder.identity, "files": counts, "statistics": statistics})
     for split, values in summary.items():
         masks = "no masks" if config.is_online else _MASKS.format(**values)
-        print(_SUMMARY.format(split=split, masks=masks, **values))
+        unit = "words" if config.has_phonemes else "sentences"
+        print(_SUMMARY.format(split=split, masks=masks, unit=unit, **values))
         for name, counts in values.items():
             if isinstance(counts, dict):
                 listed = ", ".join(f"{key} {number:,}" for key, number in counts.items())
@@ -184,7 +185,7 @@ def _warn_of_share(held_out: int, trained: int, fraction: float) -> None:
 
 
 _SUMMARY = (
-    "{split}: {documents:,} documents, {sentences:,} sentences, {tokens:,} tokens "
+    "{split}: {documents:,} documents, {sentences:,} {unit}, {tokens:,} tokens "
     "({unknown_rate:.2%} unknown) -> {examples:,} examples of {mean_length:.0f} tokens on "
     "average; {truncated_rate:.1%} truncated, {masks}, {label_1_share:.1%} with label 1"
 )

@@ -1,5 +1,6 @@
 """Makes records of phonemes, with the word behind each of them; training masks them."""
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,32 +39,25 @@ def encode(
     texts: Sequence[str], tokenizer: Tokenizer, numbers: Mapping[str, int]
 ) -> tuple[list[Phonemes], Counter[str]]:
     """Encodes documents of one word and its phonemes a line, as `documents.read` has them."""
-    spaces = {i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()}
+    spaces = [i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()]
     encoded: list[Phonemes] = []
     counts: Counter[str] = Counter()
     for text in texts:
         pairs = [json.loads(line) for line in text.split("\n")]
-        ids: list[int] = []
-        starts: list[bool] = []
-        words: list[int] = []
-        for (word, _), symbols in zip(
-            pairs, tokenizer.encode_batch([phonemes for _, phonemes in pairs]), strict=True
-        ):
-            number = numbers.get(word.lower(), 0)
-            begins = True
-            for symbol in symbols:
-                is_space = symbol in spaces
-                ids.append(symbol)
-                starts.append(begins or is_space)
-                words.append(0 if is_space else number)
-                begins = is_space
-        if ids:
-            arrays = (np.array(x, np.int32) for x in (ids, starts, words))
-            encoded.append(Phonemes(*arrays))
-            counts["documents"] += 1
-            counts["sentences"] += len(pairs)
-            counts["text_tokens"] += len(ids)
-            counts["unknown"] += ids.count(tokenizer.unk_id)
+        symbols = tokenizer.encode_batch([phonemes for _, phonemes in pairs])
+        ids = np.array([*itertools.chain.from_iterable(symbols)], np.int32)
+        if not len(ids):
+            continue
+        behind = np.array([numbers.get(word.lower(), 0) for word, _ in pairs], np.int32)
+        places = np.repeat(np.arange(len(pairs)), [*map(len, symbols)])
+        is_space = np.isin(ids, spaces)
+        starts = is_space | (np.diff(places, prepend=-1) > 0)
+        starts[1:] |= is_space[:-1]
+        encoded.append(Phonemes(ids, starts, np.where(is_space, 0, behind[places])))
+        counts["documents"] += 1
+        counts["sentences"] += len(pairs)
+        counts["text_tokens"] += len(ids)
+        counts["unknown"] += int(np.count_nonzero(ids == tokenizer.unk_id))
     return encoded, counts
 
 

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ def make_shard_writer(
         if not made.keys() >= set(names):
             if number_words:
                 encoded, text_counts = phoneme_examples.encode(block.texts, tokenizer, number_words)
+                text_counts += _count_lengths(len(document.ids) for document in encoded)
             else:
                 encoded, text_counts = encode_documents(block.texts, tokenizer, segment)
             if identify:
@@ -147,8 +148,7 @@ def encode_documents(
         if len(bounds) > 1:
             encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds))
         first, begin = last, begin + bounds[-1]
-    sizes = (2 ** (document.bounds[-1] - 1).bit_length() for document in encoded)
-    counts = Counter(f"{LENGTH}{size}" for size in sizes)
+    counts = _count_lengths(document.bounds[-1] for document in encoded)
     counts.update(
         documents=len(encoded),
         sentences=sum(len(document.bounds) - 1 for document in encoded),
@@ -156,6 +156,11 @@ def encode_documents(
         unknown=int(np.count_nonzero(all_ids % tokenizer.size == tokenizer.unk_id)),
     )
     return encoded, counts
+
+
+def _count_lengths(lengths: Iterable[int]) -> Counter[str]:
+    """Counts documents by the power of two that their tokens do not exceed."""
+    return Counter(f"{LENGTH}{2 ** (length - 1).bit_length()}" for length in lengths)
 
 
 def _make_examples(
