@@ -12,6 +12,7 @@ from albert_tf import files, hub
 from albert_tf.checkpoints import hugging_face
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.kinds.task_table import OWN
+from albert_tf.tokenizers import tokenization
 
 NAME = "README.md"
 # What the Hub calls the use of a class, and how to use it from Python; FOLDER is the folder.
@@ -26,6 +27,10 @@ from transformers import AutoTokenizer, {auto}
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = {auto}.from_pretrained("FOLDER")
 print(model(**tokenizer({example}, return_tensors="pt")))"""
+_SYMBOLS = """\
+from transformers import AlbertModel
+
+model = AlbertModel.from_pretrained("FOLDER")  # ids are the lines of symbols.txt, from 0"""
 _MASKED = '"The [MASK] of France is Paris."'
 # {class: (what the Hub calls its use, an example, its class of AutoModel if it has no pipeline)}
 _USES = {
@@ -95,7 +100,9 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         parameters=sum(checkpoint.weights[name].size for name in names),
         class_name=class_name,
         labels=f"Its labels, in the order of their ids: {', '.join(labels)}.\n" if labels else "",
-        use=_describe_use(class_name, has_pairs=bool(task.get("has_pairs"))),
+        use=_SYMBOLS
+        if tokenization.SYMBOLS in checkpoint.vocabulary
+        else _describe_use(class_name, has_pairs=bool(task.get("has_pairs"))),
         data=_describe_data(checkpoint.run),
         scores=_describe_scores(checkpoint),
         commands="\n".join(_list_commands(checkpoint)),
