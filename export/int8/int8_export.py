@@ -109,14 +109,19 @@ def read(arguments: Int8Arguments) -> Source:
     exported = export_source.choose(config, model.checkpoint, model.task, model.config)
     int8_model.check_kind(exported)
     tokenizer = finetuned_model.read_tokenizer(model.checkpoint, None)
+    source = task_cache.complete(data, None, model.checkpoint.run.get("task")).source
+    is_alone = not (arguments.dev_file or source.data_dir)
+    holds_out = is_alone and data.task == task_table.OWN and arguments.train_file is not None
 
     def prepare(name: str, path: str | None) -> TaskDataset:
-        split = TaskSplit(task=model.task, name=name, input_file=path, source=data.source)
+        split = TaskSplit(
+            task=model.task, name=name, input_file=path, source=source, holds_out=holds_out
+        )
         dataset = task_cache.read(split, tokenizer, arguments.cache_folder, model.config)
         task_dataset.check_task(dataset, model.task if task is None else task)
         return dataset
 
-    dev = prepare("dev", arguments.dev_file)
+    dev = prepare("dev", arguments.train_file if holds_out else arguments.dev_file)
     return Source(exported, model, prepare("train", arguments.train_file), dev)
 
 

@@ -51,6 +51,7 @@ def test_what_is_taken(write, columns, has_numbers, found, capsys):
         ({"title": TEXTS, "body": TEXTS, "mood": LABELS}, "the text? It has title, body, mood."),
         ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
         ({"id": IDS, "name": IDS}, "which column is the text?"),
+        ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],
 )
 def test_doubt_is_one_line_that_lists_the_columns(write, columns, message):

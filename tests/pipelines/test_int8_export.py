@@ -112,7 +112,7 @@ def test_a_score_that_stays_is_written_with_its_card(run_program, right, quantiz
     quantizing(lambda x: x + 0.001)
     for version in ("1", "2"):  # the second run over the same folder is the next version
         assert run_program(PROGRAM, *to_arguments(right, max_loss=0)) in (None, 0)
-        assert capsys.readouterr().out.splitlines()[-1] == f"{right['to']}/{version}"
+        assert capsys.readouterr().out.splitlines()[-1] == f"{right['output_dir']}/{version}"
     card = Path(right["output_dir"], "2/MODEL.md").read_text()
     assert "| float32 | 1 | 300.0 |" in card
     assert "| int8 | 1 | 100.0 |" in card
@@ -192,9 +192,9 @@ def test_mistakes_are_one_line(run_program, flags, tmp_path, changes, sentence):
 
 
 def test_a_version_that_exists_is_refused_at_once(run_program, flags):
-    os.makedirs(f"{flags['to']}/3")
+    os.makedirs(f"{flags['output_dir']}/3")
     message = run_program(PROGRAM, *to_arguments(flags, version=3, checkpoint="nothing"))
-    assert message.startswith(f"export: {flags['to']}/3 exists. Take another --version")
+    assert message.startswith(f"export: {flags['output_dir']}/3 exists. Take another --version")
 
 
 def test_without_an_environment_it_is_one_line(run_program, right, monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import table_files
 from albert_tf.kinds.tables.task_rows import MAX_LABELS_IN_FILE, Columns, parse_number
 
@@ -26,6 +26,9 @@ def complete(
     What is taken is logged. Raises `UserError` if several columns may be it, or none.
     """
     names, values = _read(path)
+    if not any(values.values()):
+        require(not needs_label, f"{path} has a header and no rows. Give a file with examples.")
+        return columns
     known = [columns.text, columns.second_text, columns.label, columns.id]
     rest = [name for name in names if name and name not in known]
     lacks_text = columns.text == Columns.text not in names
