@@ -186,4 +186,7 @@ async function start() {
   choose(0);
 }
 
-start().catch((error) => show(makePart(error.message, "error")));
+start().catch((error) => {
+  byId("title").textContent = "";
+  show(makePart(error.message, "error"));
+});
