@@ -46,7 +46,7 @@ GROWTH = Use(
 PRETRAINING = Use(
     "lines of text cannot be joined with",
     (_NO_PREFIX,),
-    "Train the vocabulary with add_dummy_prefix.",
+    "Train it with add_dummy_prefix; symbols are for --sentence_task=phonemes.",
 )
 
 

@@ -44,8 +44,9 @@ class GraphTokenizer(NamedTuple):
 def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     """Returns the functions of a vocabulary.
 
-    Raises `UserError` if a SentencePiece model has a setting that a graph does not support.
+    Raises `UserError` for symbols, and for a setting of SentencePiece that a graph does not support.
     """
+    vocabulary_uses.check(vocabulary_uses.GRAPH, tokenizer)
     functions: tuple[Callable, ...]
     if isinstance(tokenizer.backend, SentencePieceTokenizer):
         functions = _make_sentencepiece_functions(tokenizer.backend, tokenizer)
@@ -64,7 +65,6 @@ def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
 def _make_sentencepiece_functions(
     backend: SentencePieceTokenizer, tokenizer: Tokenizer
 ) -> tuple[Callable, ...]:
-    vocabulary_uses.check(vocabulary_uses.GRAPH, tokenizer)
     model = vocabulary_uses.read_model(backend)
     normalize = normalization_ops.make_normalize(backend.config)
     normalize_as_model = sentencepiece_ops.make_normalize(model)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
+from albert_tf.export.graph_tokenizer import graph_tokenizer
 from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 
@@ -53,3 +54,8 @@ def test_a_bad_list_is_one_line(tmp_path, content, message):
 def test_it_is_for_phonemes_alone():
     for use in (vocabulary_uses.GRAPH, vocabulary_uses.GROWTH, vocabulary_uses.PRETRAINING):
         assert "a list of symbols" in vocabulary_uses.find_problem(use, make())
+
+
+def test_a_graph_refuses_it():
+    with pytest.raises(UserError, match=r"a list of symbols\. Export with --text=false"):
+        graph_tokenizer.make_tokenizer(make())
