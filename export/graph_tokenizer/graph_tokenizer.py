@@ -44,7 +44,8 @@ class GraphTokenizer(NamedTuple):
 def make_tokenizer(tokenizer: Tokenizer) -> GraphTokenizer:
     """Returns the functions of a vocabulary.
 
-    Raises `UserError` for symbols, and for a setting of SentencePiece that a graph does not support.
+    Raises `UserError` for a list of symbols, or a SentencePiece model with a setting that a graph
+    does not support.
     """
     vocabulary_uses.check(vocabulary_uses.GRAPH, tokenizer)
     functions: tuple[Callable, ...]
