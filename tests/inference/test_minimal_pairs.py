@@ -59,7 +59,8 @@ def score_in_a_loop(loaded, text, rule):
 @pytest.mark.parametrize("rule", train_config.PAIR_RULES)
 def test_scores_equal_a_loop_over_the_masks(loaded, rule, monkeypatch):
     monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
-    texts = [text for pair in PAIRS for text in (pair.good, pair.bad)] + ["museum museum opened", "the"]
+    texts = [text for pair in PAIRS for text in (pair.good, pair.bad)]
+    texts += ["museum museum opened", "the"]
     scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts, rule=rule)
     loop = [score_in_a_loop(loaded, text, rule) for text in texts]
     np.testing.assert_allclose(scores, loop, rtol=0, atol=1e-4)
