@@ -27,8 +27,8 @@ _NAME = re.compile(
 _SETTINGS = [
     "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
-    "vocab*.txt", "0_*/vocab*.txt", "*.spm", "cleaning.json", "task.json", "preprocessor.json",
-    files.HASHES,
+    "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "*.spm", "cleaning.json", "task.json",
+    "preprocessor.json", files.HASHES,
 ]  # fmt: skip
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
 _SECONDS = 60
@@ -58,7 +58,7 @@ def find_name(path: str) -> str:
     if match := re.search(r"/models--(.+?)--([^/]+)/snapshots/([^/]+)", path):
         return "{}/{}@{}".format(*match.groups())
     note = os.path.join(os.path.dirname(path), _NOTE)
-    return files.read_object(note, _NOTE)["url"] if tf.io.gfile.exists(note) else path
+    return files.read_object(note, _NOTE).get("url", path) if tf.io.gfile.exists(note) else path
 
 
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
@@ -133,7 +133,10 @@ def _fetch_url(url: str) -> str:
     """Returns the path of a downloaded file, beside which its size and SHA-256 stand."""
     import huggingface_hub
 
-    name = os.path.basename(urllib.parse.urlsplit(url).path)
+    parts = urllib.parse.urlsplit(url)
+    name = os.path.basename(parts.path)
+    # For logs and cards: what is left out may be a key.
+    public = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
     folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:16])
     path = os.path.join(folder, name)
@@ -147,10 +150,10 @@ def _fetch_url(url: str) -> str:
             )
             with files.replacing_folder(folder) as temporary:
                 size = _download(url, os.path.join(temporary, name))
-                files.write_json(os.path.join(temporary, _NOTE), {"url": url, "size": size})
+                files.write_json(os.path.join(temporary, _NOTE), {"url": public, "size": size})
                 files.write_hashes(temporary, [name, _NOTE])
     files.check_hashes(folder)
-    logging.info(f"{url}: {folder}")
+    logging.info(f"{public}: {folder}")
     return path
 
 

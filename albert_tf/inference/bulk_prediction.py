@@ -281,9 +281,9 @@ def _identify(source: SourceConfig) -> str:
         return digest.hexdigest()
     checkpoint, task, config = export_source.read_source(source)
     digest.update(repr((replace(source, checkpoint=""), task, config)).encode())
-    for name, array in sorted(checkpoint.weights.items()):
+    for name, content in sorted({**checkpoint.weights, **checkpoint.vocabulary}.items()):
         digest.update(name.encode())
-        digest.update(array.tobytes())
+        digest.update(content if isinstance(content, bytes) else content.tobytes())
     return digest.hexdigest()
 
 

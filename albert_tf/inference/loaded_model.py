@@ -273,12 +273,17 @@ class LoadedModel:
         }
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
         overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        start = os.path.join(folder, "start")
+        start, snapshot = os.path.join(folder, "start"), self._snapshot()
         if not tf.io.gfile.exists(start):
-            formats.write_folder(self._snapshot(), start)
+            formats.write_folder(snapshot, start)
+        initial = formats.read(start)
+        require(
+            all(np.array_equal(x, initial.weights.get(n)) for n, x in snapshot.weights.items()),
+            f"{folder} has a run that started from other weights. Name another output_dir.",
+        )
         training = finetuning.prepare(
             splits,
-            formats.read(start),
+            initial,
             ConfigOverrides(overrides=overrides),
             None,
             os.path.join(folder, "cache"),
@@ -513,7 +518,7 @@ def _as_list(values: Any) -> list[Any]:
 def _list_names(labels: Sequence[Any] | None) -> set[str]:
     """Returns the names of all labels, of which an input may have several."""
     values = [] if labels is None else _as_list(labels)
-    return {str(x) for value in values for x in (value if isinstance(value, list) else [value])}
+    return {str(x) for value in values for x in (value if isinstance(value, list | tuple) else [value])}
 
 
 def _choose_kind(labels: Sequence[Any] | None) -> str:

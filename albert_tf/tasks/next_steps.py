@@ -25,7 +25,8 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
     if len(scores) > 1 and best > max(min(scores), config.last_step - config.eval_steps):
         more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
         lines.append(f"  still improving: more epochs, the same command with {more}")
-    model, served = shlex.quote(folder), shlex.quote(f"models/{os.path.basename(folder)}")
+    model = shlex.quote(folder)
+    served = shlex.quote(f"models/{os.path.basename(folder.rstrip('/'))}")
     files = "--input=new.csv --output=new_with_labels.csv"
     if task.kind.gives_vectors:
         files = "--input=new.csv --output_dir=vectors --vectors=npy"

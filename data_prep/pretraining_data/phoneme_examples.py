@@ -30,9 +30,9 @@ class Phonemes(NamedTuple):
 
 
 def load_words(path: str) -> dict[str, int]:
-    """Returns {word: number, from 1 on} of a file with a word a line."""
+    """Returns {word in small letters: number, from 1 on} of a file with a word a line."""
     words = symbols_tokenizer.read_list(files.read_bytes(path, "words"), path)
-    return {word: number for number, word in enumerate(words, 1)}
+    return {word.lower(): number for number, word in enumerate(words, 1)}
 
 
 def encode(

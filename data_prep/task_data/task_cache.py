@@ -91,7 +91,7 @@ def complete(
         named = {x: y for x, y in vars(columns).items() if y != getattr(Columns, x)}
         trained = {x: tuple(y) if isinstance(y, list) else y for x, y in trained.items()}
         columns = Columns(**{**trained, **named})
-    elif path and kind and kind.has_plain_tables and os.path.splitext(path)[1] in kind.suffixes:
+    elif path and kind and kind.has_plain_tables and path.lower().endswith(kind.suffixes):
         columns = column_guess.complete(columns, path, has_numbers=not kind.num_labels)
     return dataclasses.replace(
         arguments, source=dataclasses.replace(arguments.source, columns=columns)

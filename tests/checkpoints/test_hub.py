@@ -1,5 +1,7 @@
 """Checkpoints by name and by URL, from a stand-in for huggingface.co."""
 
+import fnmatch
+import itertools
 import os
 import shutil
 import tarfile
@@ -14,6 +16,7 @@ from huggingface_hub import constants
 from albert_tf import hub
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
+from albert_tf.tokenizers import tokenization
 
 NAME = "albert/tiny-v2"
 
@@ -51,6 +54,11 @@ def test_a_repository_is_read_by_its_name(site, made):
     assert downloaded >= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
     assert not downloaded & {"pytorch_model.bin", "tf_model.h5", "modeling.py", "README.md"}
     assert not any("onnx" in path for path in site.requests)
+
+
+def test_every_file_of_a_vocabulary_is_downloaded():
+    names = {*itertools.chain(*tokenization.NAMES.values())}
+    assert {x for x in names for y in hub._SETTINGS if fnmatch.fnmatch(x, y)} == names
 
 
 def test_what_was_downloaded_is_read_without_a_network(site, made, monkeypatch):
@@ -191,11 +199,13 @@ def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
     size = os.path.getsize(f"{folder}/tiny.tar.gz")
     assert f'"size": {size}' in Path(folder, "download.json").read_text()
     assert hub.find_name(checkpoint.source) == archive
+    site.faults = {}
+    assert hub.find_name(formats.read(f"{archive}?key=secret").source) == archive
+    assert "secret" not in capsys.readouterr().err
     with open(f"{folder}/tiny.tar.gz", "ab") as file:
         file.write(b"x")
     with pytest.raises(UserError, match=r"tiny\.tar\.gz is damaged"):
         formats.read(archive)
-    site.faults = {}
     os.remove(f"{folder}/tiny.tar.gz")
     formats.read(archive)
     with pytest.raises(UserError, match=r"\?x\.tar\.gz is no archive\. Name one of \.tar\.gz,"):

@@ -100,6 +100,7 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
     for kind, labels in kinds.items():
         model = albert_tf.load(pretrained.checkpoint.source)
         common = {"epochs": 1, "max_seq_length": 12, "dtype": "float32"}
+        common["output_dir"] = str(tmp_path / "runs" / kind)
         scores = model.fit(texts, labels, dev=(texts[:4], labels[:4]), **common)
         assert model.task.kind.name == kind
         again = model.evaluate(texts[:4], labels[:4])
@@ -109,6 +110,8 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         assert str(loaded.predict(texts[:2])) == str(model.predict(texts[:2]))
     with pytest.raises(albert_tf.UserError, match="exists"):
         model.save(str(tmp_path / "multi_label"))
+    with pytest.raises(albert_tf.UserError, match="has a run that started from other weights"):
+        model.fit(texts, labels, **common)
     with pytest.raises(albert_tf.UserError, match="16 inputs need as many labels, not 1"):
         model.fit(texts, ["a"])
 
