@@ -281,9 +281,10 @@ def _identify(source: SourceConfig) -> str:
         return digest.hexdigest()
     checkpoint, task, config = export_source.read_source(source)
     digest.update(repr((replace(source, checkpoint=""), task, config)).encode())
-    for name, content in sorted({**checkpoint.weights, **checkpoint.vocabulary}.items()):
+    for name, array in sorted(checkpoint.weights.items()):
         digest.update(name.encode())
-        digest.update(content if isinstance(content, bytes) else content.tobytes())
+        digest.update(array.tobytes())
+    digest.update(repr(sorted(checkpoint.vocabulary.items())).encode())
     return digest.hexdigest()
 
 

@@ -278,7 +278,8 @@ class LoadedModel:
             formats.write_folder(snapshot, start)
         initial = formats.read(start)
         require(
-            all(np.array_equal(x, initial.weights.get(n)) for n, x in snapshot.weights.items()),
+            snapshot.weights.keys() == initial.weights.keys()
+            and all(np.array_equal(x, initial.weights[n]) for n, x in snapshot.weights.items()),
             f"{folder} has a run that started from other weights. Name another output_dir.",
         )
         training = finetuning.prepare(
@@ -518,7 +519,9 @@ def _as_list(values: Any) -> list[Any]:
 def _list_names(labels: Sequence[Any] | None) -> set[str]:
     """Returns the names of all labels, of which an input may have several."""
     values = [] if labels is None else _as_list(labels)
-    return {str(x) for value in values for x in (value if isinstance(value, list | tuple) else [value])}
+    return {
+        str(x) for value in values for x in (value if isinstance(value, list | tuple) else [value])
+    }
 
 
 def _choose_kind(labels: Sequence[Any] | None) -> str:

@@ -95,8 +95,8 @@ def read_config(workdir: str, continue_from: str, cls: type[T]) -> T:
 def _check(workdir: str, data: RunData, source: Source) -> None:
     if os.path.realpath(source.run) == os.path.realpath(workdir):
         raise UserError(
-            f"--continue_from: {source.run} is the --output_dir, too. Name a new folder for the run "
-            "that goes on; the old one stays as it is."
+            f"--continue_from: {source.run} is the --output_dir, too. Name a new folder for the "
+            "run that goes on; the old one stays as it is."
         )
     for name, (old, new) in source.changes.items():
         is_model = name.startswith("albert.") and name not in _DROPOUT

@@ -32,6 +32,8 @@ def test_manifest_and_the_line_that_is_logged(write_rows, prepare, tokenizer, ca
             "label": "label",
             "id": None,
             "choices": [],
+            "negatives": [],
+            "simcse": False,
         },
     }
     assert contents["vocabulary"] == {"size": tokenizer.size, "sha256": tokenizer.sha256}
