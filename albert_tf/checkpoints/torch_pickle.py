@@ -12,7 +12,7 @@ from albert_tf.errors import UserError, reason
 
 
 def read(path: str, key: str = "") -> dict[str, np.ndarray]:
-    """The arrays by name; `UserError` without PyTorch, or if a file holds more than weights.
+    """Returns the arrays by name; `UserError` without PyTorch, or if there is more than weights.
 
     With a `key` they are those under it, and the file may hold others.
     """

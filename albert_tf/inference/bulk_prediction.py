@@ -360,21 +360,23 @@ def _find_fields(
 ) -> dict[str, str | Sequence[str]]:
     """Returns {input of the model, or `id`: its field}, or the fields of the options.
 
-    In a table that lacks the name of an input, it is the column of the run that trained the model,
-    or the one that is a text without doubt.
+    Where the options name none, it is that of the run that trained the model, if the rows have it.
+    In a table without any of these names it is the one that is a text without doubt.
     """
     fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
-    if corpus_files.find_type(path) not in _READ_WHOLE:
-        return fields
-    known = table_files.read_table(path).columns
+    own = {name: x for name in names if (x := trained.get(_FLAGS[name]))}
+    parts = {name: [x] if isinstance(x, str) else [*x] for name, x in own.items()}
+    if is_whole := corpus_files.find_type(path) in _READ_WHOLE:
+        known = table_files.read_table(path).columns
+    else:
+        wanted = [x for part in parts.values() for x in part]
+        known = [*next(corpus_files.read_objects(path, wanted, lambda _: None), (0, {}))[1]]
     for name in names:
-        flag = _FLAGS[name]
-        if flag in columns or name in known:
+        if _FLAGS[name] in columns:
             continue
-        field = trained.get(flag, ())
-        if field and set([field] if isinstance(field, str) else field) <= {*known}:
-            fields[name] = field
-        elif name == "text" and len(names) == 1:
+        if name in own and {*parts[name]} <= {*known}:
+            fields[name] = own[name]
+        elif is_whole and name not in known and names == ["text"]:
             chosen = column_guess.complete(
                 TaskColumns(), path, has_numbers=False, needs_label=False
             )

@@ -54,6 +54,6 @@ def compute_log_frequencies(paths: Sequence[str], tokenizer: Tokenizer) -> np.nd
 
 
 def compute_frequency_loss(paths: Sequence[str], tokenizer: Tokenizer) -> float:
-    """The masked-LM loss, in nats, of guessing by the share of each piece, without context."""
+    """Returns the masked-LM loss, in nats, of guessing by the share of each piece alone."""
     logs = compute_log_frequencies(paths, tokenizer)
     return float(-(np.exp(logs) * logs).sum())

@@ -51,7 +51,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_optimizer(config: TrainConfig) -> Lamb:
-    """The config's optimizer with its schedule. Clipping is the caller's."""
+    """Returns the config's optimizer with its schedule. Clipping is the caller's."""
     schedule = WarmupDecay(
         config.learning_rate,
         config.num_train_steps,

@@ -171,7 +171,7 @@ def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
 
 
 def read_finetuning_run(run: Mapping[str, Any]) -> tuple[dict[str, Any], Task] | None:
-    """The config's values and the task of a run (`ModelCheckpoint.run`) of fine-tuning, if any."""
+    """Returns the config's values and the task of `ModelCheckpoint.run`, if it was fine-tuned."""
     if "config" not in run or "task" not in run:
         return None
     return run["config"], task_table.from_header(run["task"])

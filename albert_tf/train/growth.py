@@ -66,7 +66,7 @@ def read_moments(path: str, config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
-    """Those of a model in pre-training, on text or on phonemes."""
+    """Returns the shapes of a model in pre-training, on text or on phonemes."""
     parts = weight_names.parts(config)
     chosen = (*weight_names.PRETRAINED, weight_names.WORDS_BEHIND)
     return {name: shape for part in chosen for name, shape in parts[part].items()}

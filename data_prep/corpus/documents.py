@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -197,7 +198,9 @@ def _read_phonemes(
             problem = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
         else:
             for pair in zip(words, phonemes, strict=True):
-                yield number, json.dumps(pair, ensure_ascii=False).encode("utf-8", "replace")
+                # Lists of words and of symbols have one a line.
+                line = [re.sub("[\r\n]", " ", x) for x in pair]
+                yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
             yield number, b""
             continue
         raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")

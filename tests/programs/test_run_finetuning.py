@@ -56,6 +56,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert len(content["predictions"]) == 3
 
 
+@pytest.mark.usefixtures("in_graphs")
 def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     moods = {"glad": "good", "sad": "bad"}
@@ -95,6 +96,10 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     assert header == "review,label,logits,probability_glad,probability_sad"
     glad, sad = map(float, line.split(",")[-2:])
     assert predicted["0"]["probabilities"] == pytest.approx([glad, sad], abs=1e-6)
+    (tmp_path / "new.jsonl").write_text('{"text": "so", "review": "it was good"}\n')
+    files = ("--input=new.jsonl", "--output=o.jsonl")
+    assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
+    assert read(tmp_path / "o.jsonl")["probabilities"]["sad"] == pytest.approx(sad, abs=1e-6)
 
 
 def test_what_is_there_is_not_made_again(run, tmp_path, capsys):

@@ -62,6 +62,7 @@ def test_columns_make_the_same_folder_however_many_work(tmp_path):
     rows = [
         {"text": ["Hello", ",", "World"], "phonemes": ["hɛlˈo", ", ", "wˈɜld"]},
         {"text": "hello world", "phonemes": "hɛlˈo wˈɜld"},
+        {"text": ["hello"], "phonemes": ["hɛlˈo\n"]},
     ] * 40
     out = make(tmp_path, rows)
     assert (out / "words.txt").read_text() == "hello\nworld\n"
