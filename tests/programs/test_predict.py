@@ -152,7 +152,7 @@ def test_an_export_answers_texts(names, texts, run_program, tmp_path, capsys):
         ([], "name either --text, or --input, which is files."),
         (["--text=a", "--output=b"], "--output is for --input, not for --text. Leave it out."),
         (["--input=a", "--top_k=3"], "--top_k is for --text, not for --input. Leave it out."),
-        (["--text=a", "--input=b"], "--input is for --input, not for --text. Leave it out."),
+        (["--text=a", "--input=b"], "name either --text, or --input, which is files."),
         (["--input=a"], "name either --output, a file, or --output_dir, a folder."),
         (["--text=a", "--top_k=0"], "top_k must be at least 1."),
     ],

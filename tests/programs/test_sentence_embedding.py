@@ -102,6 +102,8 @@ def test_simcse_trains_each_text_with_itself(run, tmp_path):
     losses = [r["contrastive_loss"] for r in tiny_run.metrics(tmp_path / "run") if "loss" in r]
     assert len(losses) > 0
     assert min(losses) > 0
+    alone = (*command[:-1], "--mode=train", f"--output_dir={tmp_path}/alone")
+    assert not run(*alone, "--set=albert.hidden_dropout_prob=0.1")  # which have no pairs for dev
     message = run(*command, "--negative_columns=other", "--set=albert.hidden_dropout_prob=0.1")
     assert "--simcse has no hard negatives" in message
 
