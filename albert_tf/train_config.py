@@ -129,7 +129,7 @@ class TrainConfig:
         )
         require(
             self.num_warmup_steps + self.num_decay_steps <= schedule_steps
-            or not self.num_decay_steps,
+            or not (self.num_decay_steps and self.num_train_steps),
             f"num_decay_steps {self.num_decay_steps} begin before the warm-up ends. Lower them, or "
             "raise num_train_steps.",
         )

@@ -41,7 +41,7 @@ def test_mistakes_are_one_line(override, message):
 def test_warmup_is_shorter_than_the_run():
     with pytest.raises(UserError, match="num_warmup_steps 30 is not below num_train_steps 30"):
         load("num_train_steps=30", "num_warmup_steps=30")
-    assert load("num_warmup_steps=30").num_train_steps == 0  # not known yet
+    assert load("num_warmup_steps=30", "num_decay_steps=9").num_train_steps == 0  # not known yet
 
 
 def test_a_list_or_a_word():

@@ -41,6 +41,16 @@ def test_nothing_in_a_pickle_is_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_damaged_files_are_named(tmp_path):
+    path = tmp_path / "x.bin"
+    save(path, {"a": torch.randn(99)})
+    for damaged in (path.read_bytes()[:200], b"nothing", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"x\.bin: damaged, or a pickle") as caught:
+            torch_pickle.read(str(path))
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_any_damage_is_one_line(tmp_path):
     """Of a pickle alone, as before PyTorch 1.6: nothing guards its bytes."""
