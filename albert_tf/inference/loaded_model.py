@@ -252,7 +252,9 @@ class LoadedModel:
         folder = output_dir or self._folder.name
         tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
         names = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
-        kind = kind or (self.task.kind.name if self.task else _choose_kind(labels))
+        if kind is None and self.task and labels is not None:
+            kind = self.task.kind.name
+        kind = kind or _choose_kind(labels)
         for split, (texts, values) in tables.items():
             columns = _write_table(names[split], texts, values)
         source = DataSource(columns=columns)
@@ -512,7 +514,13 @@ def guess_masked(
 
 
 def _as_list(values: Any) -> list[Any]:
+    """Returns labels as values of Python; `UserError` for numbers where names are wanted."""
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    names = [x for value in listed if isinstance(value, list | tuple) for x in value]
+    require(
+        all(isinstance(x, str) for x in names),
+        "labels: several labels of an input are a list of their names, not of numbers.",
+    )
     return [value.item() if hasattr(value, "item") else value for value in listed]
 
 

@@ -114,6 +114,8 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         model.fit(texts, labels, **common)
     with pytest.raises(albert_tf.UserError, match="16 inputs need as many labels, not 1"):
         model.fit(texts, ["a"])
+    with pytest.raises(albert_tf.UserError, match="a list of their names, not of numbers"):
+        model.fit(texts, np.eye(2)[[0, 1] * 8])
 
 
 def test_answers_are_in_the_order_of_the_texts(pretrained, reviews):
