@@ -203,6 +203,9 @@ class Kind(Served):
         labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
         # Logged because a typing error in the file is one more label.
         logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
+        numbers = [task_rows.parse_number(label) for label in labels]
+        if all(x == x for x in numbers) and any(x != int(x) for x in numbers):
+            logging.info("All are numbers: --kind=regression learns them as such.")
         return tuple(labels)
 
     def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:

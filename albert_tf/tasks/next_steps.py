@@ -13,7 +13,7 @@ from albert_tf.train_config import FinetuneConfig
 def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
     """Returns the lines: whether more epochs may help, and the commands for the model.
 
-    More epochs may if the best evaluation is one of the last epoch, and not the first of all.
+    More epochs may if the best evaluation is the last one, and not the first of all.
     """
     start = "albert-tf " if sys.argv[0].startswith("albert-tf") else "bin/"
     names = [f"eval_{task.best_by}", *(f"eval_{name}" for name in task.metrics)]
@@ -22,7 +22,7 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
     scores = {record["step"]: record[name] for record in records if name in record}
     best = max(scores, key=lambda step: scores[step], default=0)
     lines = ["", "Next:"]
-    if len(scores) > 1 and best > max(min(scores), config.last_step - config.eval_steps):
+    if scores and min(scores) < best == max(scores):
         more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
         lines.append(f"  still improving: more epochs, the same command with {more}")
     model = shlex.quote(folder)

@@ -138,8 +138,8 @@ def warn_if_constant(
     if shown := task.kind.describe_constant(labels, values):
         logging.warning(
             f"all {len(values)} predictions are {shown}, but the labels vary: the model has learnt "
-            "nothing, or has collapsed. If that stays, train again with a learning_rate below "
-            f"{learning_rate:g}, or with a longer warm-up."
+            "nothing, or has collapsed. If that stays, train again for more epochs, with a "
+            f"learning_rate below {learning_rate:g}, or with a longer warm-up."
         )
 
 

@@ -51,6 +51,7 @@ def test_what_is_taken(write, columns, has_numbers, found, capsys):
         ({"title": TEXTS, "body": TEXTS, "mood": LABELS}, "the text? It has title, body, mood."),
         ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
         ({"id": IDS, "name": IDS}, "which column is the text?"),
+        ({"review;mood": TEXTS}, "no column 'label'. It has review;mood. Save it with commas"),
         ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],
 )

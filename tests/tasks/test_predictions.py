@@ -244,7 +244,7 @@ def test_constant_predictions_are_a_warning(task, labels, guesses, shown, capsys
     predictions.warn_if_constant(task, gold, predicted, 0.0005)
     warning = (
         f"warning: all 3 predictions are {shown}, but the labels vary: the model has learnt "
-        "nothing, or has collapsed. If that stays, train again with a learning_rate below 0.0005, "
-        "or with a longer warm-up.\n"
+        "nothing, or has collapsed. If that stays, train again for more epochs, with a "
+        "learning_rate below 0.0005, or with a longer warm-up.\n"
     )
     assert capsys.readouterr().err == (warning if shown else "")

@@ -4,13 +4,15 @@ import json
 import re
 
 import browser
+import pytest
 import tiny_tasks
 
 from albert_tf import files
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import run_report
+from albert_tf.tasks import next_steps, run_report
 from albert_tf.train import command_log
+from albert_tf.train_config import FinetuneConfig
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
@@ -152,3 +154,14 @@ def test_a_page_in_a_browser(tmp_path):
         assert page.evaluate("document.body.innerText.includes('onerror=')")
         page.evaluate("document.querySelector('summary').click()")
         page.wait("document.body.innerText.includes('albert.hidden_size')")
+
+
+@pytest.mark.parametrize(
+    ("scores", "improves"), [((5, 6, 7), True), ((5, 7, 6), False), ((7, 7), False), ((7,), False)]
+)
+def test_more_epochs_are_advised_where_the_last_evaluation_is_the_best(tmp_path, scores, improves):
+    task = task_table.make_own("classification", ["a", "b"])
+    records = [{"step": step, "eval_accuracy": score} for step, score in enumerate(scores, 1)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    lines = next_steps.describe(str(tmp_path), task, FinetuneConfig(num_train_epochs=3))
+    assert any("--epochs=6" in line for line in lines) == improves

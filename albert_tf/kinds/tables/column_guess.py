@@ -43,6 +43,8 @@ def complete(
     changes: dict[str, Any] = {}
     for name, is_missing, found in (("text", lacks_text, texts), ("label", lacks_label, labels)):
         if is_missing and len(found) != 1:
+            if len(names) == 1:
+                raise table_files.missing_column(name, names, path)
             raise UserError(
                 f"{path}: which column is the {name}? It has {', '.join(names)}. Name it with "
                 f"--{name}_column."

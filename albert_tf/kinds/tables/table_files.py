@@ -76,7 +76,8 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
     hint = tell_apart(name, columns)
-    if any(name in re.split(r"[,;|\t]", column) for column in columns):
+    parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
+    if name in parts or len(columns) == 1 < len(parts):
         hint = " Save it with commas between the fields as .csv, or with tabs as .tsv."
     known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
     return UserError(f"{place}: there is no column {name!r}. It has {known}.{hint}")
