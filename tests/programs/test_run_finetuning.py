@@ -35,7 +35,8 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert command["command"].startswith("run_finetuning --config=")
     assert command["finished"] is True
     page = (tmp_path / "run/report.html").read_text()
-    assert f"3 examples, predicted by <bdi>{prefix}</bdi>" in page
+    assert f"Predicted by <bdi>{prefix}</bdi>." in page
+    assert ", 3 examples" in page
     assert ("<p>None.</p>" in page) == (best["accuracy"] == 1)
     test = predictions.read(f"{tmp_path}/run/predictions-test.json")
     assert (test["labels"], test["split"], test["checkpoint"]) == (["no", "yes"], "test", prefix)
