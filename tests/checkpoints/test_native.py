@@ -95,10 +95,10 @@ def test_a_store_of_objects_gets_the_index_last():
 def test_a_disk_that_fails_is_not_taken_for_a_damaged_checkpoint(tmp_path, monkeypatch):
     saved(str(tmp_path))
 
-    def read_badly(path, name):
+    def read_badly(path):
         raise tf.errors.UnknownError(None, None, f"{path}; Input/output error")
 
-    monkeypatch.setattr(files, "read_bytes", read_badly)
+    monkeypatch.setattr(tf.train, "load_checkpoint", read_badly)
     with pytest.raises(tf.errors.UnknownError, match="Input/output error"):
         resume(make_checkpoint(*build()), str(tmp_path))
     with pytest.raises(tf.errors.UnknownError, match="Input/output error"):

@@ -42,8 +42,8 @@ def test_a_run_broken_off_after_an_evaluation_evaluates_again(
 ):
     write = reports.write
 
-    def broken_after_evaluation(workdir, writer, record):
-        write(workdir, writer, record)
+    def broken_after_evaluation(workdir, record):
+        write(workdir, record)
         if record["step"] == 8 and "eval_loss" in record:
             raise KeyboardInterrupt
 
