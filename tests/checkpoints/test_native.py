@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import matching, native
+from albert_tf.checkpoints import matching, native, tf_checkpoint
 from albert_tf.checkpoints.training_checkpoint import (
     find_newest,
     find_prefix,
@@ -98,7 +98,7 @@ def test_a_disk_that_fails_is_not_taken_for_a_damaged_checkpoint(tmp_path, monke
     def read_badly(path):
         raise tf.errors.UnknownError(None, None, f"{path}; Input/output error")
 
-    monkeypatch.setattr(tf.train, "load_checkpoint", read_badly)
+    monkeypatch.setattr(tf_checkpoint, "check_files", read_badly)
     with pytest.raises(tf.errors.UnknownError, match="Input/output error"):
         resume(make_checkpoint(*build()), str(tmp_path))
     with pytest.raises(tf.errors.UnknownError, match="Input/output error"):
