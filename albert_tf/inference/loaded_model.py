@@ -252,9 +252,10 @@ class LoadedModel:
         folder = output_dir or self._folder.name
         tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
         names = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
-        if kind is None and self.task and labels is not None:
-            kind = self.task.kind.name
-        kind = kind or _choose_kind(labels)
+        chosen = _choose_kind(labels)
+        if self.task and chosen == task_table.DEFAULT_KIND:  # of other kinds, names are labels, too
+            chosen = self.task.kind.name
+        kind = kind or chosen
         for split, (texts, values) in tables.items():
             columns = _write_table(names[split], texts, values)
         source = DataSource(columns=columns)

@@ -97,8 +97,8 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         "regression": [0.5, 2.0] * 8,
         "multi_label": [["a", "b"], ["b"]] * 8,
     }
-    for kind, labels in kinds.items():
-        model = albert_tf.load(pretrained.checkpoint.source)
+    model = albert_tf.load(pretrained.checkpoint.source)
+    for kind, labels in kinds.items():  # a tuned model, too, takes the kind of the labels
         common = {"epochs": 1, "max_seq_length": 12, "dtype": "float32"}
         common["output_dir"] = str(tmp_path / "runs" / kind)
         scores = model.fit(texts, labels, dev=(texts[:4], labels[:4]), **common)
