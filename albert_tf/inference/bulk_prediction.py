@@ -360,8 +360,8 @@ def _find_fields(
 ) -> dict[str, str | Sequence[str]]:
     """Returns {input of the model, or `id`: its field}, or the fields of the options.
 
-    Where the options name none, it is that of the run that trained the model, if the rows have it.
-    In a table without any of these names it is the one that is a text without doubt.
+    Where the options name no column, the column that trained the model is taken, if the rows have
+    it. In a table without any of these names the only column of texts is taken.
     """
     fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
     own = {name: x for name in names if (x := trained.get(_FLAGS[name]))}
@@ -444,7 +444,7 @@ def _import_pyarrow() -> tuple[Any, Any]:
 
 
 class TextModel(NamedTuple):
-    """The signature of texts of a model, the names of its inputs, and the columns of its run."""
+    """Holds the signature of a model for texts, its input names, and the columns of its run."""
 
     run: Callable[..., Mapping[str, tf.Tensor]]
     inputs: list[str]

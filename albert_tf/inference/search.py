@@ -13,7 +13,7 @@ _DIGITS = 6  # of a score: equal texts in other batches differ beyond
 
 
 class Match(NamedTuple):
-    """A text that was found: the cosine of its vector and the query's, and where it is."""
+    """Holds a similar text, its place, and the cosine of its vector and the query's."""
 
     score: float
     row: Any

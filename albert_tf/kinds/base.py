@@ -176,7 +176,7 @@ class Kind(Served):
 
     @property
     def has_plain_tables(self) -> bool:
-        """Whether a table of the user's own has just columns of texts and one of labels."""
+        """Tells whether a table has only columns of texts and one column of labels."""
         return not self.gives_vectors and not self.windowed_texts and self.columns == Kind.columns
 
     @property

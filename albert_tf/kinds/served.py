@@ -60,7 +60,7 @@ class Served:
         return self.name
 
     def make_network(self, config: Any, options: Any) -> Any:
-        """Returns a network, whose weights are zeros, of those that the kind needs: the encoder."""
+        """Returns the network that the kind needs, the encoder, with weights of zeros."""
         from albert_tf.model import albert_model
 
         return albert_model.Albert(config, seed=None, dtype=options.dtype)

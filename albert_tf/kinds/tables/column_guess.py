@@ -73,7 +73,7 @@ def _mean(values: Sequence[str], count: Callable[[str], int]) -> float:
 
 
 def _is_text(values: Sequence[str]) -> bool:
-    """Whether values have several words, or are of a script that has no spaces."""
+    """Tells texts from labels: texts have several words, or a script without spaces."""
     is_long = _mean(values, lambda value: len(value.split())) > 2
     return is_long or _mean(values, lambda value: sum(x > "\u2e80" for x in value)) > 4
 
