@@ -42,6 +42,7 @@ NOT_RUN = {
     r"\.venv-plan/|bin/export --format=step ": "the same: test_a_step_for_jax",
     r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
+    r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=c/)": "one long run, of hours",
     r"bin/export --format=int8 --checkpoint=runs/sst-2 ": "a measurement",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
