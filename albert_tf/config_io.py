@@ -69,9 +69,12 @@ to_dict = dataclasses.asdict
 def find_file(path: str) -> str:
     """Returns the path of a config: a file, or the name of one of the project's, `tiny_english`."""
     name = f"{path.removesuffix('.json')}.json"
-    own = os.path.join(os.path.dirname(__file__), "configs", name)
-    is_name = os.path.basename(path) == path and not os.path.exists(path)
-    return own if is_name and os.path.exists(own) else path
+    here = os.path.dirname(__file__)
+    folders = [os.path.join(here, "configs"), os.path.join(os.path.dirname(here), "configs")]
+    if os.path.basename(path) != path or os.path.exists(path):
+        return path
+    own = (os.path.join(folder, name) for folder in folders)  # of a wheel, of a clone
+    return next(filter(os.path.exists, own), path)
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:

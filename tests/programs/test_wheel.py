@@ -15,7 +15,7 @@ from albert_tf.checkpoints import google_tf1
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("albert_tf", "bin", "configs", "data_prep", "export")
-FILES = ("LICENSE", "README.md", "pyproject.toml")
+FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 
 
