@@ -248,8 +248,9 @@ def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> S
         del cpu_seconds
         numbers: dict[str, Any] = {}
         for name, records in held_out.items():
+            task = records.config.sentence_task
             results = files.read_json(outputs[name], EVALUATION)
-            values = results[records.config.sentence_task]
+            [values] = (x for name, x in results.items() if name.startswith(task))
             values.pop("files")
             numbers |= {f"{name}_{measure}": value for measure, value in values.items()}
             numbers |= results.get("layer_distances", {})

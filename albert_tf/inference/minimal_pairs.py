@@ -5,6 +5,7 @@ turn, and the log-probabilities of the pieces at their masks are summed. The pie
 to the right of it are masked, too (Kauf and Ivanova 2023): else they give long words away.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -77,9 +78,17 @@ def read(patterns: Sequence[str], max_pairs: int | None = None) -> list[Pair]:
 
 
 def evaluate_checkpoint(
-    path: str, pairs: Sequence[Pair], *, which: str = BEST, rule: str = PAIR_RULES[0]
+    path: str,
+    pairs: Sequence[Pair],
+    *,
+    which: str = BEST,
+    rule: str = PAIR_RULES[0],
+    by_layer: bool = False,
 ) -> dict[str, Any]:
     """Returns {"checkpoint": its prefix, "minimal_pairs": see `evaluate`}; computes in float32.
+
+    With `by_layer` "minimal_pairs" has "by_layer", too: {"accuracy": a list}, of the head that
+    reads what each layer gives.
 
     Raises:
         UserError: the checkpoint has no masked-LM head or no vocabulary.
@@ -88,7 +97,11 @@ def evaluate_checkpoint(
     if not isinstance(loaded.model, AlbertForPretraining) or loaded.tokenizer is None:
         lack = "vocabulary" if loaded.tokenizer is None else "masked-LM head"
         raise UserError(f"{path} has no {lack}, which --minimal_pairs needs. Take another.")
-    results = evaluate(loaded.model, loaded.tokenizer, pairs, rule=rule)
+    compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs, rule=rule)
+    results = compute()
+    if by_layer:
+        layers = loaded.encoder.encoder.after_each_block(compute)
+        results["by_layer"] = {"accuracy": [values["accuracy"] for values in layers]}
     return {"checkpoint": loaded.checkpoint.source, "minimal_pairs": results}
 
 

@@ -1,7 +1,7 @@
 """Runs ALBERT's layers, which share weights, one by one or in a loop. Shapes: see `layers`."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,6 +39,7 @@ class SharedEncoder(AlbertLayer):
     ):
         super().__init__(config, rng, name="encoder", **kwargs)
         self.rematerialize, self.layer_loop = rematerialize, layer_loop
+        self._num_blocks: int | None = None  # that run; all
         assert not layer_loop or config.num_groups("attention") == config.num_groups("ffn") == 1
         with layers.scope("encoder"):
             self.projection = None
@@ -73,9 +74,19 @@ class SharedEncoder(AlbertLayer):
             return [self._run_loop(x, seed, rows, **options)]
         return self._run_blocks(x, seed, rows, **options)
 
+    def after_each_block(self, compute: Callable[[], Any]) -> list[Any]:
+        """Returns for each block what `compute` returns if the blocks after it do not run."""
+        results = []
+        for number in range(self.config.num_hidden_layers * self.config.inner_group_num):
+            self._num_blocks = number + 1
+            results.append(compute())
+        self._num_blocks = None
+        return results
+
     def _run_blocks(self, x, seed, rows, **options):
-        attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))
-        ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))
+        run = slice(self._num_blocks)
+        attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))[run]
+        ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))[run]
         outputs = []
         for number, ((attention, a), (ffn, f)) in enumerate(zip(attentions, ffns, strict=True)):
             block: rematerialization.Layer = functools.partial(

@@ -1,5 +1,6 @@
 """Evaluation of a pre-trained checkpoint on held-out records."""
 
+import functools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,7 @@ def evaluate(
     strategy: tf.distribute.Strategy | None = None,
     *,
     measures_layers: bool = False,
+    by_layer: bool = False,
     which: str = BEST,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
@@ -67,10 +69,12 @@ def evaluate(
         path: folder of a run, or a checkpoint of any format.
         which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
+        by_layer: whether the heads also read what each layer gives, as if it were the last.
 
     Returns:
-        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files"},
-        "layer_distances": see `measure_layers`}.
+        {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
+        {"masked_lm_accuracy": a list, ...}}, "layer_distances": see `measure_layers`}. Of records
+        with a `random_from` the task has its name, too, such as `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
     config, network, found = load(path, strategy, which)
@@ -89,6 +93,8 @@ def evaluate(
         data = contents["settings"]
         manifest.check_pretraining(folder, contents)
         task, length = data["sentence_task"], data["max_seq_length"]
+        if (random_from := data.get("random_from", "any")) != "any":
+            task += f"_{random_from}"
         if task in results:
             raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
         if length > config.albert.max_position_embeddings:
@@ -107,10 +113,16 @@ def evaluate(
                 "--words of the run."
             )
         masking = pretraining_records.read_masking(own, tokenizer)
-        results[task] = {
-            **_evaluate(network, strategy, own, data, config.eval_batch_size, masking=masking),
-            "files": own,
-        }
+        size = config.eval_batch_size
+        compute = functools.partial(_evaluate, network, strategy, own, data, size, masking=masking)
+        results[task] = {**compute(), "files": own}
+        if by_layer:
+            layers = network.albert.encoder.after_each_block(compute)
+            results[task]["by_layer"] = {
+                name: [values[name] for values in layers]
+                for name in layers[0]
+                if name.endswith(("loss", "accuracy"))
+            }
         if measures_layers and "layer_distances" not in results:
             spec = features.pretraining(length, data["max_predictions_per_seq"])
             batches = input_pipeline.distribute_eval(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from albert_tf.data_prep.corpus import documents
@@ -22,6 +22,7 @@ class Block(NamedTuple):
         number: from 0, within the split of the source.
         texts: documents, one sentence a line.
         num_bytes: bytes of the input files read since the previous block.
+        files: for each document the number of its file within the source, in order.
     """
 
     split: str
@@ -29,6 +30,7 @@ class Block(NamedTuple):
     number: int
     texts: list[str]
     num_bytes: int = 0
+    files: Sequence[int] = ()
 
     @property
     def name(self) -> str:
@@ -80,19 +82,20 @@ def _cut_blocks(
 ) -> Iterator[Block]:
     """Yields the blocks of a source; adds the bytes that it read to `unclaimed`."""
     block_bytes = int(config.shard_megabytes * 1e6)
-    gathered: dict[str, list[str]] = {split: [] for split in SPLITS}
-    pending: dict[str, list[str]] = {split: [] for split in SPLITS}
+    gathered: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
+    pending: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
 
     def release(split: str) -> Iterator[Block]:
         if pending[split]:
-            yield Block(split, number, counts[split], pending[split])
+            texts, numbers = zip(*pending[split], strict=True)
+            yield Block(split, number, counts[split], [*texts], files=numbers)
             counts[split] += 1
         pending[split], gathered[split], sizes[split] = gathered[split], [], 0
 
-    for text, split, size in _read_source(source, config, left_out, unclaimed):
-        gathered[split].append(text)
+    for text, file, split, size in _read_source(source, config, left_out, unclaimed):
+        gathered[split].append((text, file))
         sizes[split] += size
         if sizes[split] >= block_bytes and len(gathered[split]) > 1:
             yield from release(split)
@@ -109,10 +112,10 @@ def _read_source(
     config: DataConfig,
     left_out: Container[int],
     unclaimed: Counter[str],
-) -> Iterator[tuple[str, str, int]]:
-    """Yields (text, split, bytes) of the documents of a source, or of their parts."""
+) -> Iterator[tuple[str, int, str, int]]:
+    """Yields (text, file, split, bytes) of the documents of a source, or of their parts."""
     number, skips = -1, False
-    for place in source:
+    for file, place in enumerate(source):
         parts = documents.read(
             place,
             max_bytes=int(config.shard_megabytes * 1e6) // 2,
@@ -130,7 +133,7 @@ def _read_source(
                 continue
             if config.split_sentences:
                 lines = documents.split_sentences(lines, config.language)
-            yield "\n".join(lines), split, len(content)
+            yield "\n".join(lines), file, split, len(content)
 
 
 def _choose_split(content: bytes, eval_fraction: float) -> str:

@@ -48,6 +48,12 @@ class DataConfig:
         "split",
         choices=("split", "skip", "random"),
     )
+    random_from: str = setting(
+        "nsp: random second segments are of another document of the shard: any, or one of the "
+        "same_file or of an other_file of --input",
+        "any",
+        choices=("any", "same_file", "other_file"),
+    )
     split_sentences: bool = setting("lines are paragraphs: split them into sentences", False)
     text_field: str = setting(
         "where .jsonl and .parquet files have the text of a document, in each row", "text"
@@ -94,6 +100,10 @@ class DataConfig:
         require(
             self.sentence_task in ("sop", "nsp") or self.one_segment != "random",
             "one_segment=random needs sentence_task sop or nsp, which have labels.",
+        )
+        require(
+            self.random_from == "any" or self.needs_two_documents,
+            f"random_from={self.random_from} needs sentence_task=nsp, which draws segments.",
         )
 
     @property

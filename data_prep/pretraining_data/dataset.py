@@ -60,6 +60,10 @@ def create(
     if not words:
         vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
     paths = documents.expand_inputs(input_files)
+    require(
+        config.random_from != "other_file" or len(paths) > 1,
+        "--random_from=other_file draws from another file: name more than one in --input.",
+    )
     inputs = documents.identify_inputs(paths)
     identity: dict[str, Any] = {
         "settings": dataclasses.asdict(config),

@@ -4,8 +4,9 @@ A pair of sentence-order prediction never has text of two documents, except with
 `one_segment=random`; and each task has a name instead of a flag whose help says the opposite.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,14 @@ from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 
 
 class Encoded(NamedTuple):
-    """A document as ids: sentence i is `ids[bounds[i]:bounds[i + 1]]`; no sentence is empty."""
+    """A document as ids: sentence i is `ids[bounds[i]:bounds[i + 1]]`; no sentence is empty.
+
+    `file` is the number of its file; of several documents these are in order.
+    """
 
     ids: np.ndarray
     bounds: list[int]
+    file: int = 0
 
 
 class Pair(NamedTuple):
@@ -47,14 +52,16 @@ def make_pairs(
     which mixes nsp examples into sop).
 
     Args:
-        documents: `nsp` and `random` draw segments from them, and then need at least two.
+        documents: `nsp` and `random` draw segments from those that `list_others` returns, and
+            then need at least one.
         rng: the only source of randomness.
         find_word_starts: [n] ids -> [n] bool.
     """
-    ids, bounds = documents[index]
+    ids, bounds, _ = documents[index]
     target = config.max_num_tokens
     if rng.random() < config.short_seq_prob:
         target = int(rng.integers(2, target, endpoint=True))
+    others = list_others(documents, index, config.random_from)
     bounds, start = list(bounds), 0
     while start < len(bounds) - 1:
         stop = _find_end(bounds, start, target)
@@ -69,7 +76,7 @@ def make_pairs(
         if boundary is None:
             continue
         if boundary == len(chunk) or (config.sentence_task == "nsp" and rng.random() < 0.5):
-            second = _draw_segment(documents, index, rng, target - boundary)
+            second = _draw_segment(documents, others, rng, target - boundary)
             yield Pair(chunk[:boundary], second, 1)
             # What is unused begins the next chunk: sentences, or the rest of a split one.
             if following == stop and boundary < len(chunk):
@@ -79,6 +86,18 @@ def make_pairs(
             yield Pair(chunk[boundary:], chunk[:boundary], 1)
         else:
             yield Pair(chunk[:boundary], chunk[boundary:], 0)
+
+
+def list_others(documents: Sequence[Encoded], index: int, random_from: str) -> tuple[range, range]:
+    """Returns the documents from which random segments beside `documents[index]` come."""
+    if random_from == "any":
+        return range(index), range(index + 1, len(documents))
+    file, get_file = documents[index].file, attrgetter("file")
+    first = bisect_left(documents, file, key=get_file)
+    last = bisect_right(documents, file, key=get_file)
+    if random_from == "same_file":
+        return range(first, index), range(index + 1, last)
+    return range(first), range(last, len(documents))
 
 
 def count_tokens(pair: Pair) -> int:
@@ -120,9 +139,14 @@ def _choose_boundary(
 
 
 def _draw_segment(
-    documents: Sequence[Encoded], index: int, rng: np.random.Generator, length: int
+    documents: Sequence[Encoded],
+    others: tuple[range, range],
+    rng: np.random.Generator,
+    length: int,
 ) -> np.ndarray:
-    other = int(rng.integers(len(documents) - 1))
-    ids, bounds = documents[other + (other >= index)]
+    before, after = others
+    number = int(rng.integers(len(before) + len(after)))
+    other = before[number] if number < len(before) else after[number - len(before)]
+    ids, bounds, _ = documents[other]
     start = int(rng.integers(len(bounds) - 1))
     return ids[bounds[start] : bounds[_find_end(bounds, start, length)]]

@@ -44,8 +44,8 @@ def make_shard_writer(
 ) -> shards.Work:
     """Returns `write_shards(source, share, shares)`, which makes the shards of a source.
 
-    Of `shares` of a source, share k makes the blocks k, k + shares and so on. A document that is
-    alone in its block gives no examples if its segments need another document. Beside the shards
+    Of `shares` of a source, share k makes the blocks k, k + shares and so on. A document gives no
+    examples if its segments need another document, and its block has none. Beside the shards
     of a block lies their list, so that a killed program makes none of them again.
 
     Raises `UserError` if the vocabulary is not that of the folder.
@@ -76,12 +76,15 @@ def make_shard_writer(
                 encoded, text_counts = phoneme_examples.encode(block.texts, tokenizer, number_words)
                 text_counts += _count_lengths(len(document.ids) for document in encoded)
             else:
-                encoded, text_counts = encode_documents(block.texts, tokenizer, segment)
+                encoded, text_counts = encode_documents(
+                    block.texts, tokenizer, segment, file_numbers=block.files
+                )
             if identify:
                 text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
-            # A document without a known piece is dropped only here.
-            if config.needs_two_documents and len(encoded) == 1:
-                encoded, text_counts["alone"] = [], 1
+            if config.needs_two_documents and (
+                alone := sum(_is_alone(encoded, index, config) for index in range(len(encoded)))
+            ):
+                text_counts["alone"] = alone
         for dupe, name in enumerate(names):
             if name not in made:
                 key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
@@ -120,11 +123,16 @@ def load_identifier() -> Callable[[str], str]:
 
 
 def encode_documents(
-    texts: Sequence[str], tokenizer: Tokenizer, cut: chinese_words.Cut | None = None
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    cut: chinese_words.Cut | None = None,
+    *,
+    file_numbers: Sequence[int] = (),
 ) -> tuple[list[Encoded], Counter[str]]:
     """Encodes documents of one sentence a line; drops sentences and documents without a piece.
 
-    With `cut` the ids are those of `chinese_words.encode_batch`.
+    With `cut` the ids are those of `chinese_words.encode_batch`. Without `file_numbers` all
+    documents are of one file.
     """
     sentences = [text.split("\n") for text in texts]
     flat = list(itertools.chain.from_iterable(sentences))
@@ -142,11 +150,11 @@ def encode_documents(
         ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32))
     all_ids = np.concatenate(ids)
     encoded, first, begin = [], 0, 0
-    for document in sentences:
+    for document, file in zip(sentences, file_numbers or [0] * len(texts), strict=True):
         last = first + len(document)
         bounds = [0, *itertools.accumulate(n for n in lengths[first:last] if n)]
         if len(bounds) > 1:
-            encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds))
+            encoded.append(Encoded(all_ids[begin : begin + bounds[-1]], bounds, file))
         first, begin = last, begin + bounds[-1]
     counts = _count_lengths(document.bounds[-1] for document in encoded)
     counts.update(
@@ -156,6 +164,11 @@ def encode_documents(
         unknown=int(np.count_nonzero(all_ids % tokenizer.size == tokenizer.unk_id)),
     )
     return encoded, counts
+
+
+def _is_alone(encoded: Sequence[Encoded], index: int, config: DataConfig) -> bool:
+    """Tells whether there is no document from which the segments of another could come."""
+    return not any(segments.list_others(encoded, index, config.random_from))
 
 
 def _count_lengths(lengths: Iterable[int]) -> Counter[str]:
@@ -174,6 +187,8 @@ def _make_examples(
     pairs = []
     find_starts = functools.partial(chinese_words.find_word_starts, tokenizer=tokenizer)
     for index in range(len(encoded)):
+        if config.needs_two_documents and _is_alone(encoded, index, config):
+            continue
         for pair in segments.make_pairs(encoded, index, rng, find_starts, config):
             pairs.append(segments.truncate_pair(pair, config.max_num_tokens, rng))
             counts["truncated"] += segments.count_tokens(pair) - segments.count_tokens(pairs[-1])

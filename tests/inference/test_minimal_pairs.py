@@ -27,7 +27,7 @@ PAIRS = [
 def folder(tmp_path_factory, vocabulary):
     folder = str(tmp_path_factory.mktemp("pretrained"))
     formats.get_writer("albert_tf")(
-        tiny_checkpoints.make(vocabulary, max_position_embeddings=40), folder
+        tiny_checkpoints.make(vocabulary, max_position_embeddings=40, num_hidden_layers=2), folder
     )
     return folder
 
@@ -85,6 +85,12 @@ def test_accuracies_are_of_all_and_of_groups(loaded, monkeypatch):
     low, high = results["interval"]
     assert 0 <= low < 0.5 < high <= 1
     assert "50.0 % of 3 pairs" in minimal_pairs.describe(results)
+
+
+def test_pairs_are_scored_after_each_layer(folder):
+    results = minimal_pairs.evaluate_checkpoint(folder, PAIRS, by_layer=True)["minimal_pairs"]
+    assert len(results["by_layer"]["accuracy"]) == 2
+    assert results["by_layer"]["accuracy"][-1] == results["accuracy"]
 
 
 def test_a_model_that_knows_nothing_gets_half(loaded, tmp_path):

@@ -69,6 +69,7 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
     assert results["checkpoint"] == f"{tmp_path}/best/model.ckpt-2"
     depth = tiny_run.settings().albert.num_hidden_layers
     assert [len(x) for x in results["layer_distances"].values()] == [depth, depth]
+    assert "by_layer" not in results["sop"]
     assert results["sop"]["masked_lm_loss"] == pytest.approx(last["eval_masked_lm_loss"], rel=1e-6)
     assert results["sop"]["num_sentence_order"] == 10
     model = loaded_model.load(str(tmp_path))
@@ -94,6 +95,25 @@ def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tm
         assert other[name] == pytest.approx(one[name], rel=1e-2), name  # the run's are float32
 
 
+@pytest.mark.usefixtures("in_graphs")
+def test_after_each_layer_the_heads_read_what_a_network_of_fewer_layers_gives(data, tmp_path):
+    for depth in (1, 2, 3):
+        config = tiny_run.settings(
+            num_train_steps=1, albert=tiny_run.albert(num_hidden_layers=depth), learning_rate=0.0
+        )
+        tiny_run.run(data, tmp_path / f"{depth}", config)
+    found = [
+        pretraining_evaluation.evaluate(
+            f"{tmp_path}/{depth}", [f"{data}/eval-*"], by_layer=depth == 3
+        )["sop"]
+        for depth in (1, 2, 3)
+    ]
+    for name in ("masked_lm_loss", "sentence_order_accuracy"):
+        expected = [values[name] for values in found]
+        assert found[2]["by_layer"][name] == pytest.approx(expected, rel=1e-6)
+    assert len(set(found[2]["by_layer"]["masked_lm_loss"])) == 3
+
+
 def test_held_out_records_that_are_trained_on_are_named(data, caplog):
     paths = [f"{data}/{name}" for name in tiny_run.TRAIN]
     pretraining_records.check(tiny_run.settings(), paths, paths[:1])
@@ -109,6 +129,12 @@ def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
     assert "sentence_order_accuracy" in results["sop"]
     # The same random records under the other name: the same hits.
     assert results["nsp"]["next_sentence_accuracy"] == results["sop"]["sentence_order_accuracy"]
+    other = tiny_run.write_data(
+        tmp_path / "other", like=data, sentence_task="nsp", random_from="other_file"
+    )
+    both = [f"{nsp}/eval-*", f"{other}/eval-*"]
+    results = pretraining_evaluation.evaluate(str(tmp_path / "run"), both)
+    assert results.keys() == {"checkpoint", "nsp", "nsp_other_file"}
 
 
 def test_a_second_start_of_a_finished_run_changes_nothing(data, tmp_path):

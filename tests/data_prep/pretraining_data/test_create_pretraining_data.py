@@ -200,6 +200,36 @@ def test_other_tasks(create, task):
     assert set(batch["next_sentence_labels"].ravel()) == ({0, 1} if task == "nsp" else {0})
 
 
+def test_random_segments_of_another_file_are_none_of_the_own(create, vocabulary_dir, tmp_path):
+    documents = CORPUS.read_text().split("\n\n")
+    paths = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    for path, part in zip(paths, (documents[:3], documents[3:]), strict=True):
+        path.write_text("\n\n".join(part))
+    tokenizer = tokenization.load(vocabulary_dir)
+    texts = [tokenizer.decode(tokenizer.encode(path.read_text())) for path in paths]
+
+    def count(directory):
+        """Returns {(label, whether both segments are of one file)} of all records."""
+        batch = read(directory / "train-00000-000-00.tfrecord")
+        found = set()
+        for ids, segments, mask, [label] in zip(
+            unmasked(batch),
+            *(batch[name] for name in ("segment_ids", "input_mask", "next_sentence_labels")),
+            strict=True,
+        ):
+            first, second = (
+                tokenizer.decode(ids[(mask == 1) & (segments == n)]).strip() for n in (0, 1)
+            )
+            found.add((label, any(first in text and second in text for text in texts)))
+        return found
+
+    options = {"inputs": paths, "sentence_task": "nsp"}
+    assert count(create("other", random_from="other_file", **options)) == {(0, True), (1, False)}
+    assert count(create("same", random_from="same_file", **options)) == {(0, True), (1, True)}
+    with pytest.raises(UserError, match="draws from another file: name more than one"):
+        create("lone", sentence_task="nsp", random_from="other_file")
+
+
 def test_any_language(create, tmp_path):
     path = tmp_path / "mixed.txt"
     path.write_text(
@@ -238,6 +268,7 @@ def test_warns_of_the_cap(create, capsys):
         ({"sentence_task": "mlm"}, "sentence_task: 'mlm' is not one of sop, nsp, none"),
         ({"one_segment": "keep"}, "one_segment: 'keep' is not one of split, skip, random"),
         ({"sentence_task": "none", "one_segment": "random"}, "one_segment=random needs"),
+        ({"random_from": "other_file"}, "random_from=other_file needs sentence_task=nsp"),
         ({"dupe_factor": 0}, "dupe_factor must be at least 1"),
         ({"language": "xx"}, "language: 'xx' is no two-letter code of a language"),
         ({"max_seq_length": 99999999999}, "max_seq_length must be at most 1000000"),

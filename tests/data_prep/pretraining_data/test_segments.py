@@ -9,10 +9,10 @@ from albert_tf.data_prep.pretraining_data.segments import Encoded, Pair
 IS_WORD_START = np.arange(100_000) % 2 == 0
 
 
-def encoded(*lengths, first=0):
+def encoded(*lengths, first=0, file=0):
     """A document whose ids count up from `first`, so that every token tells its place."""
     ids = np.arange(first, first + sum(lengths))
-    return Encoded(ids, [0, *np.cumsum(lengths).tolist()])
+    return Encoded(ids, [0, *np.cumsum(lengths).tolist()], file)
 
 
 def pairs(documents, index=0, *, seed=0, **options):
@@ -89,6 +89,21 @@ def test_nsp_takes_random_segments_from_other_documents_and_loses_nothing(index)
             used |= {*pair.first.tolist(), *(pair.second.tolist() if pair.label == 0 else ())}
     assert sources == {0, 1, 2}
     assert used >= set(documents[index].ids.tolist())
+
+
+@pytest.mark.parametrize(
+    ("random_from", "expected"),
+    [("any", {0, 2, 3, 4}), ("same_file", {2}), ("other_file", {0, 3, 4})],
+)
+def test_random_segments_are_of_documents_of_the_chosen_files(random_from, expected):
+    files = [0, 1, 1, 2, 2]
+    documents = [encoded(*LENGTHS, first=1000 * n, file=file) for n, file in enumerate(files)]
+    sources = set()
+    for seed in range(30):
+        for pair in pairs(documents, 1, seed=seed, sentence_task="nsp", random_from=random_from):
+            if pair.label:
+                sources |= set(pair.second // 1000)
+    assert sources == expected
 
 
 def test_nsp_uses_the_sentences_after_a_random_one_again():
