@@ -86,7 +86,7 @@ class Runner:
         lines, total = [], 0.0
         for variant, seed in missing:
             run = self.make_run(variant, seed)
-            stages_left = ", ".join(stage.name for stage in self._find_missing(run))
+            stages_left = ", ".join(self._list_work(run))
             seconds = self.estimate(variant, seed)
             total += seconds
             lines.append(f"{variant}, seed {seed}: {stages_left}: {seconds / 60:.0f} CPU minutes")
@@ -177,20 +177,27 @@ class Runner:
         seconds = 0.0
         run = self.make_run(variant, seed)
         budget = self.suite.variants[variant].cpu_seconds
-        for stage in self._find_missing(run):
-            if stage.name == stages.PRETRAINING:
+        for name in self._list_work(run):
+            if name == stages.PRETRAINING:
                 updates = run.config.last_step - self._count_known_updates(run)
                 seconds += budget or updates * self._estimate_update(run)
-            elif stage.name == stages.RATE:
+            elif name == stages.RATE:
                 seconds += sum(self.suite.rate_steps) * self._estimate_update(run)
             else:
                 known = [
-                    x[stage.name]["cpu_seconds"]
+                    x[name]["cpu_seconds"]
                     for x in (self.results.read(*other) for other in self.suite.list_runs())
-                    if stage.name in x
+                    if name in x
                 ]
                 seconds += sum(known) / len(known) if known else 60.0
         return seconds
+
+    def _list_work(self, run: Run) -> list[str]:
+        """Returns the stages that are to run: one that has no numbers needs a checkpoint."""
+        names = [stage.name for stage in self._find_missing(run)]
+        if names and self.suite.trains and not stages.has_checkpoint(run):
+            names = [stages.PRETRAINING, *(x for x in names if x != stages.PRETRAINING)]
+        return names
 
     def _count_known_updates(self, run: Run) -> int:
         source = self._find_source(run.variant, run.seed)

@@ -61,18 +61,18 @@ def list_at_chance(suite: Suite, numbers: Numbers) -> list[str]:
 
 def make_means(suite: Suite, numbers: Numbers) -> Table:
     """Returns the rows of the table, the names of the columns first, then the paper's rows."""
-    rows = [["", *map(name_column, suite.columns)]]
+    columns = _list_known(suite, numbers)
+    rows = [["", *map(name_column, columns)]]
     for variant in suite.variants:
-        cells = [_estimate(numbers.get(variant, {}), column) for column in suite.columns]
+        cells = [_estimate(numbers.get(variant, {}), column) for column in columns]
         texts = [
             format_estimate(column, cell) if cell else ""
-            for column, cell in zip(suite.columns, cells, strict=True)
+            for column, cell in zip(columns, cells, strict=True)
         ]
         rows.append([variant, *texts])
         if paper := suite.paper.get(variant):
             shown = [
-                _format(column, paper[column]) if column in paper else ""
-                for column in suite.columns
+                _format(column, paper[column]) if column in paper else "" for column in columns
             ]
             rows.append([f"paper: {suite.paper_names.get(variant, variant)}", *shown])
     return rows
@@ -80,7 +80,8 @@ def make_means(suite: Suite, numbers: Numbers) -> Table:
 
 def make_differences(suite: Suite, numbers: Numbers) -> Table:
     """Returns the differences of each variant from the baseline."""
-    columns = [column for column in suite.columns if column not in (_PARAMETERS, _FORMULA)]
+    known = _list_known(suite, numbers)
+    columns = [column for column in known if column not in (_PARAMETERS, _FORMULA)]
     rows = [[f"above {suite.baseline}", *map(name_column, columns)]]
     for variant in suite.variants:
         if variant != suite.baseline:
@@ -90,6 +91,13 @@ def make_differences(suite: Suite, numbers: Numbers) -> Table:
             ]
             rows.append([variant, *map(_describe_difference, columns, cells)])
     return rows
+
+
+def _list_known(suite: Suite, numbers: Numbers) -> list[str]:
+    """Returns the columns in which a run or the paper has a number."""
+    runs = (found for seeds in numbers.values() for found in seeds.values())
+    known = {name for found in [*runs, *suite.paper.values()] for name in found}
+    return [column for column in suite.columns if column in known]
 
 
 def find_curve(measure: str, runs: Mapping[int, Mapping[str, Any]]) -> list[tuple[float, ...]]:

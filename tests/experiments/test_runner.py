@@ -211,6 +211,8 @@ def test_a_checkpoint_of_another_machine_is_made_again(programs, make_runner, tm
     make_runner(variants={"one": SUITE["variants"]["one"]}, seeds=[1]).run()
     programs.calls.clear()
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    plan = make_runner(minimal_pairs=["*.txt"], seeds=[1]).describe_plan()
+    assert plan.startswith("one, seed 1: pretraining, minimal_pairs: ")
     make_runner(seeds=[1]).run()
     assert list_trained(programs) == [(1, 1), (2, 1)]
 

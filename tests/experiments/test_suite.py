@@ -55,10 +55,10 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
     measured |= {
         f"{name}_{measure}"
         for name in suite.held_out
-        for measure in ("masked_lm_loss", "masked_lm_accuracy")
+        for measure in ("masked_lm_loss", "masked_lm_accuracy", "next_sentence_accuracy")
     }
     measured |= {"minimal_pairs"} if suite.minimal_pairs else set()
-    measured |= {"sop_sentence_order_accuracy", "nsp_next_sentence_accuracy"}
+    measured |= {"sop_sentence_order_accuracy"}
     assert {*suite.columns} <= measured
     assert all({*values} <= {*suite.columns} for values in suite.paper.values())
 

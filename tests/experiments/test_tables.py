@@ -19,7 +19,7 @@ def make_suite(**changes):
     values = {
         "name": "x", "title": "X", "config": {}, "records": {}, "baseline": "base",
         "variants": {name: Variant() for name in [*NUMBERS, "missing"]},
-        "columns": ("parameters", "sst-2"), **changes,
+        "columns": ("parameters", "sst-2", "minimal_pairs"), **changes,
     }  # fmt: skip
     return Suite(**values)
 
