@@ -1,5 +1,6 @@
 """Masked phonemes, and the word behind each phoneme, for models that make a voice (PL-BERT)."""
 
+import dataclasses
 import random
 from typing import Any
 
@@ -11,9 +12,7 @@ from albert_tf.model import layers, pretraining_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.model.losses import Loss, Tensors, classification_sums, example_weights
-from albert_tf.objectives import initial_weights
-from albert_tf.objectives.masked_lm import MASKED_LM, weigh_predictions
-from albert_tf.objectives.objective import Objective
+from albert_tf.objectives import masked_lm
 from albert_tf.records import features
 from albert_tf.records.features import Features
 from albert_tf.train_config import PretrainConfig
@@ -82,7 +81,7 @@ def _make_model(config: PretrainConfig) -> tuple[AlbertForPhonemes, list[keras.V
 
 
 def _list_features(config: PretrainConfig) -> Features:
-    of_text = features.pretraining(config.max_seq_length, config.max_predictions_per_seq)
+    of_text = _MASKED.list_features(config)
     return {**of_text, features.WORD_IDS: of_text[features.INPUT_IDS]}
 
 
@@ -92,21 +91,19 @@ def _weigh_words(batch: Tensors) -> tf.Tensor:  # [B, S]
 
 
 def _count(batch: Tensors) -> dict[str, tf.Tensor]:
-    weights = {MASKED_LM: weigh_predictions(batch), WORD: _weigh_words(batch)}
-    return {name: tf.reduce_sum(x) for name, x in weights.items()}
+    return _MASKED.loss.counts(batch) | {WORD: tf.reduce_sum(_weigh_words(batch))}
 
 
 def _add_up(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
-    logits, labels = outputs["masked_lm_logits"], batch[features.MASKED_LM_IDS]
-    totals = classification_sums(MASKED_LM, logits, labels, weigh_predictions(batch))
     logits, labels = outputs["word_logits"], batch[features.WORD_IDS]
-    return totals | classification_sums(WORD, logits, labels, _weigh_words(batch))
+    of_words = classification_sums(WORD, logits, labels, _weigh_words(batch))
+    return _MASKED.loss.sums(outputs, batch) | of_words
 
 
-PHONEMES = Objective(
-    loss=Loss((MASKED_LM, WORD), _count, _add_up),
-    best_by=f"{MASKED_LM}_accuracy",
+_MASKED = masked_lm.make_objective(sentence=None)
+PHONEMES = dataclasses.replace(
+    _MASKED,
+    loss=Loss((*_MASKED.loss.names, WORD), _count, _add_up),
     list_features=_list_features,
     make_model=_make_model,
-    initialize=initial_weights.assign,
 )

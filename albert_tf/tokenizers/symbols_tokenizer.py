@@ -62,6 +62,10 @@ class SymbolsTokenizer(NamedTuple):
             batch.append((ids, [match.span() for match in matches]))
         return batch
 
+    def find_unknown(self, text: str) -> list[str]:
+        """Returns what the list lacks, as often as it occurs."""
+        return [match[0] for match in self.pattern.finditer(text) if match[0] not in self.ids]
+
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the parts of a text, between which are masks."""
         return self.encode_batch(parts)
@@ -71,7 +75,10 @@ class SymbolsTokenizer(NamedTuple):
         return "".join(piece for piece in pieces if piece in self.ids)
 
     def is_word_start(self) -> list[bool]:
-        return [piece not in self.ids or is_mark(piece[0]) for piece in self.pieces]
+        return [
+            piece not in self.ids or piece.isspace() or unicodedata.category(piece[0])[0] == "P"
+            for piece in self.pieces
+        ]
 
     def ends_word(self) -> list[bool]:
         return self.is_word_start()
@@ -79,11 +86,6 @@ class SymbolsTokenizer(NamedTuple):
     def is_special(self) -> list[bool]:
         """Returns which symbols are never drawn at random: white space is none of a word's."""
         return [piece not in self.ids or piece.isspace() for piece in self.pieces]
-
-
-def is_mark(c: str) -> bool:
-    """Whether a character is white space or punctuation, which is a word by itself."""
-    return c.isspace() or unicodedata.category(c)[0] == "P"
 
 
 def read(content: bytes, config: SymbolsConfig, path: str) -> SymbolsTokenizer:

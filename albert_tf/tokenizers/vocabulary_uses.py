@@ -48,6 +48,7 @@ PRETRAINING = Use(
     (_NO_PREFIX,),
     "Train it with add_dummy_prefix; symbols are for --sentence_task=phonemes.",
 )
+PHONEMES = Use("phonemes need a list of symbols, not", (), "Name a folder with symbols.txt.")
 
 
 def check(use: Use, tokenizer: Tokenizer) -> None:
@@ -58,8 +59,8 @@ def check(use: Use, tokenizer: Tokenizer) -> None:
 
 def find_problem(use: Use, tokenizer: Tokenizer) -> str | None:
     """Returns why the vocabulary is not for this use, if so."""
-    if isinstance(tokenizer.backend, SymbolsTokenizer):
-        return f"{use.error} a list of symbols"
+    if isinstance(tokenizer.backend, SymbolsTokenizer) != (use is PHONEMES):
+        return f"{use.error} {'pieces of text' if use is PHONEMES else 'a list of symbols'}"
     if not isinstance(tokenizer.backend, SentencePieceTokenizer):
         return None
     features = _find_features(read_model(tokenizer.backend))

@@ -57,8 +57,8 @@ def create(
         config.has_phonemes == bool(words),
         "--words and --sentence_task=phonemes belong together. Name both, or none.",
     )
-    if not words:
-        vocabulary_uses.check(vocabulary_uses.PRETRAINING, tokenizer)
+    use = vocabulary_uses.PHONEMES if words else vocabulary_uses.PRETRAINING
+    vocabulary_uses.check(use, tokenizer)
     paths = documents.expand_inputs(input_files)
     require(
         config.random_from != "other_file" or len(paths) > 1,

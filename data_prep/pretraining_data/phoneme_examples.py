@@ -1,10 +1,13 @@
-"""Makes records of phonemes, with the word behind each of them; training masks them."""
+"""Makes records of phonemes, with the word behind each of them; training masks them.
+
+An encoded document is [3, n] int32: the ids of its symbols, whether a word starts there, and the
+words behind them. White space is a word by itself; behind it there is none, 0.
+"""
 
 import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,17 +21,6 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 _BATCH = 256  # records to serialize at once
 
 
-class Phonemes(NamedTuple):
-    """The symbols of a document, [n] each: their ids, where words start, and the words behind them.
-
-    White space is a word by itself; behind it there is none, 0.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    words: np.ndarray
-
-
 def load_words(path: str) -> dict[str, int]:
     """Returns {word in small letters: number, from 1 on} of a file with a word a line."""
     words = symbols_tokenizer.read_list(files.read_bytes(path, "words"), path)
@@ -37,10 +29,10 @@ def load_words(path: str) -> dict[str, int]:
 
 def encode(
     texts: Sequence[str], tokenizer: Tokenizer, numbers: Mapping[str, int]
-) -> tuple[list[Phonemes], Counter[str]]:
+) -> tuple[list[np.ndarray], Counter[str]]:
     """Encodes documents of one word and its phonemes a line, as `documents.read` has them."""
     spaces = [i for i in range(tokenizer.size) if tokenizer.id_to_piece(i).isspace()]
-    encoded: list[Phonemes] = []
+    encoded: list[np.ndarray] = []
     counts: Counter[str] = Counter()
     for text in texts:
         pairs = [json.loads(line) for line in text.split("\n")]
@@ -53,7 +45,7 @@ def encode(
         is_space = np.isin(ids, spaces)
         starts = is_space | (np.diff(places, prepend=-1) > 0)
         starts[1:] |= is_space[:-1]
-        encoded.append(Phonemes(ids, starts, np.where(is_space, 0, behind[places])))
+        encoded.append(np.stack([ids, starts, np.where(is_space, 0, behind[places])]))
         counts["documents"] += 1
         counts["sentences"] += len(pairs)
         counts["text_tokens"] += len(ids)
@@ -62,7 +54,7 @@ def encode(
 
 
 def make(
-    encoded: Sequence[Phonemes],
+    encoded: Sequence[np.ndarray],
     tokenizer: Tokenizer,
     rng: np.random.Generator,
     config: DataConfig,
@@ -70,38 +62,36 @@ def make(
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
     parts = [part for document in encoded for part in _cut(document, config.max_seq_length - 2)]
-    ends = tokenizer.cls_id, tokenizer.sep_id
     order = rng.permutation(len(parts))
     for i in range(0, len(parts), _BATCH):
         chosen = [parts[j] for j in order[i : i + _BATCH]]
-        lengths = np.array([len(part.ids) + 2 for part in chosen])[:, np.newaxis]
-        shape = len(chosen), config.max_seq_length
-        ids, starts, words = (np.zeros(shape, np.int32) for _ in Phonemes._fields)
+        lengths = np.array([part.shape[1] + 2 for part in chosen])
+        ids, starts, words = rows = np.zeros((3, len(chosen), config.max_seq_length), np.int32)
         for row, part in enumerate(chosen):
-            inside = slice(1, len(part.ids) + 1)
-            ids[row, inside], words[row, inside] = part.ids, part.words
-            starts[row, inside] = part.starts
-            ids[row, 0], ids[row, inside.stop] = ends
-            starts[row, [0, 1, inside.stop]] = 1
+            rows[:, row, 1 : part.shape[1] + 1] = part
+        every = np.arange(len(chosen))
+        ids[:, 0], ids[every, lengths - 1] = tokenizer.cls_id, tokenizer.sep_id
+        starts[:, :2] = starts[every, lengths - 1] = 1
         counts["examples"] += len(chosen)
         counts["tokens"] += int(lengths.sum())
         batch = {
             features.INPUT_IDS: ids,
-            features.SEGMENT_IDS: np.zeros(shape, np.int32),
+            features.SEGMENT_IDS: np.zeros_like(ids),
             features.TOKEN_BOUNDARY: starts,
             features.WORD_IDS: words,
             features.NEXT_SENTENCE_LABELS: np.zeros((len(chosen), 1), np.int32),
         }
-        yield from record_writer.serialize(batch, np.arange(shape[1]) < lengths)
+        is_token = np.arange(config.max_seq_length) < lengths[:, np.newaxis]
+        yield from record_writer.serialize(batch, is_token)
 
 
-def _cut(document: Phonemes, length: int) -> Iterator[Phonemes]:
+def _cut(document: np.ndarray, length: int) -> Iterator[np.ndarray]:
     """Yields parts of at most `length` symbols, cut between two words where one begins."""
-    begin, size = 0, len(document.ids)
+    begin, size = 0, document.shape[1]
     while begin < size:
         end = min(begin + length, size)
         if end < size:
-            between = np.flatnonzero(document.starts[begin + 1 : end + 1])
+            between = np.flatnonzero(document[1, begin + 1 : end + 1])
             end = begin + 1 + int(between[-1]) if len(between) else end
-        yield Phonemes(*(array[begin:end] for array in document))
+        yield document[:, begin:end]
         begin = end

@@ -12,10 +12,8 @@ import functools
 import itertools
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from absl import logging
 
@@ -26,11 +24,11 @@ from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import blocks
 from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.records.manifest import VOCABULARY
 from albert_tf.settings import setting
-from albert_tf.tokenizers import tokenization
-from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
+from albert_tf.tokenizers import text_words, tokenization, vocabulary_uses
+from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig, SymbolsTokenizer
 from albert_tf.workfolder import WorkFolder
 
 SUMMARY, WORDS = "phonemes.json", "words.txt"
@@ -43,6 +41,8 @@ _SWITCH = re.compile(r"\([a-z-]+\)")
 _PARTS = re.compile(r"[ln]+(?:j[ln]+)*|[jm]")
 _LONGEST_RUN = 100  # words read together
 _FOREIGN = "words_of_another_language"
+# What is counted: a list of symbols lacks some of them.
+_KINDS = ("symbols", "words", "lacking", "others")
 _STRESS = re.compile("[ˈˌ]")
 _JOINERS = "'’.-‐·"
 
@@ -67,17 +67,6 @@ class PhonemesConfig:
     def __post_init__(self) -> None:
         settings.check(self)
 
-    @property
-    def reading(self) -> DataConfig:
-        """How the text is read and cut into blocks."""
-        return DataConfig(
-            sentence_task="phonemes" if self.phonemes_column else "none",
-            masking="online",
-            phonemes_column=self.phonemes_column or "",
-            text_field=self.text_field,
-            shard_megabytes=self.shard_megabytes,
-        )
-
 
 def phonemize(
     config: PhonemesConfig,
@@ -93,12 +82,20 @@ def phonemize(
     `vocabulary` is a folder with a list of symbols; those that it lacks are counted. Raises
     `UserError` for bad input, a missing espeak-ng or voice, or a folder of other text or settings.
     """
-    symbols = tokenization.load(vocabulary) if vocabulary else None
+    require(
+        bool(vocabulary) or not config.refuse_unknown,
+        "--refuse_unknown: name the list of symbols with --vocabulary.",
+    )
+    symbols = checksum = None
+    if vocabulary:
+        tokenizer = tokenization.load(vocabulary)
+        vocabulary_uses.check(vocabulary_uses.PHONEMES, tokenizer)
+        symbols, checksum = tokenizer.backend, tokenizer.sha256
+        assert isinstance(symbols, SymbolsTokenizer)
     if not config.phonemes_column:
         load_espeak(config.language)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
-    checksum = symbols.sha256 if symbols else None
     identity = {"settings": dataclasses.asdict(config), "vocabulary": checksum, "inputs": inputs}
     folder = WorkFolder(output_dir, identity, SUMMARY)
     if folder.finished():
@@ -112,49 +109,42 @@ def phonemize(
         made = shards.run(
             folder,
             make_writer,
-            (folder, config, cut),
+            (folder, config, cut, symbols),
             sizes,
             driver,
             options,
             shares=driver.count_shares(len(cut), most),
         )
         if made is not None:
-            _finish(folder, config, made, symbols)
+            _finish(folder, config, made, has_list=symbols is not None)
 
 
-def _finish(folder: WorkFolder, config: PhonemesConfig, made: Results, symbols: Any) -> None:
+def _finish(folder: WorkFolder, config: PhonemesConfig, made: Results, *, has_list: bool) -> None:
     """Writes the words, the symbols if there is no list of them, and what was counted."""
-    spoken, words, others, lacking = (Counter[str]() for _ in range(4))
-    for numbers in made.values():
-        spoken.update(numbers["symbols"])
-        words.update(numbers["words"])
-        others.update(numbers["others"])
+    totals = {kind: Counter[str]() for kind in _KINDS}
+    for kind, total in totals.items():
+        for numbers in made.values():
+            total.update(numbers[kind])
+    spoken, words, lacking, others = totals.values()
     if not words:
         raise UserError("the text has no word with a letter: there is nothing to learn from it.")
-    if symbols is None:
-        special = dict.fromkeys(dataclasses.astuple(SymbolsConfig()))
-        rows = [*special, *sorted(spoken)]
+    if not has_list:
+        rows = [*dict.fromkeys(dataclasses.astuple(SymbolsConfig())), *sorted(spoken)]
         folder.put(f"{VOCABULARY}/{tokenization.SYMBOLS}", _to_lines(rows))
         tokenization.write_hashes(folder.join(VOCABULARY))
-    else:
-        rows = symbols.backend.pieces
-        ids = zip(spoken, symbols.encode_batch([*spoken]), strict=True)
-        lacking.update({c: spoken[c] for c, found in ids if symbols.unk_id in found})
     if lacking:
         share = lacking.total() / spoken.total()
         listed = ", ".join(f"{c!r} {n:,}" for c, n in lacking.most_common(20))
-        problem = f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}"
-        if config.refuse_unknown:
-            raise UserError(f"{problem}. Add them to it.")
-        logging.warning(problem)
+        logging.warning(f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}")
     ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))[: config.num_words]
     covered = sum(number for _, number in ordered) / words.total()
     folder.put(WORDS, _to_lines([word for word, _ in ordered]))
     counts = {"symbols": dict(spoken.most_common()), "lacking": dict(lacking.most_common())}
-    folder.put(SUMMARY, {"words": len(words), **counts, **others, "shards": [*made]})
+    folder.put(SUMMARY, {"words": len(words), **counts, **others})
+    size = "" if has_list else f", a list of {len(rows)}"
     print(
         f"{folder.path}: {words.total():,} words, {len(ordered):,} of {len(words):,} listed "
-        f"({covered:.1%} of the text); {spoken.total():,} symbols, a list of {len(rows)}; "
+        f"({covered:.1%} of the text); {spoken.total():,} symbols{size}; "
         f"{others[_FOREIGN]:,} words were read as of another language"
     )
 
@@ -163,18 +153,30 @@ def _to_lines(rows: Sequence[str]) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode()
 
 
-def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source]) -> shards.Work:
+def make_writer(
+    folder: WorkFolder,
+    config: PhonemesConfig,
+    cut: Sequence[Source],
+    symbols: SymbolsTokenizer | None,
+) -> shards.Work:
     """Returns `write_shards(source, share, shares)`, which writes the phonemes of a source."""
     speak = None if config.phonemes_column else load_espeak(config.language)
+    reading = DataConfig(
+        sentence_task="none" if speak else "phonemes",
+        masking="online",
+        phonemes_column=config.phonemes_column or "",
+        text_field=config.text_field,
+        shard_megabytes=config.shard_megabytes,
+    )
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
-        stream = blocks.read_blocks(source, cut[source], config.reading)
+        stream = blocks.read_blocks(source, cut[source], reading)
         for block in itertools.islice(stream, share, None, shares):
             name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
             yield Made(name, write_block(name, block), block.num_bytes)
 
     def write_block(name: str, block: Block) -> dict[str, Counter[str]]:
-        counts = {kind: Counter[str]() for kind in ("symbols", "words", "others")}
+        counts = {kind: Counter[str]() for kind in _KINDS}
         rows = []
         for text in block.texts:
             if speak:
@@ -187,6 +189,14 @@ def make_writer(folder: WorkFolder, config: PhonemesConfig, cut: Sequence[Source
             rows.append(json.dumps({"text": words, "phonemes": phonemes}, ensure_ascii=False))
             counts["symbols"].update(itertools.chain.from_iterable(phonemes))
             counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
+            if symbols:
+                lacking = [c for spoken in phonemes for c in symbols.find_unknown(spoken)]
+                if lacking and config.refuse_unknown:
+                    raise UserError(
+                        f"the list lacks {lacking[0]!r}, of the text {' '.join(words[:15])!r}. "
+                        "Add it to the list, or leave out --refuse_unknown."
+                    )
+                counts["lacking"].update(lacking)
         folder.put(name, _to_lines(rows))
         return counts
 
@@ -276,8 +286,4 @@ def _read_run(words: list[str], speak: Speak) -> list[str]:
 @functools.cache
 def _classify(c: str) -> str:
     """Returns the kind of a character, see `_PARTS`."""
-    if c.isspace():
-        return " "
-    if c in _JOINERS:
-        return "j"
-    return {"L": "l", "M": "l", "N": "n"}.get(unicodedata.category(c)[0], "m")
+    return "j" if c in _JOINERS else "lm ln"[text_words.classify(c)]

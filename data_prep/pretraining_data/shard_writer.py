@@ -74,7 +74,7 @@ def make_shard_writer(
         if not made.keys() >= set(names):
             if number_words:
                 encoded, text_counts = phoneme_examples.encode(block.texts, tokenizer, number_words)
-                text_counts += _count_lengths(len(document.ids) for document in encoded)
+                text_counts += _count_lengths(document.shape[1] for document in encoded)
             else:
                 encoded, text_counts = encode_documents(
                     block.texts, tokenizer, segment, file_numbers=block.files
