@@ -119,6 +119,7 @@ FORMATS: dict[str, Format] = {
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
     "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
+    "kokoro": Format("a file of Kokoro (.pth)", lambda path, which: path, styletts2.read_kokoro),
 }
 
 
@@ -133,6 +134,8 @@ def detect_format(path: str) -> str:
     folder = _find_folder(path)
     names = set(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else set()
     is_whole_folder = folder == path or os.path.basename(path) in names
+    if folder != path and is_whole_folder and path.endswith(".pth"):
+        return "kokoro"
     if is_whole_folder and "saved_model.pb" in names:
         keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
         return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"

@@ -2,9 +2,11 @@
 
 `config.yml` has the sizes, under `model_params`; `step_N.t7` is a file of PyTorch, which has the
 weights under `net`, named as those of transformers after `module.encoder.`.
+Reads the file of Kokoro as well, which has them under `bert` after `module.`.
 """
 
 import io
+import json
 import os
 import re
 from typing import Any
@@ -22,6 +24,8 @@ from albert_tf.tokenizers import tokenization
 CONFIG = "config.yml"
 WEIGHTS = re.compile(r"step_(\d+)\.t7")
 _PARAMETERS, _NET, _PREFIX = "model_params", "net", "module.encoder."
+# Where PL-BERT has the padding and the mask, of ids that no symbol of Kokoro has.
+_PADDING, _MASK = (0, "$"), (29, "M")
 # StyleTTS2 deletes this buffer, and ends if it is not there.
 _POSITIONS = "embeddings.position_ids"
 
@@ -36,9 +40,8 @@ def read(folder: str) -> ModelCheckpoint:
         raise UserError(f"{folder} has no step_N.t7 with the weights. Put it there.")
     step, name = max(steps)
     path = os.path.join(folder, name)
-    arrays = torch_pickle.read(path, _NET)
     # PyTorch's wrapper for several GPUs begins names with "module.".
-    arrays = {name.removeprefix("module."): array for name, array in arrays.items()}
+    arrays = {x.removeprefix("module."): a for x, a in torch_pickle.read(path, _NET).items()}
     heads = [name for name in arrays if not name.startswith("encoder.")]
     own = {x.removeprefix("encoder."): arrays[x] for x in arrays if x not in heads}
     weights, skipped = hugging_face.to_weights(own, config, path)
@@ -65,6 +68,33 @@ def _read_parameters(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path} has no {_PARAMETERS}, the sizes of the model. Add them.")
     return values
+
+
+def read_kokoro(path: str) -> ModelCheckpoint:
+    """Reads the ALBERT in a file of Kokoro, such as kokoro-v1_0.pth, and the symbols.
+
+    Both need the `config.json` beside it. Raises `UserError` if that or the file is unsound.
+    """
+    config_path = os.path.join(os.path.dirname(path), hugging_face.CONFIG)
+    values = files.read_object(config_path, "config of Kokoro")
+    size, sizes, ids = (values.get(name) for name in ("n_token", "plbert", "vocab"))
+    if not (type(size) is int and isinstance(sizes, dict) and isinstance(ids, dict)):
+        raise UserError(f"{config_path} lacks n_token, plbert or vocab. Put Kokoro's there.")
+    sizes = {**sizes, "vocab_size": size, "model_type": "albert"}
+    config = hugging_face.to_config(sizes, config_path)
+    weights, skipped = hugging_face.to_weights(torch_pickle.read(path, "bert"), config, path)
+    symbols = dict([_PADDING, _MASK]) | {i: symbol for symbol, i in ids.items()}
+    rows = "".join(f"{symbols.get(i, f'<{i}>')}\n" for i in range(size))
+    pad, mask = symbols[_PADDING[0]], symbols[_MASK[0]]
+    special = json.dumps({**dict.fromkeys(("pad", "unk", "cls", "sep"), pad), "mask": mask})
+    vocabulary = {tokenization.SYMBOLS: rows, tokenization.NORMALIZATION: special}
+    return ModelCheckpoint(
+        source=path,
+        config=config,
+        weights=weights,
+        vocabulary={name: text.encode() for name, text in vocabulary.items()},
+        skipped=skipped,
+    )
 
 
 def list_places(checkpoint: ModelCheckpoint) -> set[str]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny_records
 import tiny_run
 
-from albert_tf.checkpoints import formats, matching
+from albert_tf.checkpoints import formats, matching, styletts2
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError
@@ -208,6 +208,34 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
     start = Start(init_checkpoint=str(folder), allow_partial="cls/.*")
     config = settings(num_train_steps=2, num_words=9, eval_steps=0)
     assert run(data, tmp_path / "run", config, start)
+
+
+def test_a_file_of_kokoro_is_read_with_its_symbols(data, trained, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    formats.convert(str(trained), f"{tmp_path}/plbert", to_format="styletts2", which="newest")
+    saved = torch.load(tmp_path / "plbert/step_12.t7", weights_only=True)["net"]
+    state = {name.replace(".encoder.", ".", 1): x for name, x in saved.items()}
+    path = tmp_path / "kokoro.pth"
+    torch.save({"bert": state, "decoder": {"module.w": torch.ones(2)}}, path)
+    ids = {symbol: i for i, symbol in enumerate(SYMBOLS) if i not in (0, 1, 2)}
+    albert = dataclasses.asdict(tiny_run.albert(max_position_embeddings=32))
+    sizes = {name: x for name, x in albert.items() if re.search("size|num_|max_", name)}
+    config = {"n_token": len(SYMBOLS), "plbert": sizes | {"dropout": 0.1}, "vocab": ids}
+    with pytest.raises(UserError, match=r"config\.json"):
+        formats.read(str(path))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"n_token": None}))
+    with pytest.raises(UserError, match="lacks n_token, plbert or vocab"):
+        formats.read(str(path))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(styletts2, "_MASK", (1, "M"))
+    found, source = formats.read(str(path)), formats.read(str(trained), which="newest")
+    for name, value in found.weights.items():
+        np.testing.assert_array_equal(source.weights[name], value, err_msg=name)
+    assert {"bert/pooler/dense/kernel"} < found.weights.keys() < source.weights.keys()
+    formats.convert(str(path), f"{tmp_path}/ours")
+    tokenizer = tokenization.load(f"{tmp_path}/ours/vocabulary")
+    assert tokenizer.backend.pieces == [*SYMBOLS[:2], "<2>", *SYMBOLS[3:]]
+    assert (tokenizer.pad_id, tokenizer.sep_id, tokenizer.mask_id) == (0, 0, 1)
 
 
 def test_a_model_grows_with_its_head_of_words(trained):
