@@ -94,51 +94,11 @@ def _split(
     position of the first; at most `most` windows.
     """
     # One, and one more for each stride that is begun beyond it.
-    counts = 1 + (tf.maximum(context.lengths - rooms, 0) + strides - 1) // strides
-    counts = tf.minimum(counts, most)
+    counts = tf.minimum(1 - tf.minimum(rooms - context.lengths, 0) // strides, most)
     rows = code_points.make_row_ids(counts)
-    skipped = tf.ragged.range(counts).flat_values * tf.gather(strides, rows)
-    room, total = tf.gather(rooms, rows), tf.gather(context.lengths, rows)
-    part = Parts(
-        context.flat, tf.gather(context.begins, rows) + skipped, tf.minimum(total - skipped, room)
+    columns = (counts, context.lengths, rooms, strides, firsts, context.begins)
+    windows = qa_windows.split(
+        tf, rows, tf.ragged.range(counts).flat_values, *(tf.gather(x, rows) for x in columns)
     )
-    firsts = tf.gather(firsts, rows)
-    best_begins, best_ends = _find_most_context(part)
-    windows = Windows(
-        unique_ids=qa_windows.FIRST_ID + tf.range(tf.size(rows)),
-        questions=rows,
-        firsts=firsts,
-        lengths=part.lengths,
-        tokens=part.begins,
-        best_begins=best_begins - part.begins + firsts,
-        best_ends=best_ends - part.begins + firsts,
-        token_starts=None,
-        token_ends=None,
-    )
-    return windows, part
-
-
-def _find_most_context(part: Parts) -> tuple[tf.Tensor, tf.Tensor]:
-    """[W], [W]: from which of all tokens to which each window has more context than any other.
-
-    Context counts on the side where there is less of it, a hundredth of the window's length
-    besides, and the first of equals wins: as published. Tokens of other contexts are other tokens.
-    """
-    window = code_points.make_row_ids(part.lengths)
-    place = tf.ragged.range(part.lengths).flat_values
-    length = tf.gather(part.lengths, window)
-    token = tf.gather(part.begins, window) + place
-    side = tf.cast(tf.minimum(place, length - 1 - place), tf.float64)
-    score = side + tf.constant(0.01, tf.float64) * tf.cast(length, tf.float64)
-    size = tf.size(part.flat)
-    best = tf.math.unsorted_segment_max(score, token, size)
-    none = tf.size(part.lengths)
-    candidates = tf.where(score == tf.gather(best, token), window, none)
-    winner = tf.math.unsorted_segment_min(candidates, token, size)
-    won = tf.where(tf.gather(winner, token) == window)[:, 0]
-    token, window = tf.gather(token, won), tf.gather(window, won)
-    # A window that wins none: the smallest begin is the largest number, so it holds nothing.
-    begins = tf.math.unsorted_segment_min(token, window, none)
-    ends = tf.math.unsorted_segment_max(token, window, none) + 1
-    is_none = begins > ends
-    return tf.where(is_none, part.begins, begins), tf.where(is_none, part.begins, ends)
+    windows = windows._replace(unique_ids=qa_windows.FIRST_ID + tf.range(tf.size(rows)))
+    return windows, Parts(context.flat, windows.tokens, windows.lengths)

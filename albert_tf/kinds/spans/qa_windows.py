@@ -55,6 +55,56 @@ class Windows(NamedTuple):
         return Windows._make([*(column[rows] for column in columns), token_starts, token_ends])
 
 
+def split(
+    xp: Any,
+    questions: Array,
+    numbers: Array,
+    counts: Array,
+    totals: Array,
+    rooms: Array,
+    strides: Array,
+    firsts: Array,
+    begins: Array,
+) -> Windows:
+    """Returns windows without ids and offsets, one each `strides` tokens; all arrays are [W].
+
+    A token has more context on the side where there is less of it, a hundredth of the length of the
+    window besides, and the first of equal windows wins: as published. All windows of a context are
+    of one length, but its last may be shorter. So the tokens of a window that have more context
+    there than elsewhere are side by side, and end halfway to the end of the next window.
+
+    Args:
+        xp: the module of the arrays, NumPy or TensorFlow.
+        numbers: of a window among those of its question.
+        counts: of the windows of the question.
+        totals: tokens of the context.
+        rooms: tokens that a window has room for.
+        firsts: as of `Windows`.
+        begins: the index of the first token of the context.
+    """
+    skipped = numbers * strides
+    lengths = xp.minimum(totals - skipped, rooms)
+
+    def find_end(next_lengths: Array) -> Array:
+        """Returns where a whole window gives way to the next, whose length may be smaller."""
+        lacking = rooms - next_lengths
+        half = xp.minimum((rooms + strides + lacking // 100 + 1) // 2, rooms)
+        return xp.where(strides - lacking > lacking // 100, half, rooms)
+
+    ends = find_end(xp.minimum(totals - skipped - strides, rooms))
+    return Windows(
+        unique_ids=None,
+        questions=questions,
+        firsts=firsts,
+        lengths=lengths,
+        tokens=begins + skipped,
+        best_begins=firsts + xp.where(numbers == 0, 0, find_end(lengths) - strides),
+        best_ends=firsts + xp.where(numbers == counts - 1, lengths, ends),
+        token_starts=None,
+        token_ends=None,
+    )
+
+
 class AnswerOptions(NamedTuple):
     """Which spans are answers.
 

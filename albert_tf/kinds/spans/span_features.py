@@ -139,46 +139,14 @@ def make_windows(
     `positions` are those of the first token of the context in the input, [Q].
     """
     counts = 1 - np.minimum(rooms - tokens.lengths, 0) // strides
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    questions = np.repeat(np.arange(len(counts)), counts)
-    skipped = (np.arange(bounds[-1]) - bounds[questions]) * strides[questions]
-    held = np.minimum(tokens.lengths[questions] - skipped, rooms[questions])
-    firsts = positions[questions]
-    best_begins, best_ends = np.zeros_like(held), held.copy()
-    for question in np.flatnonzero(counts > 1):
-        rows = slice(bounds[question], bounds[question + 1])
-        best_begins[rows], best_ends[rows] = _find_most_context(skipped[rows], held[rows])
-    return Windows(
-        unique_ids=qa_windows.FIRST_ID + np.arange(bounds[-1]),
-        questions=questions,
-        firsts=firsts,
-        lengths=held,
-        tokens=tokens.begins[questions] + skipped,
-        best_begins=firsts - skipped + best_begins,
-        best_ends=firsts - skipped + best_ends,
-        token_starts=tokens.starts,
-        token_ends=tokens.ends,
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(rows))
+    numbers = places - (np.cumsum(counts) - counts)[rows]
+    columns = (counts, tokens.lengths, rooms, strides, positions, tokens.begins)
+    windows = qa_windows.split(np, rows, numbers, *(column[rows] for column in columns))
+    return windows._replace(
+        unique_ids=qa_windows.FIRST_ID + places, token_starts=tokens.starts, token_ends=tokens.ends
     )
-
-
-def _find_most_context(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each window of a context, the tokens that have more context in it than in any other.
-
-    They are side by side. Context counts on the side where there is less of it, a hundredth of the
-    window's length besides, and the first of equals wins: as published.
-    """
-    best_scores = np.full(starts[-1] + lengths[-1], -np.inf)
-    best = np.zeros(len(best_scores), np.int64)
-    # Window by window: a text of 1 MB has a million tokens in hundreds of thousands of windows.
-    for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        ranks = np.arange(length)
-        scores = np.minimum(ranks, ranks[::-1]) + 0.01 * length
-        held = slice(start, start + length)
-        is_better = scores > best_scores[held]
-        best_scores[held][is_better] = scores[is_better]
-        best[held][is_better] = window
-    numbers = np.arange(len(starts))
-    return np.searchsorted(best, numbers, "left"), np.searchsorted(best, numbers, "right")
 
 
 def label(questions: Sequence[Question], tokens: Tokens, windows: Windows) -> Labels:

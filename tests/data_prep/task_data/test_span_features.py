@@ -221,13 +221,6 @@ def published_windows(length, room, stride):
     return spans, best
 
 
-def test_a_text_of_a_million_tokens_has_its_windows():
-    """Windows times tokens would not fit into any memory."""
-    begins, ends = span_features._find_most_context(np.arange(0, 10**6, 5), np.full(200_000, 8))
-    assert begins[1000:1002].tolist() == [5002, 5007]
-    assert ends[1000:1002].tolist() == [5007, 5012]
-
-
 def test_windows_are_those_of_the_published_loop():
     rng = np.random.default_rng(0)
     # A last window that is a hundred tokens shorter loses a token's worth of context.
