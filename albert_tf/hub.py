@@ -61,6 +61,16 @@ def find_name(path: str) -> str:
     return files.read_object(note, _NOTE).get("url", path) if tf.io.gfile.exists(note) else path
 
 
+def strip_keys(text: str) -> str:
+    """Leaves out of the URLs in a text what may be a key: user, password, query and fragment.
+
+    For logs, cards and files. What follows a ? is left out of web addresses alone: of other schemes
+    it is a pattern.
+    """
+    text = re.sub(r"(https?://[^\s'\"?#]*)[?#][^\s'\"]*", r"\1", text)
+    return re.sub(r"(\w://)[^\s'\"/]*@", r"\1", text)
+
+
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     import huggingface_hub
 
@@ -135,18 +145,17 @@ def _fetch_url(url: str) -> str:
 
     parts = urllib.parse.urlsplit(url)
     name = os.path.basename(parts.path)
-    # For logs and cards: what is left out may be a key.
-    public = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    public = strip_keys(url)
     cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
     folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:16])
     path = os.path.join(folder, name)
-    require(name.endswith(ARCHIVES), f"{url} is no archive. Name one of {', '.join(ARCHIVES)}.")
+    require(name.endswith(ARCHIVES), f"{public} is no archive. Name one of {', '.join(ARCHIVES)}.")
     with files.locking_folder(cache, waits=True):
         if not os.path.exists(path):  # never came, or the user has removed it
             shutil.rmtree(folder, ignore_errors=True)
             require(
                 not huggingface_hub.constants.HF_HUB_OFFLINE,
-                f"{url} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
+                f"{public} is not in {cache}, and HF_HUB_OFFLINE is set. Unset it, or name a file.",
             )
             with files.replacing_folder(folder) as temporary:
                 size = _download(url, os.path.join(temporary, name))
@@ -171,9 +180,13 @@ def _download(url: str, path: str) -> int:
             length = file.tell()
     except Exception as error:  # as of `snapshot_download`
         remedy = find_remedy(error) or "Check the address, the network and your rights to it."
-        raise UserError(f"{url} cannot be downloaded ({reason(error)}). {remedy}") from None
+        raise UserError(
+            f"{strip_keys(url)} cannot be downloaded ({reason(error)}). {remedy}"
+        ) from None
     if size not in (0, length):
-        raise UserError(f"{url} broke off after {length:,} of {size:,} bytes. Run it again.")
+        raise UserError(
+            f"{strip_keys(url)} broke off after {length:,} of {size:,} bytes. Run it again."
+        )
     return length
 
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.run_files import COMMANDS
 
 _KEYS = {"command", "began", "ended", "finished", "versions"}
@@ -28,7 +28,7 @@ def begin(workdir: str) -> dict[str, Any]:
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
     command = f"{os.path.basename(sys.argv[0])} {shlex.join(sys.argv[1:])}"
     record = {
-        "command": command.strip(),
+        "command": hub.strip_keys(command).strip(),
         "began": _get_time(),
         "ended": None,
         "finished": False,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.checkpoints import (
     formats,
     matching,
@@ -61,7 +61,7 @@ class Start:
         """What the run keeps of the checkpoint whose weights it takes; None if it takes none."""
         path = self.init_checkpoint or self.grow_from
         is_best = path is None or self.which in (None, BEST)
-        return path if is_best else f"{path} --which={self.which}"
+        return path and hub.strip_keys(path if is_best else f"{path} --which={self.which}")
 
     def read(self, config: AlbertConfig) -> ModelCheckpoint:
         """Reads the weights, grown to a model of this config."""

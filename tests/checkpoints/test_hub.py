@@ -17,6 +17,8 @@ from albert_tf import hub
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.tokenizers import tokenization
+from albert_tf.train import command_log
+from albert_tf.train.start import Start
 
 NAME = "albert/tiny-v2"
 
@@ -187,6 +189,18 @@ def archive(site, made, tmp_path):
     with tarfile.open(site.folder / NAME / "tiny.tar.gz", "w:gz") as tar:
         tar.add(site.folder / NAME / "tiny", "tiny")
     return f"{site.address}/{NAME}/resolve/main/tiny.tar.gz"
+
+
+def test_keys_in_addresses_stay_out_of_what_a_run_keeps(tmp_path, monkeypatch):
+    url, public = "https://me:key@site.org/a.tar.gz?token=key&x=y", "https://site.org/a.tar.gz"
+    arguments = [f"--init_checkpoint={url}", "--train_files=gs://b/train-?????", "s3://key@b/x"]
+    monkeypatch.setattr("sys.argv", ["bin/run_pretraining", *arguments])
+    command_log.begin(str(tmp_path))
+    [record] = command_log.read(str(tmp_path))
+    assert record["command"] == (
+        f"run_pretraining '--init_checkpoint={public}' '--train_files=gs://b/train-?????' s3://b/x"
+    )
+    assert Start(init_checkpoint=url, which="newest").name == f"{public} --which=newest"
 
 
 def test_an_archive_is_read_by_its_url(site, made, archive, tmp_path, capsys):
