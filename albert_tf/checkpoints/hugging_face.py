@@ -77,12 +77,12 @@ _TOKEN_HEAD = {
     "cls/token_classification/output_weights": "classifier.weight",
     "cls/token_classification/output_bias": "classifier.bias",
 }
-_MULTI_LABEL = "multi_label_classification"
+MULTI_LABEL = "multi_label_classification"
 # Their kinds of heads of several outputs, and ours.
 _PROBLEMS = {
     None: "classification",
     "single_label_classification": "classification",
-    _MULTI_LABEL: "multi_label",
+    MULTI_LABEL: "multi_label",
 }
 _CLASSIFIERS = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 _BARE_CLASS = "AlbertModel"
@@ -156,7 +156,7 @@ def read(folder: str) -> ModelCheckpoint:
     is_tokens = _TOKENS in str(values.get("architectures"))
     weights, skipped = to_weights(arrays, config, path, _TOKENS if is_tokens else "")
     classes = values.get("architectures")
-    is_multi = values.get(PROBLEM_TYPE) == _MULTI_LABEL
+    is_multi = values.get(PROBLEM_TYPE) == MULTI_LABEL
     is_regression = len(weights.get("output_bias", ())) == 1 and (
         "AlbertForSequenceClassification" in str(classes) and not is_multi
         if classes
@@ -219,7 +219,7 @@ def _read_task(
     outputs = weights.get("output_bias") if tags is None else tags
     if "cls/squad/output_bias" in weights:
         return {"task": "squad1"}
-    is_multi = values.get(PROBLEM_TYPE) == _MULTI_LABEL
+    is_multi = values.get(PROBLEM_TYPE) == MULTI_LABEL
     # Choices have no labels.
     if outputs is None or (len(outputs) == 1 and not is_regression and not is_multi):
         return {}
@@ -366,7 +366,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the weights of its class; `UserError` if `transformers` has no such model."""
     check_groups(checkpoint)
     class_name, names = choose_class(checkpoint)
-    files.write_json(os.path.join(folder, CONFIG), _to_values(checkpoint, class_name))
+    files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     tensors = to_arrays(checkpoint, names, class_name)
     # To a local file first: the library's bytes would be one more copy in memory.
     with files.making_temporary_folder("albert-hugging-face") as local:
@@ -384,7 +384,8 @@ def to_values(config: AlbertConfig) -> dict[str, Any]:
     return values | ({_VERSION: "5.0.0"} if ours == "gelu_erf" else {})
 
 
-def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
+def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
+    """Returns the values of `config.json` for a class of transformers."""
     values = model_checkpoint.config_values(checkpoint) | to_values(checkpoint.config)
     del values["cross_layer_sharing"]
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
@@ -404,7 +405,7 @@ def _to_values(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
         values["id2label"] = {str(i): name for i, name in enumerate(names)}
         values["label2id"] = {name: i for i, name in enumerate(names)}
         if checkpoint.run.get("task", {}).get("kind") == "multi_label":
-            values[PROBLEM_TYPE] = _MULTI_LABEL
+            values[PROBLEM_TYPE] = MULTI_LABEL
     return values
 
 

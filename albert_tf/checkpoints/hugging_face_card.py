@@ -33,7 +33,7 @@ from transformers import AlbertModel
 model = AlbertModel.from_pretrained("FOLDER")  # ids are the lines of symbols.txt, from 0"""
 _MASKED = '"The [MASK] of France is Paris."'
 # {class: (what the Hub calls its use, an example, its class of AutoModel if it has no pipeline)}
-_USES = {
+USES = {
     "AlbertForPreTraining": ("fill-mask", _MASKED, ""),
     "AlbertForMaskedLM": ("fill-mask", _MASKED, ""),
     "AlbertForSequenceClassification": ("text-classification", '"A text."', ""),
@@ -119,7 +119,7 @@ def _name_task(task: Mapping[str, Any]) -> str:
 def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     """What the Hub reads: {key: JSON value}."""
     class_name, _ = hugging_face.choose_class(checkpoint)
-    use = _USES[class_name][0]
+    use = USES[class_name][0]
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": use,
@@ -143,7 +143,7 @@ def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
 
 
 def _describe_use(class_name: str, *, has_pairs: bool) -> str:
-    use, example, auto = _USES[class_name]
+    use, example, auto = USES[class_name]
     if auto:
         return _AUTO.format(auto=auto, example=example)
     return _PIPELINE.format(use=use, example=_PAIR if has_pairs else example)

@@ -44,6 +44,7 @@ NOT_RUN = {
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
     r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=c/)": "one long run, of hours",
     r"bin/export --format=int8 --checkpoint=runs/sst-2 ": "a measurement",
+    r"bin/export --format=onnx ": "needs two more packages: tests/export/test_onnx.py",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",

@@ -1,0 +1,1 @@
+"""Exports models as ONNX, in float32 and int8."""

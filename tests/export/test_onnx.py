@@ -1,0 +1,115 @@
+"""bin/export --format=onnx: the names of transformers, each weight once, the network's numbers."""
+
+import json
+import os
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tiny_exports
+from repository import ROOT
+from tiny_exports import vocabulary  # noqa: F401
+
+from albert_tf.checkpoints import formats
+from albert_tf.export import model_kinds
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from albert_tf.export.onnx import onnx_folder, onnx_graph  # noqa: E402
+
+PROGRAM = ROOT / "bin/export --format=onnx"
+IDS = ["input_ids", "attention_mask", "token_type_ids"]
+OUTPUTS = {
+    "encoder": ["last_hidden_state", "pooler_output"],
+    "sentence_embedding": ["last_hidden_state", "sentence_embedding"],
+    "span": ["start_logits", "end_logits"],
+    "span_or_none": [
+        *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
+        "cls_logits",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", model_kinds.KINDS)
+def test_outputs_are_those_of_the_network(kind, tmp_path):
+    model = tiny_exports.source(kind)
+    path = onnx_folder.save_graph(model, str(tmp_path))
+    difference = onnx_folder.compare(model, path)
+    assert difference.largest > 0
+    assert difference.difference <= 1e-5 * max(1, difference.largest)
+    session = onnx_folder.open_session(path)
+    more = ["p_mask"] if kind == "span_or_none" else []
+    assert [x.name for x in session.get_inputs()] == IDS + more
+    assert [x.name for x in session.get_outputs()] == OUTPUTS.get(kind, ["logits"])
+    if kind == "span_or_none":
+        ids = tiny_exports.ids(model)
+        outputs = onnx_folder.run(session, onnx_folder.to_inputs(model, ids))
+        outputs = {k: x.astype(np.int32) if "index" in k else x for k, x in outputs.items()}
+        tiny_exports.assert_same(outputs, tiny_exports.expected(model, ids))
+
+
+CHANGES = [
+    {"num_hidden_layers": 7, "num_hidden_groups": 2, "inner_group_num": 2},
+    {"cross_layer_sharing": "attention", "hidden_act": "relu"},
+    {"hidden_act": "gelu_erf"},
+    {"hidden_act": "linear", "type_vocab_size": 1},
+    {"hidden_act": "tanh", "embedding_size": 12, "hidden_size": 12, "num_attention_heads": 3},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_every_config_and_each_weight_once(changes, tmp_path):
+    checkpoint = tiny_exports.contents("encoder", **changes)
+    path = str(tmp_path / "checkpoint")
+    formats.write_folder(checkpoint, path)
+    model = tiny_exports.read(path, "encoder", text=False)
+    difference = onnx_folder.compare(model, onnx_folder.save_graph(model, str(tmp_path)))
+    assert difference.largest > 0
+    assert difference.difference <= 1e-5 * max(1, difference.largest)
+    graph = onnx_graph.make(model).graph
+    onnx.checker.check_model(onnx_graph.make(model), full_check=True)
+    sizes = [np.prod(x.dims) for x in graph.initializer if len(x.dims) > 1]
+    used = {x for node in graph.node for x in node.input}
+    assert {x.name for x in graph.initializer} <= used
+    assert sum(sizes) == sum(x.size for x in checkpoint.weights.values() if x.ndim > 1)
+
+
+def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tmp_path):  # noqa: F811
+    checkpoint = tiny_exports.contents("classification", vocabulary)
+    source, target = str(tmp_path / "checkpoint"), tmp_path / "größe ½"
+    formats.write_folder(checkpoint, source)
+    flags = [f"--checkpoint={source}", f"--output_dir={target}", "--kind=classification"]
+    flags.append("--labels=bad,fine,good")
+    assert run_program(PROGRAM, *flags) in (None, 0)
+    config = json.loads((target / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForSequenceClassification"]
+    assert config["id2label"] == {"0": "bad", "1": "fine", "2": "good"}
+    names = {*os.listdir(target)}
+    assert {"onnx", "tokenizer.json", "tokenizer_config.json", "MODEL.md", "sha256.json"} < names
+    card = (target / "MODEL.md").read_text()
+    assert "| out | `logits` | batch, 3 |" in card
+    assert "ORTModelForSequenceClassification" in card
+    message = run_program(PROGRAM, *flags)
+    assert message == f"export: --output_dir: {target} exists. Remove it, or name another folder."
+
+
+@pytest.mark.parametrize("wrong", ["kind", "package", "outputs"])
+def test_mistakes_are_one_line(run_program, tmp_path, monkeypatch, wrong):
+    kind = "span_or_none" if wrong == "kind" else "encoder"
+    source, target = str(tmp_path / "checkpoint"), tmp_path / "folder"
+    formats.write_folder(tiny_exports.contents(kind), source)
+    if wrong == "package":
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    if wrong == "outputs":
+        monkeypatch.setattr(onnx_graph, "_ACTIVATIONS", dict.fromkeys(onnx_graph._ACTIVATIONS))
+    sentence = {
+        "kind": "transformers has no such head",
+        "package": "pip install onnx onnxruntime",
+        "outputs": "nothing is written",
+    }[wrong]
+    flags = [f"--checkpoint={source}", f"--output_dir={target}", f"--kind={kind}"]
+    message = run_program(PROGRAM, *flags)
+    assert sentence in message
+    assert "\n" not in message
+    assert {path.name for path in pathlib.Path(tmp_path).iterdir()} == {"checkpoint"}
