@@ -27,6 +27,10 @@ tf.config.set_logical_device_configuration(
 )
 
 
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def first_log_line():
     """absl warns once a process that flags are not parsed: before the first test reads its log."""
@@ -52,13 +56,42 @@ def eagerly():
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    """The folder of a vocabulary of `tiny_run.VOCAB` pieces, which no test changes."""
+    import tiny_run
+
+    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """The folder of records of pre-training and their vocabulary, which no test changes."""
+    import tiny_run
+
+    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """A function that exports a tiny model of a kind, once: see `tiny_exports.make_export`."""
+    import tiny_exports
+
+    return tiny_exports.make_export(tmp_path_factory)
+
+
 @pytest.fixture
-def in_graphs():
-    """One test of such a file traces its functions, as users do."""
+def use_graphs():
+    """Called in a test of such a file: from here on it traces its functions, as users do."""
     eager = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    yield
+    yield lambda: tf.config.run_functions_eagerly(False)
     tf.config.run_functions_eagerly(eager)
+
+
+@pytest.fixture
+def in_graphs(use_graphs):
+    """One test of such a file traces its functions from its beginning."""
+    use_graphs()
 
 
 @pytest.fixture

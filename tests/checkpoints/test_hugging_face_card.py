@@ -5,17 +5,11 @@ import json
 
 import pytest
 import tiny_checkpoints
-import tiny_run
 import tiny_runs
 
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
 
 
 def read_head(card):

@@ -13,11 +13,6 @@ from albert_tf.errors import UserError
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
-
-
 def write(folder, data, name="google", without="-", scale=1, **changes):
     folder.mkdir()
     made = tiny_checkpoints.make(f"{data}/vocabulary", **changes)

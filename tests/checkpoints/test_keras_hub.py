@@ -6,17 +6,11 @@ import h5py
 import numpy as np
 import pytest
 import tiny_checkpoints
-import tiny_run
 
 from albert_tf.checkpoints import formats, keras_hub
 from albert_tf.errors import UserError
 
 WEIGHTS = "model.weights.h5"
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
 
 
 def written(folder, vocabulary=None, model="bare", **changes):

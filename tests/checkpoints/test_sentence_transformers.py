@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tiny_checkpoints
-import tiny_run
 
 import albert_tf
 from albert_tf.checkpoints import formats
@@ -16,11 +15,6 @@ from albert_tf.train_config import SentenceVectors
 
 MEAN = SentenceVectors(pooling="mean", normalize=False, max_seq_length=16)
 FIRST = SentenceVectors(pooling="first", normalize=True, max_seq_length=7)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.
 KINDS = ("classification", "span_or_none")
 pytestmark = pytest.mark.slow
-exported = tiny_exports.exported
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def serve_check(tmp_path_factory):
     ]
     linking = [f"-L{tensorflow}", *libraries, f"-Wl,-rpath,{tensorflow}"]
     source = str(Path(__file__).parents[1] / "fixtures" / "serve_check.cc")
-    command = ["g++", "-O1", "-w", *options, *includes, source, "-o", str(program), *linking]
+    command = ["g++", "-O0", "-w", *options, *includes, source, "-o", str(program), *linking]
     subprocess.run(command, check=True)
     return program
 

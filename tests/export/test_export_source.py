@@ -17,8 +17,6 @@ from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_kinds, signatures
 from albert_tf.tokenizers import tokenization
 
-vocabulary = tiny_exports.vocabulary
-
 
 @pytest.mark.parametrize("kind", tiny_finetuning.KINDS)
 def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):

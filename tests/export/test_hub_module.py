@@ -43,11 +43,6 @@ def write_checkpoint(folder, vocabulary=None, **options):
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
-
-
-@pytest.fixture(scope="module")
 def exported(tmp_path_factory, vocabulary):
     """The model, and the folder of its modules."""
     folder = tmp_path_factory.mktemp("hub")

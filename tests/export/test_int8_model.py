@@ -11,7 +11,6 @@ import tensorflow as tf
 import tiny_exports
 import tiny_run
 from repository import ROOT
-from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.errors import UserError
 from albert_tf.export import model_versions, serving_api, signatures
@@ -45,7 +44,7 @@ def write(model, folder):
 
 
 @pytest.fixture(scope="module")
-def written(vocabulary, tmp_path_factory):  # noqa: F811
+def written(vocabulary, tmp_path_factory):
     """A function that writes a kind, once: the model and the folder of its version."""
     made = {}
 

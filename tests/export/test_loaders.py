@@ -1,13 +1,12 @@
 """SavedModels are loaded without this code: in a fresh process, by saved_model_cli."""
 
+import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import tiny_exports
 
-exported = tiny_exports.exported
 # A process that has TensorFlow, and neither this project nor Keras.
 STRANGER = """
 import sys
@@ -32,28 +31,15 @@ def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
     tiny_exports.assert_same(dict(np.load(paths[-1])), wanted)
 
 
-def test_saved_model_cli_shows_and_runs_it(exported):
+def test_saved_model_cli_shows_and_runs_it(exported, run_program, capsys):
     _, folder = exported("regression")
-    cli = [str(Path(sys.executable).parent / "saved_model_cli")]
-    if not Path(cli[0]).exists():
-        cli = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    cli = importlib.util.find_spec("tensorflow.python.tools.saved_model_cli").origin
     where = ["--dir", folder, "--tag_set", "serve"]
-    shown = subprocess.run([*cli, "show", *where], check=True, capture_output=True, text=True)
+    assert not run_program(cli, "show", *where)
+    shown = capsys.readouterr().out
     for name in ("serving_default", "token_ids", "regress"):
-        assert f'"{name}"' in shown.stdout
-    example = '[{"input_ids":[2,9,3]}]'
-    done = subprocess.run(
-        [
-            *cli,
-            "run",
-            *where,
-            "--signature_def",
-            "regress",
-            "--input_examples",
-            f"inputs={example}",
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert "Result for output key outputs" in done.stdout
+        assert f'"{name}"' in shown
+    example = 'inputs=[{"input_ids":[2,9,3]}]'
+    request = ["--signature_def", "regress", "--input_examples", example]
+    assert not run_program(cli, "run", *where, *request)
+    assert "Result for output key outputs" in capsys.readouterr().out

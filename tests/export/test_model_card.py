@@ -21,7 +21,6 @@ from albert_tf.export import model_card, signatures
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
 pytestmark = pytest.mark.slow
-exported = tiny_exports.exported
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -16,7 +16,6 @@ from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/goldens/signatures.txt"
-vocabulary, exported = tiny_exports.vocabulary, tiny_exports.exported
 EVERY_KIND = pytest.mark.parametrize("kind", model_kinds.KINDS)
 
 

@@ -7,7 +7,6 @@ import python_reference
 import stand_in
 import tensorflow as tf
 import tiny_exports
-import tiny_run
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from albert_tf.data_prep.task_data import race
@@ -19,11 +18,6 @@ from albert_tf.kinds.spans.qa_windows import AnswerOptions
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("vocabulary")))
 
 
 def padded(rows):
@@ -123,7 +117,7 @@ def to_arrays(model, batch):
     return {name: value.numpy() for name, value in answer(model, batch).items()}
 
 
-# The other kinds are asked in the same way.
+# Asked of an export in a session of TensorFlow 1.
 EXPECTED = {
     "encoder": make_texts,
     "fill_mask": make_masked_texts,
@@ -154,6 +148,25 @@ def test_a_session_answers_what_python_and_the_network_do(exported):
     answers = tiny_exports.ask_session(folder, requests)
     for name, outputs in wanted.items():
         tiny_exports.assert_same(answers[name], outputs)
+
+
+# Asked in the same ways, here op by op.
+OTHERS = {
+    "sentence_embedding": make_texts,
+    "regression": make_pairs,
+    "multi_label": make_pairs,
+    "span": make_questions,
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_kinds_answer_what_python_and_the_network_do(kind, vocabulary):
+    model = tiny_exports.source(kind, vocabulary, lengths=python_reference.LENGTHS)
+    requests, wanted = OTHERS[kind](model)
+    made = signatures.make_signatures(model)
+    for name, outputs in wanted.items():
+        inputs = {key: tf.constant(value) for key, value in requests[name].items()}
+        tiny_exports.assert_same(made[name].function(inputs), outputs)
 
 
 def test_texts_of_unlike_batches_are_refused_by_the_server(exported):

@@ -2,7 +2,10 @@
 
 import dataclasses
 import functools
+import gzip
+import io
 import json
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +18,7 @@ from hostile_json import JSON, SCALAR, TEXT, damaged, dump, objects
 from hypothesis import strategies as st
 
 from albert_tf import config_io
-from albert_tf.checkpoints import formats, native
+from albert_tf.checkpoints import archives, formats, native
 from albert_tf.config import AlbertConfig
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
@@ -192,16 +195,16 @@ def glue_files(draw: Any) -> tuple[str, bytes]:
 
 
 @functools.cache
-def _checkpoint() -> dict[str, bytes]:
-    """The files of a tiny checkpoint of transformers."""
+def _checkpoint(name: str) -> dict[str, bytes]:
+    """The files of a tiny checkpoint of a format."""
     with tempfile.TemporaryDirectory() as folder:
-        formats.get_writer("hugging_face")(tiny_checkpoints.make(), folder)
+        formats.get_writer(name)(tiny_checkpoints.make(), folder)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 @st.composite
-def checkpoints(draw: Any, damaged: str) -> dict[str, bytes]:
-    contents = dict(_checkpoint())
+def checkpoints(draw: Any, name: str, damaged: str) -> dict[str, bytes]:
+    contents = dict(_checkpoint(name))
     (file,) = [x for x in contents if x.endswith(damaged)]
     is_binary = damaged == ".safetensors"
     mutate = hostile_bytes.mutated_safetensors if is_binary else hostile_bytes.mutated
@@ -212,6 +215,30 @@ def read_checkpoint(contents: dict[str, bytes], folder: Path) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     formats.read(str(folder))
+
+
+@functools.cache
+def _archive() -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name in ("a/b", "a/c"):
+            member = tarfile.TarInfo(name)
+            member.size = 600
+            archive.addfile(member, io.BytesIO(bytes(600)))
+    return content.getvalue()
+
+
+@st.composite
+def archived(draw: Any) -> bytes:
+    content = draw(hostile_bytes.mutated(_archive()))
+    is_zipped = draw(st.booleans())
+    return draw(hostile_bytes.mutated(gzip.compress(content, 1))) if is_zipped else content
+
+
+def read_archive(content: bytes, folder: Path) -> None:
+    (folder / "x.tar.gz").write_bytes(content)
+    with archives.open_archive(str(folder / "x.tar.gz")):
+        pass
 
 
 HEADER = {"task": "own", "kind": "classification", "labels": ["a", "b"], "split": "dev"}
@@ -329,6 +356,8 @@ TARGETS: dict[str, Target] = {
     "predictions": Target(predictions_files(), read_predictions, 2),
     "vocabularies": Target(vocabularies(), read_vocabulary),
     "texts": Target(st.text(st.characters(exclude_categories=["Cs"])), encode, 2),
-    "safetensors": Target(checkpoints(".safetensors"), read_checkpoint, 2),
-    "configs of checkpoints": Target(checkpoints("config.json"), read_checkpoint),
+    "safetensors": Target(checkpoints("hugging_face", ".safetensors"), read_checkpoint, 2),
+    "configs of checkpoints": Target(checkpoints("hugging_face", "config.json"), read_checkpoint),
+    "TensorFlow's indices": Target(checkpoints("google", ".index"), read_checkpoint),
+    "archives": Target(archived(), read_archive, 2),
 }

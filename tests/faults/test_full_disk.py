@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 
 import pytest
 import tiny_children
@@ -49,15 +48,12 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
 
 
 @pytest.mark.slow
-def test_records_that_do_not_fit(tmp_path, vocabulary_dir):
+def test_records_that_do_not_fit(tmp_path, vocabulary_dir, run_program):
     program = tiny_records.TESTS.parent / "bin" / "create_pretraining_data"
     with small_disk(tmp_path / "disk", 600) as disk:
-        command = [sys.executable, program, f"--input={tiny_records.CORPUS}"]
-        command += [f"--vocabulary={vocabulary_dir}", f"--output_dir={disk}/out"]
-        command += ["--max_seq_length=64", "--dupe_factor=90"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 1
-        assert_one_line(done.stdout + done.stderr)
+        flags = [f"--input={tiny_records.CORPUS}", f"--vocabulary={vocabulary_dir}"]
+        flags += [f"--output_dir={disk}/out", "--max_seq_length=64", "--dupe_factor=90"]
+        assert_one_line(run_program(program, *flags, "--num_processes=1"))
         names = {path.name for path in (disk / "out").iterdir()}
         assert "manifest.json" not in names
         assert not any(name.endswith(".tmp") for name in names)

@@ -13,7 +13,7 @@ import random_inputs
 
 from albert_tf.errors import UserError
 
-NUMBER = 1000
+NUMBER = 600
 TARGETS = hostile_targets.TARGETS
 
 

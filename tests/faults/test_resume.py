@@ -10,14 +10,10 @@ import tiny_run
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.train import reports
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 SETTINGS = tiny_run.settings(
     albert=tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1), eval_steps=4
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +24,15 @@ def unbroken(data, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_as_if_unbroken(data, unbroken, tmp_path):
+@pytest.mark.usefixtures("in_graphs")
+def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
+    tiny_run.run(data, tmp_path / "unbroken", SETTINGS, evaluate=True)
     kill = {"at_step": 6, "do": "os.kill(os.getpid(), signal.SIGKILL)"}
     child = tiny_children.start(data, tmp_path / "killed", SETTINGS, evaluate=True, **kill)
     assert "interrupted" not in tiny_children.finish(child, -signal.SIGKILL)
     assert training_checkpoint.find_step(str(tmp_path / "killed")) == 4
     tiny_run.run(data, tmp_path / "killed", SETTINGS, evaluate=True)
-    tiny_run.assert_same_end(unbroken, tmp_path / "killed")
+    tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "killed")
 
 
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(

@@ -23,7 +23,6 @@ from albert_tf.errors import UserError
 from albert_tf.export import saved_model
 from albert_tf.inference import bulk_prediction
 
-exported = tiny_exports.exported
 load_once = functools.cache(saved_model.load)
 ALONE = Driver(num_processes=1)
 TEXTS = ["a good day", "", "it was so so", "한국어", "good " * 40, "a\u2028b"]

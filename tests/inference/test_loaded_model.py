@@ -13,7 +13,6 @@ import tiny_exports
 import albert_tf
 from albert_tf.checkpoints import formats
 
-vocabulary = tiny_exports.vocabulary
 ROOT = Path(__file__).parents[2]
 
 
@@ -90,6 +89,7 @@ def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(
     assert shown[1:] == [f"   1.0000  {tmp_path}/q.txt:{k}  abcd efgh" for k in (2, 5)]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_what_fit_and_save_leave(pretrained, tmp_path):
     texts = [f"{word} was day {k}" for k in range(8) for word in ("good", "bad")]
     kinds = {

@@ -1,5 +1,6 @@
 """Minimal pairs: scores equal a loop over masks, and equal scores count a half."""
 
+import functools
 import json
 import math
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_checkpoints
-import tiny_exports
 
 import albert_tf
 from albert_tf import train_config
@@ -15,7 +15,6 @@ from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.inference import minimal_pairs
 
-vocabulary = tiny_exports.vocabulary
 PAIRS = [
     minimal_pairs.Pair("the museum is old.", "the museum are old.", ("syntax", "agreement", "a")),
     minimal_pairs.Pair("it opened today", "it open todays", ("syntax", "verbs", "b")),
@@ -37,34 +36,40 @@ def loaded(folder):
     return albert_tf.load(folder)
 
 
-def score_in_a_loop(loaded, text, rule):
+@pytest.fixture(scope="module")
+def score_in_a_loop(loaded):
     """One mask at a time, by the words that ▁ begins."""
     tokenizer = loaded.tokenizer
-    ids = tokenizer.encode(text)
-    total = 0.0
-    for place, target in enumerate(ids):
-        masked = [*ids]
-        masked[place] = tokenizer.mask_id
-        for later in range(place + 1, len(ids)):
-            if rule == "original" or tokenizer.is_word_start[ids[later]]:
-                break
-            masked[later] = tokenizer.mask_id
-        row = [tokenizer.cls_id, *masked, tokenizer.sep_id]
-        batch = {"input_ids": [row], "masked_lm_positions": [[place + 1]]}
-        logits = loaded.model({name: tf.constant(x) for name, x in batch.items()})
-        total += tf.nn.log_softmax(logits["masked_lm_logits"][0, 0])[target].numpy()
-    return total
+
+    @functools.cache
+    def score_in_a_loop(text, rule):
+        ids = tokenizer.encode(text)
+        total = 0.0
+        for place, target in enumerate(ids):
+            masked = [*ids]
+            masked[place] = tokenizer.mask_id
+            for later in range(place + 1, len(ids)):
+                if rule == "original" or tokenizer.is_word_start[ids[later]]:
+                    break
+                masked[later] = tokenizer.mask_id
+            row = [tokenizer.cls_id, *masked, tokenizer.sep_id]
+            batch = {"input_ids": [row], "masked_lm_positions": [[place + 1]]}
+            logits = loaded.model({name: tf.constant(x) for name, x in batch.items()})
+            total += tf.nn.log_softmax(logits["masked_lm_logits"][0, 0])[target].numpy()
+        return total
+
+    return score_in_a_loop
 
 
 @pytest.mark.parametrize("rule", train_config.PAIR_RULES)
-def test_scores_equal_a_loop_over_the_masks(loaded, rule, monkeypatch):
+def test_scores_equal_a_loop_over_the_masks(loaded, score_in_a_loop, rule, monkeypatch):
     monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
     texts = [text for pair in PAIRS for text in (pair.good, pair.bad)]
     texts += ["museum museum opened", "the"]
     scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts, rule=rule)
-    loop = [score_in_a_loop(loaded, text, rule) for text in texts]
+    loop = [score_in_a_loop(text, rule) for text in texts]
     np.testing.assert_allclose(scores, loop, rtol=0, atol=1e-4)
-    others = [score_in_a_loop(loaded, text, "original") for text in texts]
+    others = [score_in_a_loop(text, "original") for text in texts]
     assert np.allclose(loop, others, atol=1e-3) == (rule == "original")
 
 

@@ -10,13 +10,9 @@ from albert_tf.objectives import initial_weights
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 BIAS, POSITIONS = "cls/predictions/output_bias", "bert/embeddings/position_embeddings"
 STARTS = {"initial_output_bias": "log_frequencies", "initial_positions": "sinusoids"}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
 
 
 def first_weights(data, workdir, init_checkpoint=None, **changes):

@@ -18,11 +18,6 @@ SETTINGS = {"albert": tiny_run.albert(hidden_dropout_prob=0.1), "save_checkpoint
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def unbroken(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
     tiny_run.run(data, folder, tiny_run.settings(**SETTINGS))

@@ -25,7 +25,7 @@ from albert_tf.train_config import FinetuneConfig
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 ONE = tf.distribute.get_strategy()
-vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+folders = tiny_finetuning.folders
 run = tiny_finetuning.run_task
 SHORT = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 2}
 
@@ -111,13 +111,10 @@ def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
     assert scores[METRICS[kind]] > 0.98 * full
 
 
-@pytest.mark.usefixtures("branches", "in_graphs")
-@pytest.mark.parametrize(
-    "kind", ["classification", pytest.param("token_classification", marks=pytest.mark.slow)]
-)
-def test_a_run_that_was_stopped_goes_on_as_if_unbroken(kind, run, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("branches")
+def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatch):
     albert = tiny_run.albert(hidden_dropout_prob=0.1)
-    run(kind, "unbroken", albert=albert)
+    run(name="unbroken", albert=albert)
     with monkeypatch.context() as patch:
         stop = UserError("stop")
 
@@ -128,23 +125,24 @@ def test_a_run_that_was_stopped_goes_on_as_if_unbroken(kind, run, tmp_path, monk
 
         patch.setattr("albert_tf.train.reports.line", broken)
         with pytest.raises(UserError, match="stop"):
-            run(kind, "broken", albert=albert)
-    run(kind, "broken", albert=albert)
+            run(name="broken", albert=albert)
+    run(name="broken", albert=albert)
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
-def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_path):
+def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_path, use_graphs):
+    """The others run op by op."""
     dropless = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2}
     albert = tiny_run.albert(**dropless)
     steps = {"albert": albert, "num_train_steps": 4, "learning_rate": 1e-3}
     plain, cut = settings(**steps), settings(**steps, num_micro_batches=2)
-    strategies = {"one": (plain, ONE), "two": (cut, replicas.two_replicas())}
-    for name, (chosen, strategy) in strategies.items():
-        # Its batches have one axis more than others. Without evaluations.
-        data = folders["multiple_choice"][0]
-        finetune(chosen, data, None, tmp_path / name, vocabulary, strategy=strategy)
+    # Its batches have one axis more than others. Without evaluations.
+    data = folders["multiple_choice"][0]
+    finetune(plain, data, None, tmp_path / "one", vocabulary)
+    use_graphs()
+    two = replicas.two_replicas()
+    finetune(cut, data, None, tmp_path / "two", vocabulary, strategy=two)
     expected = native.read_weights(str(tmp_path / "one"))
     losses = tiny_run.metrics(tmp_path / "one")[-1]
     assert losses["step"] == 4
@@ -176,8 +174,9 @@ def test_a_run_has_the_rates_of_its_config():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
-def test_where_shapes_are_static_a_run_learns_the_same(folders, vocabulary, tmp_path, monkeypatch):
+def test_where_shapes_are_static_a_run_learns_the_same(
+    folders, vocabulary, tmp_path, monkeypatch, use_graphs
+):
     """As on TPUs, on two replicas: a branch of the step for each length."""
     albert = tiny_run.albert(classifier_dropout_prob=0.0, initializer_range=0.2)
     chosen = settings(albert=albert, learning_rate=1e-3)
@@ -188,6 +187,7 @@ def test_where_shapes_are_static_a_run_learns_the_same(folders, vocabulary, tmp_
         return native.read_weights(str(tmp_path / name))
 
     expected = train("dynamic", ONE)
+    use_graphs()
     monkeypatch.setattr(devices, "needs_static_shapes", lambda strategy: True)
     buckets = [tiny_finetuning.SHORT, tiny_finetuning.S]
     monkeypatch.setattr(devices, "choose_buckets", lambda *_: buckets)
@@ -195,22 +195,25 @@ def test_where_shapes_are_static_a_run_learns_the_same(folders, vocabulary, tmp_
         np.testing.assert_allclose(value, expected[weight], atol=1e-5, err_msg=weight)
 
 
+DROPLESS = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2, "num_hidden_layers": 2}
+TWO_UPDATES = {"num_train_steps": 2, "num_warmup_steps": 1, "albert": tiny_run.albert(**DROPLESS)}
+
+
+def test_bfloat16_learns_nearly_the_same(run, tmp_path):
+    run("span_or_none", "plain", **TWO_UPDATES)
+    run("span_or_none", "half", dtype="mixed_bfloat16", rematerialize=True, **TWO_UPDATES)
+    plain, half = (tiny_run.metrics(tmp_path / name)[0] for name in ("plain", "half"))
+    assert half["loss"] == pytest.approx(plain["loss"], rel=3e-2)
+    assert half["loss"] != plain["loss"]
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
-def test_xla_and_bfloat16_learn_nearly_the_same(run, tmp_path):
-    dropless = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2}
-    albert = tiny_run.albert(**dropless, num_hidden_layers=2)
-    changes = {"albert": albert, "num_train_steps": 2, "num_warmup_steps": 1}
-    records = {}
-    for name, more in {
-        "plain": {},
-        "compiled": {"jit_compile": True, "layer_loop": True},
-        "half": {"dtype": "mixed_bfloat16", "rematerialize": True},
-    }.items():
-        run("span_or_none", name, **changes, **more)
-        records[name] = tiny_run.metrics(tmp_path / name)[0]
-    assert records["compiled"] == pytest.approx(records["plain"], rel=1e-4)
-    assert records["half"]["loss"] == pytest.approx(records["plain"]["loss"], rel=3e-2)
+def test_xla_learns_the_same(run, tmp_path, use_graphs):
+    run("span_or_none", "plain", dev=None, **TWO_UPDATES)
+    use_graphs()
+    run("span_or_none", "compiled", dev=None, jit_compile=True, layer_loop=True, **TWO_UPDATES)
+    plain, compiled = (tiny_run.metrics(tmp_path / name)[0] for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-4)
 
 
 def test_steps_are_counted_from_passes(run, tmp_path):
@@ -252,9 +255,10 @@ def test_files_without_labels_are_predicted(run, folders, vocabulary, tmp_path):
     assert not (tmp_path / "out/metrics-test.json").exists()
 
 
-@pytest.mark.usefixtures("branches", "in_graphs")
-def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_path):
+@pytest.mark.usefixtures("branches")
+def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_path, use_graphs):
     run(**SHORT)
+    use_graphs()
     dev = folders["classification"][1]
     for size in (1, 4, 7):
         predict(tmp_path / "run", dev, tmp_path / f"out{size}", eval_batch_size=size)

@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+folders = tiny_finetuning.folders
 run = tiny_finetuning.run_task
 
 

@@ -13,7 +13,7 @@ from albert_tf.records import manifest
 from albert_tf.tasks import predictions
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-vocabulary, folders = tiny_finetuning.vocabulary, tiny_finetuning.folders
+folders = tiny_finetuning.folders
 run = tiny_finetuning.run_task
 
 

@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 import tiny_exports
 from repository import ROOT
-from tiny_exports import vocabulary  # noqa: F401
+from tiny_records import Killed
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.environments import virtual_environments
+from albert_tf.export import serving_api
 from albert_tf.export.int8 import int8_export, int8_runtime
 from albert_tf.export.int8.int8_arguments import Int8Arguments
 from albert_tf.export.int8.int8_runtime import Result
@@ -28,7 +29,7 @@ TEXTS = ["naïve ﷺ", "the cafe", "sold", "2011 offices", "你好", "went on", 
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, vocabulary):  # noqa: F811
+def run(tmp_path_factory, vocabulary):
     """The folder of a run of regression, whose score any change lowers."""
     return tiny_exports.write_run(tmp_path_factory.mktemp("runs") / "run", "regression", vocabulary)
 
@@ -118,6 +119,21 @@ def test_a_score_that_stays_is_written_with_its_card(run_program, right, quantiz
     assert "| int8 | 1 | 100.0 |" in card
     assert f"--checkpoint={right['checkpoint']}" in card
     assert sorted(os.listdir(right["output_dir"])) == ["1", "2"]
+
+
+def test_a_killed_export_leaves_nothing_under_the_final_name(
+    run_program, right, quantizing, monkeypatch, tmp_path
+):
+    quantizing(lambda x: x)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(tf.io.gfile, "rmtree", lambda folder: None)  # the dead remove nothing
+        patch.setattr(serving_api, "write_warmup", mock.Mock(side_effect=Killed))
+        run_program(PROGRAM, *to_arguments(right))
+    assert is_empty(right)
+    assert list(tmp_path.glob("1.*.tmp/model.xml"))
+    assert not run_program(PROGRAM, *to_arguments(right))
+    assert os.listdir(right["output_dir"]) == ["1"]
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from albert_tf.train import growth
 from albert_tf.train.start import NEW, Start
 from albert_tf.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 SYMBOLS = ["$", "M", "?", " ", ",", *"abdehiklmnoprstuvˈəɛ"]
 GROWN = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 SPECIAL = {"pad": "$", "unk": "?", "cls": "$", "sep": "$", "mask": "M"}

@@ -23,11 +23,6 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 ONE = tf.distribute.get_strategy()
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.usefixtures("branches")
 def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
     config = tiny_run.settings(eval_steps=6, keep_checkpoint_max=2)
@@ -82,10 +77,10 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
         model.fill_mask(["[MASK] " + "abc " * 30])
 
 
-@pytest.mark.usefixtures("in_graphs")
-def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tmp_path):
+def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tmp_path, use_graphs):
     tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
     formats.convert(f"{tmp_path}/run", f"{tmp_path}/google", to_format="google")
+    use_graphs()
     two = replicas.two_replicas()
     [one, other] = (
         pretraining_evaluation.evaluate(path, [f"{data}/eval-*"], strategy)["sop"]

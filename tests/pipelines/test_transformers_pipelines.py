@@ -9,7 +9,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny_checkpoints
-import tiny_run
 import tiny_runs
 
 import albert_tf
@@ -23,11 +22,6 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 TEXTS = ["the cat and the dog", "Überaus gut, nicht?", "the"]
 PAIRS = [("the cat", "a dog"), ("the dog and the cat", "the")]
 TOLERANCE = 2e-6
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return tiny_run.write_vocabulary(str(tmp_path_factory.mktemp("v") / "vocabulary"))
 
 
 @pytest.fixture

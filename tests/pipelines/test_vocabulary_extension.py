@@ -120,6 +120,7 @@ def test_a_new_piece_is_the_best_split_of_itself(extend):
     assert model.pieces[-1].type == sentencepiece_proto.NORMAL
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_folder_begins_pretraining_and_fine_tuning(extend, tmp_path):
     extend("sentencepiece", "▁cardio\n▁aorta\n")
     model = albert_tf.load(str(tmp_path / "out"))

@@ -67,11 +67,10 @@ def count_module_flops(module):
 @pytest.mark.parametrize(
     "options",
     [
-        {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8, num_hidden_layers=3)},
+        {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8, num_hidden_layers=2)},
         {
             "albert": tiny_run.albert(
                 inner_group_num=2,
-                num_hidden_layers=2,
                 hidden_dropout_prob=0.1,
                 attention_probs_dropout_prob=0.1,
             ),

@@ -13,7 +13,6 @@ import tensorflow as tf
 import tiny_exports
 
 pytestmark = pytest.mark.slow
-exported = tiny_exports.exported
 PROGRAM = Path(__file__).parents[2] / "albert_tf/serving/ask.py"
 # This project is not there.
 STRANGER = """

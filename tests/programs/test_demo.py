@@ -17,7 +17,6 @@ from albert_tf.serving.demo import demo_server
 from albert_tf.serving.demo.page_answers import DemoModel
 
 DEMO = Path(__file__).parents[2] / "bin" / "demo"
-vocabulary = tiny_exports.vocabulary
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1> </textarea>"
 
 

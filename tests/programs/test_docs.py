@@ -52,7 +52,7 @@ def checkpoints(tmp_path, monkeypatch):
         tiny_exports.write_run(path, kind, vocabulary, more=more, max_query_length=3)
 
 
-@pytest.mark.usefixtures("checkpoints")
+@pytest.mark.usefixtures("checkpoints", "eagerly")
 def test_the_python_page():
     results = doctest.testfile(
         str(ROOT / "docs" / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS

@@ -12,7 +12,6 @@ from albert_tf.export import hub_module
 
 PROGRAMS = Path(__file__).parents[2] / "bin"
 MODEL, MODULE = PROGRAMS / "export_saved_model", PROGRAMS / "export"
-vocabulary = tiny_exports.vocabulary
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import tiny_run
 
 from albert_tf.tasks import predictions
 
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 KILL = """
 import os, runpy, signal, sys
 from albert_tf.train import reports

@@ -14,11 +14,11 @@ import albert_tf
 from albert_tf.checkpoints import formats
 from albert_tf.kinds import task_table
 
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 PROGRAM = Path(__file__).parents[2] / "bin" / "predict"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys):
     write_own(tmp_path)
     run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
@@ -45,6 +45,7 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_pairs_and_values(run, run_program, tmp_path, capsys):
     rows = [["good", "day", "1.5"], ["bad", "day", "-1"], ["so so", "it was", "0"]] * 2
     write(tmp_path / "train.tsv", ["one", "other", "value"], *rows)

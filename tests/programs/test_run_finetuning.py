@@ -17,7 +17,6 @@ from albert_tf.tasks import predictions
 from albert_tf.train_config import FinetuneConfig
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 
 
 def test_a_task_of_ones_own(run, tmp_path, capsys):

@@ -3,11 +3,8 @@
 import json
 
 import pytest
-import tiny_program
 import tiny_run
 from tiny_program import OWN, write, write_own
-
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 
 
 @pytest.mark.parametrize(

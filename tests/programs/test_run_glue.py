@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import sealed_files
 import tiny_checkpoints
-import tiny_program
 from tiny_program import TEXTS, read, write, write_mnli
 
 from albert_tf import config_io
@@ -15,7 +14,6 @@ from albert_tf.checkpoints import formats
 from albert_tf.tasks import predictions
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 
 
 def write_sts_b(folder, number=6):

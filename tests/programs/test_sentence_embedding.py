@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_program
 import tiny_run
 from tiny_program import read
 
@@ -21,7 +20,6 @@ from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-checkpoint, run = tiny_program.checkpoint, tiny_program.run
 VECTORS = ("--task=own", "--kind=sentence_embedding", "--second_text_column=second")
 TASK = task_table.make_own("sentence_embedding", num_texts=3)
 WORDS = ["abcd", "efgh", "ijkl", "mnop", "qrst", "uvwx"]
@@ -42,7 +40,6 @@ def make_rows(number, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
 def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, monkeypatch):
     train = write(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
     dev = write(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))

@@ -153,6 +153,7 @@ SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     """Runs the commands of bin/ in order, with a folder as the bucket and a tiny model."""
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_exports
-from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.export.int8 import int8_model, int8_runtime
 
@@ -17,7 +16,7 @@ WORDS = ["the cafe", "naïve ﷺ", "sold offices", "2011", "你好"]
 
 
 @pytest.fixture(scope="module")
-def written(vocabulary, tmp_path_factory):  # noqa: F811
+def written(vocabulary, tmp_path_factory):
     """The folder of an int8 version."""
     int8_environment.require()
     kserve.require_triton()

@@ -17,14 +17,12 @@ import kserve
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_exports
 import tiny_run
 from repository import ROOT
 
 from albert_tf.serving.triton import triton_process
 
 pytestmark = pytest.mark.slow
-exported = tiny_exports.exported
 KINDS = ("classification", "encoder", "span_or_none")
 WORDS = ["the", "cafe", "sold", "2011", "offices", "to", "them", "and", "went", "on"] * 9
 
@@ -44,6 +42,8 @@ def served(models, tmp_path_factory):
     flags = [f"--model={folder}" for folder in models.values()]
     with kserve.serving(tmp_path_factory.mktemp("server"), *flags) as server:
         yield server
+        server.process.terminate()
+        assert server.process.wait(60) == 143
 
 
 @pytest.fixture(scope="module")
@@ -279,10 +279,7 @@ def is_gone(ids):
     return False
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGINT, 130), (signal.SIGKILL, -9), (None, 0)],
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (None, 0)])
 def test_it_stops_and_leaves_no_process(models, tmp_path, number, status):
     model = shutil.copytree(models["encoder"], tmp_path / "encoder")
     flags = ["--timeout_s=1"] if number is None else []
@@ -319,7 +316,7 @@ def test_requests_alone_crashes_and_the_rest_of_a_killed_server(models, tmp_path
                 name: x.tolist() for name, x in answers[0].items()
             }
         ids = kserve.find_servers(server)
-        server.process.terminate()
-        assert server.process.wait(60) == 143
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(60) == 130
     assert is_gone(ids)
     assert not list(tmp_path.glob("albert-serve*"))

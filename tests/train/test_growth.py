@@ -18,11 +18,6 @@ from albert_tf.train import growth
 WIDER = {"hidden_size": 24, "num_attention_heads": 6, "intermediate_size": 30}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
-
-
 def make(**changes):
     model = AlbertForPretraining(tiny_run.albert(**changes))
     tiny.fill(model)

@@ -14,11 +14,6 @@ from albert_tf import config_io
 from albert_tf.checkpoints import native
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny_run.write_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def arguments(data, tmp_path):
     """Those of a run; the config is in a file."""

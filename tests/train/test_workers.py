@@ -25,7 +25,6 @@ The error could be from a previous operation. [Op:__inference_run_updates_5043]"
 
 ABORTED = functools.partial(tf.errors.AbortedError, None, None)
 ONE = tf.distribute.get_strategy()
-vocabulary = tiny_finetuning.vocabulary
 
 
 @pytest.mark.parametrize(

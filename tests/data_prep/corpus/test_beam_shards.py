@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import tiny_records
 from tiny_records import ALONE, SMALL, TESTS, contents
 
 from albert_tf.data_prep.corpus import shards
@@ -17,7 +16,6 @@ beam_shards = pytest.importorskip(
     reason="the extra beam is not installed",
     exc_type=ImportError,
 )
-long_text, vocabulary_dir = tiny_records.long_text, tiny_records.vocabulary_dir
 CONFIG = dataclasses.replace(SMALL, shard_megabytes=0.002, eval_fraction=0.3)
 DIRECT = Driver(runner="DirectRunner")
 

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import tiny_records
 from tiny_records import CORPUS
 
 from albert_tf import files
@@ -15,7 +14,6 @@ from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
 from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 WORD = "word " * 90
 ALONE = Driver(num_processes=1)
 

@@ -17,9 +17,6 @@ from albert_tf.errors import UserError
 from albert_tf.records import features, manifest
 from albert_tf.tokenizers import tokenization
 
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
-long_text = tiny_records.long_text
-
 GOLDEN = TESTS / "goldens" / "pretraining_records.txt"
 
 

@@ -17,8 +17,6 @@ from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.data_prep.pretraining_data import dataset
 from albert_tf.errors import UserError
 
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
-
 PROGRAM = TESTS.parent / "bin" / "create_pretraining_data"
 
 
@@ -175,13 +173,11 @@ def command(vocabulary_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_and_run_again(command, tmp_path):
+def test_killed_and_run_again(command, run_program, tmp_path):
     big = tmp_path / "big.txt"
-    big.write_text("\n".join([CORPUS.read_text()] * 25))
+    big.write_text("\n".join([CORPUS.read_text()] * 15))
     flags = [f"--input={big}", "--shard_megabytes=0.02", "--dupe_factor=9"]
-    subprocess.run(
-        command("unbroken", *flags, "--num_processes=1"), check=True, capture_output=True
-    )
+    assert not run_program(*command("unbroken", *flags, "--num_processes=1")[1:])
     process = subprocess.Popen(
         command("broken", *flags, "--num_processes=2"), stderr=subprocess.DEVNULL
     )
@@ -195,7 +191,7 @@ def test_killed_and_run_again(command, tmp_path):
     time.sleep(1)
     assert set(os.listdir(tmp_path / "broken")) == before
     assert "manifest.json" not in before
-    subprocess.run(command("broken", *flags, "--num_processes=2"), check=True, capture_output=True)
+    assert not run_program(*command("broken", *flags, "--num_processes=2")[1:])
     assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
 
 

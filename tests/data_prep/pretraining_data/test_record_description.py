@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-import tiny_records
 
 from albert_tf.records import manifest
-
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
 
 PROGRAM = Path(__file__).parents[3] / "bin" / "data describe_records"
 

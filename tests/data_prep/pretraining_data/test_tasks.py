@@ -1,13 +1,9 @@
 """Several tasks make a folder of records together."""
 
 import pytest
-import tiny_records
 from tiny_records import contents, interrupt, task
 
 from albert_tf.errors import UserError
-
-create, vocabulary_dir = tiny_records.create, tiny_records.vocabulary_dir
-long_text = tiny_records.long_text
 
 
 def test_tasks_make_together_what_one_process_makes(create, long_text, capsys):

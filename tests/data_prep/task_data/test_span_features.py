@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
@@ -11,7 +10,6 @@ from albert_tf.kinds.spans.span_features import Tokens
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import Lengths
 
-vocabulary_dir = tiny_records.vocabulary_dir
 write = tiny_task_data.write_questions
 
 

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tiny_records
 import tiny_task_data
 from tiny_task_data import CONTEXT, question
 
@@ -18,7 +17,6 @@ from albert_tf.kinds.spans.span_features import Answer, Question
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import WordPieceConfig
 
-vocabulary_dir = tiny_records.vocabulary_dir
 write = tiny_task_data.write_questions
 
 SATURDAY = {"text": "a mat", "answer_start": 16}

@@ -14,8 +14,6 @@ from albert_tf.errors import UserError
 from albert_tf.export import model_versions
 from albert_tf.serving.demo import demo_models
 
-vocabulary = tiny_exports.vocabulary
-
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory, vocabulary):
