@@ -15,7 +15,7 @@ from albert_tf.kinds.base import Kind, Task
 from albert_tf.kinds.span import Span
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST
-from albert_tf.tasks import finetuned_model
+from albert_tf.tasks import finetuned_model, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
@@ -51,7 +51,7 @@ def configure(
     task = task or own_task or finetuned_model.infer_task(checkpoint)
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
-    config = finetuned_model.change_config(values, changes, known, is_run=run is not None)
+    config = recipes.change_config(values, changes, known, is_run=run is not None)
     return task, config
 
 

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "albert_tf/tasks": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/records", "albert_tf/tokenizers"),
-        *("albert_tf/kinds", "albert_tf/train"),
+        *("albert_tf/kinds", "albert_tf/train", "data_prep/task_data"),
     },
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),

@@ -31,7 +31,7 @@ from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import search
 from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task, TaskSplit
+from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.model import weight_names
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
@@ -264,37 +264,29 @@ class LoadedModel:
         is_same = is_same and (not own or _list_names(labels) <= {*own})
         data = DataArguments(source=source, kind=kind, labels=own if is_same else ())
         task = task_cache.make_task(data, names["train"])
-        splits = {
-            split: TaskSplit(
-                task=task,
-                name=split,
-                input_file=names.get(split, names["train"]),
-                source=source,
-                holds_out=dev is None,
-            )
-            for split in ("train", "dev")
-        }
+        splits = {split: data.locate(task, split, names) for split in ("train", "dev")}
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
         overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
         start, snapshot = os.path.join(folder, "start"), self._snapshot()
         if not tf.io.gfile.exists(start):
             formats.write_folder(snapshot, start)
-        initial = formats.read(start)
+        begin = Start(init_checkpoint=start, init_head=is_same)
+        assert begin.checkpoint
+        before = begin.checkpoint.weights
         require(
-            snapshot.weights.keys() == initial.weights.keys()
-            and all(np.array_equal(x, initial.weights[n]) for n, x in snapshot.weights.items()),
+            snapshot.weights.keys() == before.keys()
+            and all(np.array_equal(x, before[name]) for name, x in snapshot.weights.items()),
             f"{folder} has a run that started from other weights. Name another output_dir.",
         )
         training = finetuning.prepare(
             splits,
-            initial,
+            begin,
             ConfigOverrides(overrides=overrides),
             None,
             os.path.join(folder, "cache"),
         )
         strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
-        begin = Start(init_checkpoint=start, init_head=is_same)
-        if not finetuning.make_trainer(training, run, begin, strategy).run():
+        if not finetuning.make_trainer(training, run, strategy).run():
             raise KeyboardInterrupt
         tuned = finetuned_model.read_finetuned(run, task, ConfigOverrides())
         scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)

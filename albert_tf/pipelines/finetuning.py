@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf import files, run_files
 from albert_tf.checkpoints import matching
-from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
@@ -20,7 +20,7 @@ from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import optimizers
 from albert_tf.run_files import TASK, TRAINING_DATA
-from albert_tf.tasks import finetuned_model, inference, predictions
+from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, multi_worker
@@ -39,12 +39,15 @@ class Training(NamedTuple):
 
     Attributes:
         vocabulary: its folder.
-        datasets: by split: `train`, perhaps `dev`, which is held out, and others.
+        splits: `train`, perhaps `dev`, which is held out, and others.
+        datasets: their records and examples.
     """
 
     config: FinetuneConfig
+    start: Start
     vocabulary: str
     tokenizer: Tokenizer
+    splits: Mapping[str, TaskSplit]
     datasets: Mapping[str, TaskDataset]
 
     @property
@@ -59,14 +62,15 @@ class Training(NamedTuple):
 
 def prepare(
     splits: Mapping[str, TaskSplit],
-    initial: ModelCheckpoint | None,
+    start: Start,
     changes: ConfigOverrides,
     vocabulary: str | None,
     cache_dir: str,
 ) -> Training:
     """Returns what the runs of a task have in common; makes the records that the cache lacks."""
     task, columns = splits["train"].task, splits["train"].source.columns
-    config = finetuned_model.resolve_config(task, initial, changes)
+    initial = start.checkpoint
+    config = recipes.resolve_config(task, initial.config if initial else None, changes)
     rates = (config.albert.hidden_dropout_prob, config.albert.attention_probs_dropout_prob)
     require(
         not columns.simcse or any(rates),
@@ -77,28 +81,25 @@ def prepare(
     datasets = {
         name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
     }
-    config = finetuned_model.fit_to_data(config, changes, datasets["train"])
-    return Training(config, folder, tokenizer, datasets)
+    config = recipes.fit_to_data(config, changes, datasets["train"])
+    return Training(config, start, folder, tokenizer, splits, datasets)
 
 
 def make_trainer(
     training: Training,
     folder: str,
-    start: Start,
     strategy: tf.distribute.Strategy,
-    *,
-    seed: int | None = None,
+    number: int = 0,
     **options: Any,
 ) -> Trainer:
-    """Returns the trainer of a run, with the seed of the config or another one, and options."""
-    config = training.config
-    config = config if seed is None else dataclasses.replace(config, seed=seed)
+    """Returns the trainer of a run, whose number is added to the seed of the config."""
+    config = dataclasses.replace(training.config, seed=training.config.seed + number)
     return Trainer(
         config=config,
         objective=make_objective(config, training.task, training.best_by),
         data=make_data(config, training),
         folder=folder,
-        start=start,
+        start=training.start,
         strategy=strategy,
         **options,
     )
@@ -175,7 +176,7 @@ def evaluate(
     `UserError` if the model is of another task.
     """
     config, checkpoint, task = model.config, model.checkpoint, dataset.task
-    task_dataset.check_task(dataset, model.task)
+    task_dataset.check_task(task, model.task, dataset.path)
     devices.check_batches(config, strategy, evaluates=True)
     data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})

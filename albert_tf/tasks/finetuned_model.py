@@ -1,7 +1,6 @@
 """Reads what a fine-tuning run or an evaluation starts from: checkpoint, config, vocabulary."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,122 +8,21 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files
+from albert_tf import files
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table, token_lengths
-from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.kinds import task_dataset, task_table
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.run_files import BEST, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import start
-from albert_tf.train_config import BALANCED, FinetuneConfig
-
-
-def resolve_config(
-    task: Task, initial: ModelCheckpoint | None, changes: ConfigOverrides
-) -> FinetuneConfig:
-    """The config: the recipe with the model of the checkpoint, then the user's file and overrides.
-
-    A number of passes that the user names replaces the recipe's steps. A preset of the model that
-    the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
-    is cut to the positions of the model; other lengths follow it (see `token_lengths.follow`).
-    Without any learning rate it is chosen by the size of the model. Raises `UserError` if a key or
-    a value is wrong.
-    """
-    recipe = recipes.read_recipe(changes.recipe or recipes.choose_recipe(task.name), task.name)
-    albert = recipe.get("albert", {})
-    own = changes.read_own()
-    defaults = recipes.drop_schedule(recipe, own)
-    if initial is not None:
-        defaults = {**defaults, "albert": {**config_io.to_dict(initial.config), **albert}}
-    overrides = _add_recipe_to_presets(changes.overrides, changes.read_file().get("albert"), albert)
-    chosen = {**defaults, **own}
-    shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
-    model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
-    length = chosen.get("max_seq_length", FinetuneConfig.max_seq_length)
-    if "max_seq_length" not in own and length > model.max_position_embeddings:
-        logging.info(
-            f"max_seq_length is {model.max_position_embeddings}, all positions of the model, "
-            f"instead of {length}."
-        )
-        defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
-    if "learning_rate" not in chosen:
-        rate = recipes.choose_learning_rate(model.hidden_size)
-        logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
-        defaults = {**defaults, "learning_rate": rate}
-    config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
-    _check_class_weights(config, task)
-    return token_lengths.follow(config, task.kind, own)
-
-
-def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
-    """Raises `UserError` unless the task has the classes that the config gives weights."""
-    weights = config.class_weights
-    if weights and not task.kind.has_class_weights:
-        kinds = [name for name, kind in task_table.KINDS.items() if kind.has_class_weights]
-        raise UserError(
-            f"class_weights are for {' and '.join(kinds)}, not for {task.kind} ({task.name}). "
-            "Leave them out."
-        )
-    if weights and weights != BALANCED and len(weights) != len(task.labels):
-        raise UserError(
-            f"class_weights has {len(weights)} numbers, the task {len(task.labels)} labels "
-            f"({', '.join(task.labels)}). Give one for each, in this order."
-        )
-
-
-def fit_to_data(
-    config: FinetuneConfig, changes: ConfigOverrides, train: TaskDataset
-) -> FinetuneConfig:
-    """Returns the config of `resolve_config` with a schedule that suits the training data.
-
-    See `recipes.fit_schedule`; an evaluation is at least once in a pass, unless the user says when.
-    """
-    own = changes.read_own()
-    config = recipes.fit_schedule(config, train.task.name, own, len(train.examples))
-    updates = max(1, train.num_records // config.train_batch_size)
-    is_own = train.task.name == task_table.OWN
-    if "eval_steps" not in own and (config.eval_steps > updates or is_own):
-        logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
-        config = dataclasses.replace(config, eval_steps=updates)
-    return complete(config, train)
-
-
-def complete(config: FinetuneConfig, train: TaskDataset) -> FinetuneConfig:
-    """Returns the config with the numbers that the training data give.
-
-    These are steps in place of passes, and weights of the classes in place of `balanced`.
-    """
-    if config.class_weights == BALANCED:
-        labels = train.task.labels
-        weights = train.task.kind.balance(labels, train.examples)
-        shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
-        logging.info(f"class_weights: {', '.join(shown)}")
-        config = dataclasses.replace(config, class_weights=weights)
-    return config.with_steps(train.num_records)
-
-
-def _add_recipe_to_presets(
-    overrides: Sequence[str], file_model: Any, recipe: Mapping[str, Any]
-) -> list[str]:
-    """The overrides; after each that names a model, those of its fields that the recipe sets."""
-
-    def recipe_fields(model: Any) -> list[str]:
-        named = model if isinstance(model, dict) else {}
-        return [f"albert.{key}={json.dumps(recipe[key])}" for key in recipe if key not in named]
-
-    result = recipe_fields(file_model) if isinstance(file_model, str) else []
-    for override in overrides:
-        result.append(override)
-        key, value = config_io.parse(override)
-        if key == "albert" and isinstance(value, str | dict):
-            result += recipe_fields(value)
-    return result
+from albert_tf.train_config import FinetuneConfig
 
 
 def read_finetuned(
@@ -141,26 +39,42 @@ def read_finetuned(
         task = task or infer_task(checkpoint)
         if task is None:
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
-        return FinetunedModel(checkpoint, resolve_config(task, checkpoint, changes), task)
+        config = recipes.resolve_config(task, checkpoint.config, changes)
+        return FinetunedModel(checkpoint, config, task)
     values, task = run
     overrides = (*changes.overrides, f"seed={values['seed']}")  # several runs differ in it
     changes = dataclasses.replace(changes, overrides=overrides)
-    return FinetunedModel(checkpoint, change_config(values, changes, task.kind, is_run=True), task)
+    config = recipes.change_config(values, changes, task.kind, is_run=True)
+    return FinetunedModel(checkpoint, config, task)
 
 
-def change_config(
-    values: Mapping[str, Any], changes: ConfigOverrides, kind: Kind | None, *, is_run: bool
-) -> FinetuneConfig:
-    """Returns the config of `values` with the user's changes, which other lengths follow.
+def read_with_data(
+    path: str,
+    data: DataArguments,
+    paths: Mapping[str, str | None],
+    names: Sequence[str],
+    changes: ConfigOverrides,
+    *,
+    which: str,
+    vocabulary: str | None = None,
+) -> tuple[FinetunedModel, Tokenizer, dict[str, TaskSplit]]:
+    """Reads a fine-tuned model as `read_finetuned`, its tokenizer, and the splits `names`.
 
-    A run keeps its own ones, unless the user changes its `max_seq_length`.
+    The user's own labels and columns are those of the run; of published tasks, a model of another
+    may predict one. `paths` are {split: its file, if the user names it}.
     """
-    config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
-    own = changes.read_own()
-    is_new = not is_run or "max_seq_length" in own
-    if not is_new and "doc_stride" not in own:
-        return config
-    return token_lengths.follow(config, kind, own if is_new else vars(config))
+    is_own = data.task == task_table.OWN
+    is_known = data.knows_labels or not is_own
+    task = task_cache.make_task(data, paths["train"]) if is_known else None
+    model = read_finetuned(path, task, changes, which)
+    if data.labels and data.labels != model.task.labels:
+        known = ",".join(model.task.labels) or "none"
+        raise UserError(f"--labels: the model has {known}. Name its own, or leave --labels out.")
+    data = task_cache.complete(data, None, model.checkpoint.run.get("task"))
+    task = model.task if is_own or task is None else task
+    task_dataset.check_task(task, model.task, f"--task={data.task}")
+    tokenizer = read_tokenizer(model.checkpoint, vocabulary)
+    return model, tokenizer, {x: data.locate(task, x, paths) for x in names}
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:

@@ -1,21 +1,28 @@
-"""The paper's hyper-parameters of the published tasks, for each version of the checkpoints.
+"""The config of a fine-tuning run: the paper's hyper-parameters, and what the user changes.
 
-Source: the paper, appendix A.4, and the scripts published with the code.
+Source of the tables: the paper, appendix A.4, and the scripts published with the code.
 """
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+import functools
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
 from albert_tf import config_io, files
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table
+from albert_tf.kinds import task_table, token_lengths
+from albert_tf.kinds.base import Kind, Task
 from albert_tf.settings import overrides_setting, setting
-from albert_tf.train_config import FinetuneConfig
+from albert_tf.train_config import BALANCED, FinetuneConfig
+
+if TYPE_CHECKING:
+    from albert_tf.kinds.task_dataset import TaskDataset
 
 
 class _Row(NamedTuple):
@@ -182,12 +189,128 @@ class ConfigOverrides:
     config_file: str | None = setting("JSON file of a FinetuneConfig", None, flag="config")
     overrides: tuple[str, ...] = overrides_setting()
 
-    def read_file(self) -> dict[str, Any]:
+    @functools.cached_property
+    def of_file(self) -> dict[str, Any]:
         """The fields of the file; none of a file without fields, which `config_io.load` refuses."""
         path = self.config_file
         content = files.read_json(config_io.find_file(path), "--config") if path else {}
         return content if isinstance(content, dict) else {}
 
-    def read_own(self) -> dict[str, Any]:
+    @functools.cached_property
+    def own(self) -> dict[str, Any]:
         """The fields that the user sets, in the file or after it."""
-        return {**self.read_file(), **dict(map(config_io.parse, self.overrides))}
+        return {**self.of_file, **dict(map(config_io.parse, self.overrides))}
+
+
+def resolve_config(
+    task: Task, initial: AlbertConfig | None, changes: ConfigOverrides
+) -> FinetuneConfig:
+    """Returns the recipe with the model of a checkpoint, then the user's file and overrides.
+
+    A number of passes that the user names replaces the recipe's steps. A preset of the model that
+    the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
+    is cut to the positions of the model; other lengths follow it (see `token_lengths.follow`).
+    Without any learning rate it is chosen by the size of the model. Raises `UserError` if a key or
+    a value is wrong.
+    """
+    recipe = read_recipe(changes.recipe or choose_recipe(task.name), task.name)
+    albert = recipe.get("albert", {})
+    defaults = drop_schedule(recipe, changes.own)
+    if initial is not None:
+        defaults = {**defaults, "albert": {**config_io.to_dict(initial), **albert}}
+    overrides = _add_recipe_to_presets(changes.overrides, changes.of_file.get("albert"), albert)
+    chosen = {**defaults, **changes.own}
+    shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
+    model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert
+    length = chosen.get("max_seq_length", FinetuneConfig.max_seq_length)
+    if "max_seq_length" not in changes.own and length > model.max_position_embeddings:
+        logging.info(
+            f"max_seq_length is {model.max_position_embeddings}, all positions of the model, "
+            f"instead of {length}."
+        )
+        defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
+    if "learning_rate" not in chosen:
+        rate = choose_learning_rate(model.hidden_size)
+        logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
+        defaults = {**defaults, "learning_rate": rate}
+    config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
+    _check_class_weights(config, task)
+    return token_lengths.follow(config, task.kind, changes.own)
+
+
+def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
+    """Raises `UserError` unless the task has the classes that the config gives weights."""
+    weights = config.class_weights
+    if weights and not task.kind.has_class_weights:
+        kinds = [name for name, kind in task_table.KINDS.items() if kind.has_class_weights]
+        raise UserError(
+            f"class_weights are for {' and '.join(kinds)}, not for {task.kind} ({task.name}). "
+            "Leave them out."
+        )
+    if weights and weights != BALANCED and len(weights) != len(task.labels):
+        raise UserError(
+            f"class_weights has {len(weights)} numbers, the task {len(task.labels)} labels "
+            f"({', '.join(task.labels)}). Give one for each, in this order."
+        )
+
+
+def fit_to_data(
+    config: FinetuneConfig, changes: ConfigOverrides, train: "TaskDataset"
+) -> FinetuneConfig:
+    """Returns the config of `resolve_config` with a schedule that suits the training data.
+
+    See `fit_schedule`; an evaluation is at least once in a pass, unless the user says when.
+    """
+    config = fit_schedule(config, train.task.name, changes.own, len(train.examples))
+    updates = max(1, train.num_records // config.train_batch_size)
+    is_own = train.task.name == task_table.OWN
+    if "eval_steps" not in changes.own and (config.eval_steps > updates or is_own):
+        logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
+        config = dataclasses.replace(config, eval_steps=updates)
+    return complete(config, train)
+
+
+def complete(config: FinetuneConfig, train: "TaskDataset") -> FinetuneConfig:
+    """Returns the config with the numbers that the training data give.
+
+    These are steps in place of passes, and weights of the classes in place of `balanced`.
+    """
+    if config.class_weights == BALANCED:
+        labels = train.task.labels
+        weights = train.task.kind.balance(labels, train.examples)
+        shown = (f"{label} {x:.4g}" for label, x in zip(labels, weights, strict=True))
+        logging.info(f"class_weights: {', '.join(shown)}")
+        config = dataclasses.replace(config, class_weights=weights)
+    return config.with_steps(train.num_records)
+
+
+def _add_recipe_to_presets(
+    overrides: Sequence[str], file_model: Any, recipe: Mapping[str, Any]
+) -> list[str]:
+    """The overrides; after each that names a model, those of its fields that the recipe sets."""
+
+    def recipe_fields(model: Any) -> list[str]:
+        named = model if isinstance(model, dict) else {}
+        return [f"albert.{key}={json.dumps(recipe[key])}" for key in recipe if key not in named]
+
+    result = recipe_fields(file_model) if isinstance(file_model, str) else []
+    for override in overrides:
+        result.append(override)
+        key, value = config_io.parse(override)
+        if key == "albert" and isinstance(value, str | dict):
+            result += recipe_fields(value)
+    return result
+
+
+def change_config(
+    values: Mapping[str, Any], changes: ConfigOverrides, kind: Kind | None, *, is_run: bool
+) -> FinetuneConfig:
+    """Returns the config of `values` with the user's changes, which other lengths follow.
+
+    A run keeps its own ones, unless the user changes its `max_seq_length`.
+    """
+    config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
+    is_new = not is_run or "max_seq_length" in changes.own
+    if not is_new and "doc_stride" not in changes.own:
+        return config
+    return token_lengths.follow(config, kind, changes.own if is_new else vars(config))

@@ -1,6 +1,7 @@
 """What a new run begins with: new weights, a checkpoint, a smaller model, or another run."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 from typing import Any
@@ -54,7 +55,7 @@ class Start:
     @property
     def options(self) -> dict[str, Any]:
         """The flags, which all workers must have in common."""
-        return {f"--{name}": value for name, value in vars(self).items()}
+        return {f"--{name}": value for name, value in dataclasses.asdict(self).items()}
 
     @property
     def name(self) -> str | None:
@@ -63,13 +64,18 @@ class Start:
         is_best = path is None or self.which in (None, BEST)
         return path and hub.strip_keys(path if is_best else f"{path} --which={self.which}")
 
+    @functools.cached_property
+    def checkpoint(self) -> ModelCheckpoint | None:
+        """The checkpoint whose weights it takes; None if it takes none."""
+        path = self.init_checkpoint or self.grow_from
+        return formats.read(path, which=self.which or BEST) if path else None
+
     def read(self, config: AlbertConfig) -> ModelCheckpoint:
-        """Reads the weights, grown to a model of this config."""
-        which = self.which or BEST
-        if self.grow_from:
-            return growth.grow_checkpoint(formats.read(self.grow_from, which=which), config)
-        assert self.init_checkpoint
-        return formats.read(self.init_checkpoint, which=which)
+        """Returns the weights, grown to a model of this config."""
+        assert self.checkpoint
+        return (
+            growth.grow_checkpoint(self.checkpoint, config) if self.grow_from else self.checkpoint
+        )
 
     def describe(self, checkpoint: ModelCheckpoint) -> dict[str, Any]:
         """Returns what a run keeps of the weights that it starts from: path and a checksum."""

@@ -1,8 +1,10 @@
 """The arguments of programs that name a task and its data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from albert_tf.kinds import task_table
+from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.settings import setting
 
@@ -29,3 +31,23 @@ class DataArguments:
         """Whether the labels are known without the data."""
         kind = task_table.KINDS.get(self.kind)
         return bool(self.labels) or kind is None or not kind.reads_labels
+
+    def holds_out(self, paths: Mapping[str, str | None]) -> bool:
+        """Whether dev is a tenth of the train file, the only one of a table of the user's own.
+
+        `paths` are {split: its file, if the user names it}. With --simcse train has no pairs, which
+        dev needs.
+        """
+        others = paths.get("dev") or self.source.data_dir or self.source.columns.simcse
+        return self.task == task_table.OWN and paths["train"] is not None and not others
+
+    def locate(self, task: Task, split: str, paths: Mapping[str, str | None]) -> TaskSplit:
+        """Returns a split; `paths` as of `holds_out`."""
+        holds_out = split != "test" and self.holds_out(paths)
+        return TaskSplit(
+            task=task,
+            name=split,
+            input_file=paths["train"] if holds_out else paths.get(split),
+            source=self.source,
+            holds_out=holds_out,
+        )

@@ -20,8 +20,7 @@ from albert_tf.export.int8.int8_arguments import Int8Arguments
 from albert_tf.export.int8.int8_runtime import Batch
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import NAMES
-from albert_tf.kinds import task_dataset, task_table
-from albert_tf.kinds.base import TaskSplit
+from albert_tf.kinds import task_dataset
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
@@ -99,30 +98,19 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
 
 def read(arguments: Int8Arguments) -> Source:
     """Reads the model and prepares its data, dev and train, before anything takes long."""
-    data = arguments.data
-    task = None
-    if data.task != task_table.OWN or data.knows_labels:
-        task = task_cache.make_task(data, arguments.train_file)
+    paths = {"train": arguments.train_file, "dev": arguments.dev_file}
     changes = ConfigOverrides(overrides=arguments.overrides)
-    model = finetuned_model.read_finetuned(arguments.checkpoint, task, changes, arguments.which)
+    model, tokenizer, splits = finetuned_model.read_with_data(
+        arguments.checkpoint, arguments.data, paths, [*paths], changes, which=arguments.which
+    )
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
     exported = export_source.choose(config, model.checkpoint, model.task, model.config)
     int8_model.check_kind(exported)
-    tokenizer = finetuned_model.read_tokenizer(model.checkpoint, None)
-    source = task_cache.complete(data, None, model.checkpoint.run.get("task")).source
-    is_alone = not (arguments.dev_file or source.data_dir)
-    holds_out = is_alone and data.task == task_table.OWN and arguments.train_file is not None
-
-    def prepare(name: str, path: str | None) -> TaskDataset:
-        split = TaskSplit(
-            task=model.task, name=name, input_file=path, source=source, holds_out=holds_out
-        )
-        dataset = task_cache.read(split, tokenizer, arguments.cache_folder, model.config)
-        task_dataset.check_task(dataset, model.task if task is None else task)
-        return dataset
-
-    dev = prepare("dev", arguments.train_file if holds_out else arguments.dev_file)
-    return Source(exported, model, prepare("train", arguments.train_file), dev)
+    datasets = {
+        name: task_cache.read(split, tokenizer, arguments.cache_folder, model.config)
+        for name, split in splits.items()
+    }
+    return Source(exported, model, datasets["train"], datasets["dev"])
 
 
 def make_batches(source: Source) -> Batches:

@@ -90,7 +90,7 @@ def read_overrides(case: tuple[type, list[str]], folder: Path) -> None:
     cls, values = case
     config_io.load(cls, None, values)
     changes = recipes.ConfigOverrides("none", overrides=tuple(values))
-    finetuned_model.resolve_config(task_table.get("sst-2"), None, changes)
+    recipes.resolve_config(task_table.get("sst-2"), None, changes)
 
 
 COLUMNS = {

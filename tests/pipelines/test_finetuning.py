@@ -19,7 +19,7 @@ from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
-from albert_tf.tasks import finetuned_model, inference, predictions
+from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig
 
@@ -238,9 +238,7 @@ def test_patience_ends_a_run_that_gets_no_better(run, tmp_path, capsys, monkeypa
 def test_a_run_without_held_out_data(run, tmp_path):
     run(dev=None, **SHORT)
     assert not (tmp_path / "run/best").exists()
-    model = finetuned_model.read_finetuned(
-        f"{tmp_path}/run", None, finetuned_model.ConfigOverrides()
-    )
+    model = finetuned_model.read_finetuned(f"{tmp_path}/run", None, recipes.ConfigOverrides())
     assert model.checkpoint.source == f"{tmp_path}/run/model.ckpt-2"
 
 

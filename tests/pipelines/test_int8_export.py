@@ -191,7 +191,7 @@ def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
         ({"train_file": "empty"}, "is empty"),
         ({"dev_file": "missing"}, "no file matches"),
         ({"checkpoint": "missing"}, "there is nothing at"),
-        ({"kind": "multi_label", "labels": "x,y"}, "own"),
+        ({"kind": "multi_label", "labels": "x,y"}, "--labels: the model has none."),
         ({"task": "sst-2"}, "sst-2"),
         ({"max_loss": "-1"}, "max_loss"),
         ({"num_calibration": "0"}, "num_calibration"),

@@ -7,7 +7,7 @@ import pytest
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import finetuned_model
+from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 
 LABELS = ("a", "b", "c", "never")
@@ -45,5 +45,5 @@ def test_weights_that_do_not_fit_the_task(task, weights, message):
     with pytest.raises(UserError, match=message) as caught:
         overrides = (f"class_weights={json.dumps(weights)}", "albert=albert_tiny")
         changes = ConfigOverrides("none", overrides=overrides)
-        finetuned_model.resolve_config(task_table.get(task), None, changes)
+        recipes.resolve_config(task_table.get(task), None, changes)
     assert "\n" not in str(caught.value)

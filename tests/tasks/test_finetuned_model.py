@@ -10,12 +10,12 @@ from albert_tf import config
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import finetuned_model
+from albert_tf.tasks import recipes
 
 
 def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
-    return finetuned_model.resolve_config(
-        task_table.get(task), initial, finetuned_model.ConfigOverrides(recipe, path, overrides)
+    return recipes.resolve_config(
+        task_table.get(task), initial, recipes.ConfigOverrides(recipe, path, overrides)
     )
 
 
@@ -47,11 +47,11 @@ def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_
 
 
 def fit(task, num_examples, *overrides):
-    changes = finetuned_model.ConfigOverrides(None, None, overrides)
+    changes = recipes.ConfigOverrides(None, None, overrides)
     manifest = {"files": {"records.tfrecord": num_examples}}
     train = TaskDataset("", manifest, task_table.get(task), [{}] * num_examples)
-    config = finetuned_model.resolve_config(train.task, None, changes)
-    return finetuned_model.fit_to_data(config, changes, train)
+    config = recipes.resolve_config(train.task, None, changes)
+    return recipes.fit_to_data(config, changes, train)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
         (ODD, [], config.AlbertConfig(**ODD), (0.7, 0.0)),
     ],
 )
-@pytest.mark.parametrize("start", [None, tiny_checkpoints.make()])
+@pytest.mark.parametrize("start", [None, tiny_checkpoints.make().config])
 def test_a_recipe_sets_the_dropout_of_any_model(
     in_file, overrides, model, dropouts, start, tmp_path
 ):
     if in_file == ODD and start is not None:
-        model = dataclasses.replace(start.config, **ODD)
+        model = dataclasses.replace(start, **ODD)
     (tmp_path / "config.json").write_text(json.dumps({"albert": in_file} if in_file else {}))
     path = str(tmp_path / "config.json")
     actual = settings("max_seq_length=7", *overrides, task="mrpc", path=path, initial=start).albert
