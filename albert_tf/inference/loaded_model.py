@@ -251,39 +251,19 @@ class LoadedModel:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
         folder = output_dir or self._folder.name
         tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
-        names = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
-        chosen = _choose_kind(labels)
-        if self.task and chosen == task_table.DEFAULT_KIND:  # of other kinds, names are labels, too
-            chosen = self.task.kind.name
-        kind = kind or chosen
+        paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
         for split, (texts, values) in tables.items():
-            columns = _write_table(names[split], texts, values)
+            columns = _write_table(paths[split], texts, values)
+        kind, known = self._choose_task(labels, kind)
         source = DataSource(columns=columns)
-        own = self.task.labels if self.task else ()
-        is_same = self.task is not None and self.task.kind.name == kind
-        is_same = is_same and (not own or _list_names(labels) <= {*own})
-        data = DataArguments(source=source, kind=kind, labels=own if is_same else ())
-        task = task_cache.make_task(data, names["train"])
-        splits = {split: data.locate(task, split, names) for split in ("train", "dev")}
+        data = DataArguments(source=source, kind=kind, labels=known or ())
+        task = task_cache.make_task(data, paths["train"])
+        splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
         overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        start, snapshot = os.path.join(folder, "start"), self._snapshot()
-        if not tf.io.gfile.exists(start):
-            formats.write_folder(snapshot, start)
-        begin = Start(init_checkpoint=start, init_head=is_same)
-        assert begin.checkpoint
-        before = begin.checkpoint.weights
-        require(
-            snapshot.weights.keys() == before.keys()
-            and all(np.array_equal(x, before[name]) for name, x in snapshot.weights.items()),
-            f"{folder} has a run that started from other weights. Name another output_dir.",
-        )
+        start = Start(init_checkpoint=self._write_start(folder), init_head=known is not None)
         training = finetuning.prepare(
-            splits,
-            begin,
-            ConfigOverrides(overrides=overrides),
-            None,
-            os.path.join(folder, "cache"),
+            splits, start, ConfigOverrides(overrides=overrides), None, os.path.join(folder, "cache")
         )
         strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
         if not finetuning.make_trainer(training, run, strategy).run():
@@ -294,6 +274,36 @@ class LoadedModel:
         self.checkpoint, self.model = loaded.checkpoint, loaded.model
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
+
+    def _choose_task(
+        self, labels: Sequence[Any] | None, kind: str | None
+    ) -> tuple[str, tuple[str, ...] | None]:
+        """Returns the kind of the task to learn, and the model's labels if they are the same."""
+        chosen, task = kind or _choose_kind(labels), self.task
+        if not task:
+            return chosen, None
+        if not kind and chosen == task_table.DEFAULT_KIND:  # of other kinds, names are labels, too
+            chosen = task.kind.name
+        is_same = chosen == task.kind.name and (
+            not task.labels or {*task.labels} >= _list_names(labels)
+        )
+        return chosen, task.labels if is_same else None
+
+    def _write_start(self, folder: str) -> str:
+        """Writes the present weights for a run to start from; returns their folder.
+
+        Raises `UserError` if the run in `folder` started from others.
+        """
+        start, snapshot = os.path.join(folder, "start"), self._snapshot()
+        if not tf.io.gfile.exists(start):
+            formats.write_folder(snapshot, start)
+        before, after = formats.read(start).weights, snapshot.weights
+        require(
+            before.keys() == after.keys()
+            and all(np.array_equal(x, before[name]) for name, x in after.items()),
+            f"{folder} has a run that started from other weights. Name another output_dir.",
+        )
+        return start
 
     def evaluate(self, inputs: Inputs, labels: Sequence[Any]) -> dict[str, float]:
         """Returns the scores of the predictions of labelled inputs, as `fit` takes them.

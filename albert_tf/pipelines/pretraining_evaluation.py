@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.pipelines import pretraining_records
@@ -85,33 +85,20 @@ def evaluate(
     results: dict[str, Any] = {"checkpoint": found.source}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
-        if contents["vocabulary"]["sha256"] != tokenizer.sha256:
-            raise UserError(
-                f"the records in {folder} are of another vocabulary than {path}. "
-                "Make them with the vocabulary of the checkpoint."
-            )
-        data = contents["settings"]
+        require(
+            contents["vocabulary"]["sha256"] == tokenizer.sha256,
+            f"the records in {folder} are of another vocabulary than {path}. Make them with the "
+            "vocabulary of the checkpoint.",
+        )
         manifest.check_pretraining(folder, contents)
+        data = contents["settings"]
         task, length = data["sentence_task"], data["max_seq_length"]
         if (random_from := data.get("random_from", "any")) != "any":
             task += f"_{random_from}"
         if task in results:
             raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
-        if length > config.albert.max_position_embeddings:
-            raise UserError(
-                f"the records in {folder} have max_seq_length={length}, over the model's "
-                f"max_position_embeddings {config.albert.max_position_embeddings}. "
-                "Create them with --max_seq_length of the model."
-            )
         own = [path for path in paths if os.path.dirname(path) == folder]
-        run = finetuned_model.find_run_folder(found.source, WORDS)
-        if run and files.read_sealed(os.path.join(run, WORDS), WORDS) != (
-            pretraining_records.read_words(own[0])
-        ):
-            raise UserError(
-                f"the records in {folder} tell other words apart than {path}. Make them with the "
-                "--words of the run."
-            )
+        _check_records(own[0], length, found)
         masking = pretraining_records.read_masking(own, tokenizer)
         size = config.eval_batch_size
         compute = functools.partial(_evaluate, network, strategy, own, data, size, masking=masking)
@@ -133,6 +120,23 @@ def evaluate(
             )
             results["layer_distances"] = measure_layers(network.albert, batches)
     return results
+
+
+def _check_records(path: str, length: int, found: ModelCheckpoint) -> None:
+    """Raises `UserError` if records are longer than a model's positions, or of other words."""
+    folder, longest = os.path.dirname(path), found.config.max_position_embeddings
+    require(
+        length <= longest,
+        f"the records in {folder} have max_seq_length={length}, over the model's "
+        f"max_position_embeddings {longest}. Create them with --max_seq_length of the model.",
+    )
+    run = finetuned_model.find_run_folder(found.source, WORDS)
+    words = files.read_sealed(os.path.join(run, WORDS), WORDS) if run else None
+    require(
+        words in (None, pretraining_records.read_words(path)),
+        f"the records in {folder} tell other words apart than {found.source}. Make them with the "
+        "--words of the run.",
+    )
 
 
 def measure_layers(
