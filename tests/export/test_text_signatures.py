@@ -117,23 +117,19 @@ def to_arrays(model, batch):
     return {name: value.numpy() for name, value in answer(model, batch).items()}
 
 
-# Asked of an export in a session of TensorFlow 1.
-EXPECTED = {
-    "encoder": make_texts,
+# Asked of an export in a session of TensorFlow 1. test_fuzzed_requests asks the others so.
+EXPECTED = {"encoder": make_texts, "token_classification": make_long_texts}
+# Asked op by op.
+OTHERS = {
     "fill_mask": make_masked_texts,
     "classification": make_pairs,
+    "regression": make_pairs,
+    "multi_label": make_pairs,
+    "sentence_embedding": make_texts,
     "multiple_choice": make_choices,
+    "span": make_questions,
     "span_or_none": make_questions,
-    "token_classification": make_long_texts,
 }
-
-
-@pytest.fixture(scope="module", params=EXPECTED)
-def exported(request, tmp_path_factory, vocabulary):
-    """The model and its folder, for each kind."""
-    model = tiny_exports.source(request.param, vocabulary, lengths=python_reference.LENGTHS)
-    folder = tmp_path_factory.mktemp(request.param) / "model"
-    return model, model_versions.write(model, str(folder))
 
 
 def answer(model, batch):
@@ -142,21 +138,14 @@ def answer(model, batch):
     return dict(model.compute_outputs(ids))
 
 
-def test_a_session_answers_what_python_and_the_network_do(exported):
-    model, folder = exported
-    requests, wanted = EXPECTED[model.options.kind](model)
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_a_session_answers_what_python_and_the_network_do(kind, vocabulary, tmp_path):
+    model = tiny_exports.source(kind, vocabulary, lengths=python_reference.LENGTHS)
+    folder = model_versions.write(model, str(tmp_path / "model"))
+    requests, wanted = EXPECTED[kind](model)
     answers = tiny_exports.ask_session(folder, requests)
     for name, outputs in wanted.items():
         tiny_exports.assert_same(answers[name], outputs)
-
-
-# Asked in the same ways, here op by op.
-OTHERS = {
-    "sentence_embedding": make_texts,
-    "regression": make_pairs,
-    "multi_label": make_pairs,
-    "span": make_questions,
-}
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -169,28 +158,21 @@ def test_other_kinds_answer_what_python_and_the_network_do(kind, vocabulary):
         tiny_exports.assert_same(made[name].function(inputs), outputs)
 
 
-def test_texts_of_unlike_batches_are_refused_by_the_server(exported):
-    model, folder = exported
+@pytest.mark.parametrize("kind", ["classification", "multiple_choice", "span_or_none"])
+def test_texts_of_unlike_batches_are_refused_by_the_server(exported, kind):
+    model, folder = exported(kind, text=True)
     made = signatures.make_signatures(model)
-    several = {"text_pair", "question"} & made.keys()
-    of_one_text = (make_texts, make_masked_texts, make_long_texts)
-    assert bool(several) == (EXPECTED[model.options.kind] not in of_one_text)
-    for name in several:
-        signature = made[name]
-        unlike = dict(signature.example)
-        first = next(iter(unlike))
-        unlike[first] = tf.concat([unlike[first]] * 2, 0)
-        with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
-            client = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            with pytest.raises(grpc.RpcError) as error:
-                client.Predict(
-                    serving_api.make_log(
-                        name, serving_api.Signature({}, None, unlike)
-                    ).predict_log.request,
-                    timeout=60,
-                )
-        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "must have the same number of rows" in error.value.details()
+    [name] = {"text_pair", "question"} & made.keys()
+    unlike = dict(made[name].example)
+    first = next(iter(unlike))
+    unlike[first] = tf.concat([unlike[first]] * 2, 0)
+    request = serving_api.make_log(name, serving_api.Signature({}, None, unlike))
+    with stand_in.serving(folder) as address, grpc.insecure_channel(address) as channel:
+        client = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as error:
+            client.Predict(request.predict_log.request, timeout=60)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "must have the same number of rows" in error.value.details()
 
 
 def test_a_model_without_a_vocabulary_cannot_answer_text():
