@@ -9,6 +9,8 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
+PACKS_ONCE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+
 
 def load(*, without: Collection[str] = ()) -> Any:
     """Imports TensorFlow without its C++ notices, which would bury what a user has to read.
@@ -40,6 +42,15 @@ def load(*, without: Collection[str] = ()) -> Any:
         gc.freeze()  # nor is it searched for garbage later
         if collects:
             gc.enable()
+
+
+def pack_weights_once() -> None:
+    """Lets products on a CPU arrange their weights once, not at each call: up to 1.4 times as fast.
+
+    Call it before TensorFlow is loaded, in a process that only predicts: TensorFlow does not see
+    new values of the weights any more.
+    """
+    os.environ.setdefault(PACKS_ONCE, "1")
 
 
 def __getattr__(name: str) -> Any:

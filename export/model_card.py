@@ -17,6 +17,7 @@ from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
 from albert_tf.export.serving_api import DEFAULT, PREDICT, TOKEN_IDS, Signature
+from albert_tf.lazy_tensorflow import PACKS_ONCE
 from albert_tf.records import features
 
 NAME = "MODEL.md"
@@ -206,7 +207,8 @@ def write(
 
 def _make_docker_command(folder: str, name: str) -> str:
     """Returns the command that starts a server, which reads remote folders (gs://...) by itself."""
-    run = f"docker run --rm -p 8500:8500 -p 8501:8501 -e MODEL_NAME={name} \\\n        "
+    ports = "-p 8500:8500 -p 8501:8501"
+    run = f"docker run --rm {ports} -e MODEL_NAME={name} -e {PACKS_ONCE}=1 \\\n        "
     image = f"tensorflow/serving:{SERVER}"
     if files.is_remote(folder):
         return f"{run}{image} --model_base_path={shlex.quote(folder)}"

@@ -32,8 +32,7 @@ def save(
     model: ExportedModel, signatures: Mapping[str, Signature], folder: str
 ) -> dict[str, ConcreteFunction]:
     """Writes variables, graph and assets into a folder; returns the traced signatures."""
-    with xla.trace_options(custom_gradients=False):
-        traced = {id(signature): trace(signature) for signature in signatures.values()}
+    traced = {id(signature): trace(signature) for signature in signatures.values()}
     functions = {name: traced[id(signature)] for name, signature in signatures.items()}
     read = {id(variable) for function in traced.values() for variable in function.variables}
     weights = weight_names.weights_by_name(model.network)
@@ -60,7 +59,10 @@ def load(folder: str) -> Mapping[str, ConcreteFunction]:
 
 
 def trace(signature: Signature) -> ConcreteFunction:
-    """Returns the function of a signature, which takes its inputs as keywords."""
+    """Returns the function of a signature, which takes its inputs as keywords.
+
+    Its graph is only served: it has no gradients, and layers that share weights are one loop.
+    """
 
     def function(**inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
         # A server lets arrays of any shape through.
@@ -69,7 +71,8 @@ def trace(signature: Signature) -> ConcreteFunction:
             {name: tf.ensure_shape(x, specs[name].shape) for name, x in inputs.items()}
         )
 
-    return tf.function(function, autograph=False).get_concrete_function(**signature.inputs)
+    with xla.trace_options(custom_gradients=False, loops_layers=True):
+        return tf.function(function, autograph=False).get_concrete_function(**signature.inputs)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,14 @@
 """Runs ALBERT's layers, which share weights, one by one or in a loop. Shapes: see `layers`."""
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import layers, ops, rematerialization
+from albert_tf.model import layers, ops, rematerialization, xla
 from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 
 
@@ -63,7 +64,7 @@ class SharedEncoder(AlbertLayer):
         return x if self.projection is None else self.projection(x)
 
     def call(self, x, *, layout, training=False, seed=None, positions=None):
-        """[T, E] -> a list of [T, D], one for each block; in a `layer_loop` the last alone.
+        """[T, E] -> a list of [T, D], one for each block; of layers in a loop the last alone.
 
         With `positions` [B, R] the last block computes these tokens alone, [B * R, D].
         """
@@ -72,6 +73,8 @@ class SharedEncoder(AlbertLayer):
         options = {"layout": layout, "training": training}
         if training and self.layer_loop:
             return [self._run_loop(x, seed, rows, **options)]
+        if xla.loops_layers() and not training and self._num_blocks is None:
+            return [self._run_steps(x, rows, layout)]
         return self._run_blocks(x, seed, rows, **options)
 
     def after_each_block(self, compute: Callable[[], Any]) -> list[Any]:
@@ -120,6 +123,44 @@ class SharedEncoder(AlbertLayer):
         if last == 0:
             return rematerialization.rematerialize(run_last)(x, seed, weights)
         return rematerialization.loop(run_step, last, run_last)(x, seed, weights)
+
+    def _run_steps(self, x, rows, layout):
+        """Runs the steps that share their weights in one loop, without dropout and gradients."""
+        config = self.config
+        groups = zip(config.group_of_step("attention"), config.group_of_step("ffn"), strict=True)
+        runs = [(numbers, len([*run])) for numbers, run in itertools.groupby(groups)]
+        options = {"number": 0, "layout": layout, "training": False}
+        for place, ((attentions, ffns), steps) in enumerate(runs):
+            blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
+            weights = [(a.read(joins=False), f.read()) for a, f in blocks]
+            weights = tf.nest.map_structure(self._cast, weights)
+
+            def run_step(x, rows=None, blocks=blocks, weights=weights):
+                for number, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
+                    last_rows = rows if number == len(blocks) - 1 else None
+                    x = run_block(attention, ffn, x, None, own, rows=last_rows, **options)
+                return x
+
+            is_end = rows is not None and place == len(runs) - 1  # computes the rows alone
+            x = _repeat(run_step, steps - is_end, x)
+            x = run_step(x, rows) if is_end else x
+        return x
+
+    def _cast(self, weight):
+        """Casts a matrix to the computing type: once, not in each step."""
+        return tf.cast(weight, self.compute_dtype) if weight.shape.rank == 2 else weight
+
+
+def _repeat(step: Callable[[tf.Tensor], tf.Tensor], times: int, x: tf.Tensor) -> tf.Tensor:
+    """Applies a step to x again and again, in a loop of the graph."""
+    if times < 2:
+        return step(x) if times else x
+
+    def body(number, x):
+        return number + 1, tf.ensure_shape(step(x), x.shape)
+
+    options = {"maximum_iterations": times, "parallel_iterations": 1}
+    return tf.while_loop(lambda number, _: number < times, body, (0, x), **options)[1]
 
 
 def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:

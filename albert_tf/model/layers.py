@@ -9,8 +9,9 @@ weights once a call, for all the steps that share them: gradients are added up i
 """
 
 import contextlib
+import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -77,7 +78,8 @@ class DenseWeights(NamedTuple):
 class SublayerWeights(NamedTuple):
     """Those of an attention or a feed-forward part."""
 
-    input: DenseWeights  # queries, keys and values side by side, for one product instead of three
+    # Of attention those of queries, keys and values: side by side for one product, or three.
+    input: Sequence[DenseWeights]
     output: DenseWeights
     norm: tuple[tf.Tensor, tf.Tensor]  # gamma, beta
 
@@ -181,25 +183,28 @@ class SelfAttention(AlbertLayer):
             self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
-    def read(self) -> SublayerWeights:
-        kernels, biases = zip(self.query.read(), self.key.read(), self.value.read(), strict=True)
-        query_key_value = DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0))
-        return SublayerWeights(query_key_value, self.output_dense.read(), self.layer_norm.read())
+    def read(self, *, joins: bool = True) -> SublayerWeights:
+        """Reads the weights; `joins` puts those of queries, keys and values side by side.
+
+        One product is faster than three if it pays for copying the weights: not for each request.
+        """
+        weights = [self.query.read(), self.key.read(), self.value.read()]
+        if joins:
+            kernels, biases = zip(*weights, strict=True)
+            weights = [DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0))]
+        return SublayerWeights(weights, self.output_dense.read(), self.layer_norm.read())
 
     def call(self, x, weights, *, layout, rows=None, seed, sites, training):
         """[T, D], `read()` -> [T, D]; with `rows` [B, R] those alone, [B * R, D]."""
         if rows is None:
             route, drawn = layout.tokens, layout.drawn
-            groups = route.split(affine(x, weights.input), 3)
+            groups = self.make_heads(x, weights.input, route)
         else:
-            route, drawn = layout.route_queries(tf.shape(rows)), None
-            sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
-            kernels = tf.split(weights.input.kernel, sizes, 1)
-            biases = tf.split(weights.input.bias, sizes)
-            query, key_value = map(DenseWeights, kernels, biases)
-            keys_values = layout.tokens.split(affine(x, key_value), 2)
+            route, drawn = layout.route_queries(tf.unstack(tf.shape(rows))), None
+            query, *key_value = self._take_query_apart(weights.input)
+            keys_values = self.make_heads(x, key_value, layout.tokens)
             x = ops.lookup(x, tf.reshape(rows, [-1]))
-            queries = route.split(affine(x, query), 1)
+            queries = self.make_heads(x, [query], route)
             groups = [q + kv for q, kv in zip(queries, keys_values, strict=True)]
         options = {"seed": seed, "site": sites.attention_probs, "training": training}
         pairs = zip(groups, layout.biases, strict=True)
@@ -208,6 +213,19 @@ class SelfAttention(AlbertLayer):
         rate = self.config.hidden_dropout_prob
         y = ops.dropout(y, rate, seed, sites.attention_output, drawn=drawn)
         return ops.layer_norm(x + y, *weights.norm, fused=training)
+
+    def make_heads(self, x, weights, route):
+        """[T, D] and some of `SublayerWeights.input` -> the heads of each group, of all of them."""
+        size = self.config.hidden_size
+        made = [route.split(affine(x, w), w.bias.shape[0] // size) for w in weights]
+        return [list(itertools.chain(*group)) for group in zip(*made, strict=True)]
+
+    def _take_query_apart(self, weights):
+        if len(weights) > 1:
+            return weights
+        sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
+        kernels, biases = tf.split(weights[0].kernel, sizes, 1), tf.split(weights[0].bias, sizes)
+        return map(DenseWeights, kernels, biases)
 
     def attend(self, qkv, attention_bias, *, seed, site, training):
         """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B, N, R, H]"""
@@ -232,11 +250,11 @@ class FeedForward(AlbertLayer):
         self.layer_norm = LayerNorm(hidden, config, rng, name="LayerNorm_1", **kwargs)
 
     def read(self) -> SublayerWeights:
-        dense = self.intermediate.read(), self.output_dense.read()
+        dense = [self.intermediate.read()], self.output_dense.read()
         return SublayerWeights(*dense, self.layer_norm.read())
 
     def call(self, x, weights, *, drawn=None, seed, sites, training):  # [T, D] -> [T, D]
-        y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.input), fused=training)
+        y = ACTIVATIONS[self.config.hidden_act](affine(x, weights.input[0]), fused=training)
         y = affine(y, weights.output)
         y = ops.dropout(y, self.config.hidden_dropout_prob, seed, sites.ffn_output, drawn=drawn)
         return ops.layer_norm(x + y, *weights.norm, fused=training)

@@ -44,7 +44,7 @@ class PaddedLayout:
 
     def __init__(self, mask: tf.Tensor, num_heads: int):
         self.biases = [_make_bias(mask)]
-        self.tokens = PaddedRoute(tf.shape(mask), num_heads)
+        self.tokens = PaddedRoute(tf.unstack(tf.shape(mask)), num_heads)
 
     def select(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S] -> [T]"""
@@ -78,16 +78,21 @@ class Route(NamedTuple):
         rows: [G, L] of each group, the row at each place; at padding that of any token.
         masks: [G, 1, L, 1] of each group, whether a place is a token; None: all are.
         places: [T, N], where a row's heads are among those of all groups, one after the other.
+        heads: [G, N, L] of each group, the head at each place in [T * N, H].
     """
 
     rows: Sequence[tf.Tensor]
     masks: Sequence[tf.Tensor] | None
     places: tf.Tensor
+    heads: Sequence[tf.Tensor]
 
     def split(self, x: tf.Tensor, parts: int) -> list[Heads]:
         """[T, parts * D] -> of each group `parts` times [G, N, L, H]"""
         size = x.shape[1] // (parts * self.places.shape[1])
-        indices = [self._number_heads(rows, p, parts) for rows in self.rows for p in range(parts)]
+        indices = self.heads
+        if parts > 1:
+            by_part = [(rows, part) for rows in self.rows for part in range(parts)]
+            indices = [_number_heads(*x, parts, self.places.shape[1]) for x in by_part]
 
         @self._differentiate
         def split(x: tf.Tensor) -> Any:
@@ -121,7 +126,7 @@ class Route(NamedTuple):
     def _scatter_heads(self, upstream: tf.Tensor) -> Heads:
         """[T, D] -> [G, N, L, H] of each group, 0 at padding."""
         x = tf.reshape(upstream, [-1, upstream.shape[1] // self.places.shape[1]])
-        heads = [tf.gather(x, self._number_heads(rows, 0, 1)) for rows in self.rows]
+        heads = [tf.gather(x, index) for index in self.heads]
         if self.masks is None:
             return heads
         return [y * tf.cast(mask, y.dtype) for y, mask in zip(heads, self.masks, strict=True)]
@@ -130,11 +135,15 @@ class Route(NamedTuple):
         flat = [tf.reshape(x, [-1, x.shape[-1]]) for x in heads]
         return tf.gather(tf.concat(flat, 0) if len(flat) > 1 else flat[0], self.places)
 
-    def _number_heads(self, rows: tf.Tensor, part: int, parts: int) -> tf.Tensor:
-        """[G, L] rows -> [G, N, L] heads of one part in [T * parts * N, H]."""
-        heads = self.places.shape[1]
-        numbers = part * heads + tf.range(heads)[:, tf.newaxis]
-        return rows[:, tf.newaxis] * (parts * heads) + numbers
+
+def _make_route(rows, masks, places) -> Route:
+    return Route(rows, masks, places, [_number_heads(x, 0, 1, places.shape[1]) for x in rows])
+
+
+def _number_heads(rows: tf.Tensor, part: int, parts: int, heads: int) -> tf.Tensor:
+    """[G, L] rows -> [G, N, L] heads of one part in [T * parts * N, H]."""
+    numbers = part * heads + tf.range(heads)[:, tf.newaxis]
+    return rows[:, tf.newaxis] * (parts * heads) + numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,7 +161,7 @@ class UnpaddedLayout:
         ranks: [B], where a sequence is among those of all groups.
     """
 
-    shape: tf.Tensor
+    shape: Sequence[tf.Tensor]
     mask: tf.Tensor
     indices: tf.Tensor
     rows: tf.Tensor
@@ -185,7 +194,7 @@ class UnpaddedLayout:
         heads = tf.range(self.tokens.places.shape[1])
         places = (self.ranks[:, tf.newaxis] * tf.size(heads) + heads)[:, tf.newaxis]
         places = places * shape[1] + number[:, tf.newaxis]  # [B, R, N]
-        return Route(rows, None, tf.reshape(places, [-1, heads.shape[0]]))
+        return _make_route(rows, None, tf.reshape(places, [-1, heads.shape[0]]))
 
     def restore(self, x: tf.Tensor) -> tf.Tensor:
         """[T, D] -> [B, S, D], 0 at padding."""
@@ -205,7 +214,7 @@ class UnpaddedLayout:
     def restore_queries(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """[B * R, D], [B, R] -> [B, R, D], 0 at padding."""
         mask = tf.gather(self.mask, positions, batch_dims=1)
-        y = _reshape_rows(x, tf.shape(positions))
+        y = _reshape_rows(x, tf.unstack(tf.shape(positions)))
         return y * tf.cast(mask, x.dtype)[:, :, tf.newaxis]
 
 
@@ -218,7 +227,7 @@ def make_layout(mask: tf.Tensor, num_heads: int, *, training: bool) -> UnpaddedL
     In training, T is rounded up with padding, and all sequences are one group: dropout of attention
     draws for [B, N, S, S]. Otherwise the long sequences are a group of their own.
     """
-    shape, mask = tf.shape(mask), tf.cast(mask, tf.bool)
+    shape, mask = tf.unstack(tf.shape(mask)), tf.cast(mask, tf.bool)
     flat = tf.reshape(mask, [-1])
     tokens, padding = (tf.cast(tf.where(x)[:, 0], tf.int32) for x in (flat, ~flat))
     step = tf.maximum(-(-tf.size(flat) // SHARE_OF_BATCH), 1) if training else 1
@@ -233,7 +242,7 @@ def make_layout(mask: tf.Tensor, num_heads: int, *, training: bool) -> UnpaddedL
         mask=mask,
         indices=indices,
         rows=rows,
-        tokens=Route(group_rows, route_masks, places),
+        tokens=_make_route(group_rows, route_masks, places),
         biases=[_make_bias(x) for x in masks],
         sequences=sequences,
         ranks=tf.math.invert_permutation(tf.concat(sequences, 0)),
@@ -253,7 +262,7 @@ def _make_two_groups(mask, rows, indices, num_heads):
 
     The share of the longest is that with the smallest sum of squares, which attention costs.
     """
-    batch = tf.shape(mask)[0]
+    batch, length = tf.unstack(tf.shape(mask))
     lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
     begins = tf.cumsum(lengths, exclusive=True)
     order = tf.argsort(lengths, direction="DESCENDING")
@@ -269,7 +278,7 @@ def _make_two_groups(mask, rows, indices, num_heads):
         masks.append(columns < tf.gather(lengths, group)[:, tf.newaxis])
         all_rows = tf.gather(begins, group)[:, tf.newaxis] + columns
         group_rows.append(tf.minimum(all_rows, tf.size(indices) - 1))
-    sequence = indices // tf.shape(mask)[1]
+    sequence = indices // length
     rank = tf.gather(tf.math.invert_permutation(order), sequence)
     is_first, column = rank < split, tf.range(tf.size(indices)) - tf.gather(begins, sequence)
     size = tf.where(is_first, *sizes)

@@ -20,6 +20,9 @@ class TraceOptions(NamedTuple):
     # store gradients that nobody computes, and each stands between a product and the op that
     # TensorFlow would merge into it.
     custom_gradients: bool = True
+    # Layers that share their weights are one loop: a graph of one layer, which a server packs once.
+    # For graphs of which nobody asks gradients, or what each layer gives.
+    loops_layers: bool = False
     # No shape depends on values, so that padding is computed, too.
     static_shapes: bool = False
     # A model checks the values of its inputs. Turn it off where they have been checked.
@@ -44,6 +47,11 @@ def trace_options(**changes: bool) -> Iterator[None]:
 
 def has_custom_gradients() -> bool:
     return _options.get().custom_gradients
+
+
+def loops_layers() -> bool:
+    """Whether layers run in a loop; never where other compilers read the graph, which unroll it."""
+    return _options.get().loops_layers and has_dynamic_shapes()
 
 
 def checks_values() -> bool:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.model import losses
+from albert_tf.model import losses, xla
 from albert_tf.records import features
 from albert_tf.train import devices
 
@@ -30,7 +30,7 @@ def make_evaluate(
 
     def evaluate_replica(batch):
         return add_structures(
-            {**loss.sums(model(rows), rows), **loss.counts(rows)}
+            {**loss.sums(_apply(model, rows), rows), **loss.counts(rows)}
             for rows in split_rows(batch, num_branches)
         )
 
@@ -56,7 +56,7 @@ def make_predict(
     """Returns `predict(batches)` -> outputs and `unique_ids` of all real examples, [N, ...]."""
 
     def predict_rows(rows):
-        return {**{name: rows[name] for name in _KEPT if name in rows}, **model(rows)}
+        return {**{name: rows[name] for name in _KEPT if name in rows}, **_apply(model, rows)}
 
     def predict_replica(batch):
         slices = [predict_rows(rows) for rows in split_rows(batch, num_branches)]
@@ -79,6 +79,11 @@ def make_predict(
         return {name: join_outputs(arrays) for name, arrays in outputs.items()}
 
     return predict
+
+
+def _apply(model: keras.Model, rows: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+    with xla.trace_options(loops_layers=True):
+        return model(rows)
 
 
 def join_outputs(arrays: Sequence[np.ndarray]) -> np.ndarray:

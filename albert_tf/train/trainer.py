@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from absl import logging
 
 from albert_tf import config_io
 from albert_tf.checkpoints import model_checkpoint, training_checkpoint
+from albert_tf.errors import require
+from albert_tf.lazy_tensorflow import PACKS_ONCE
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import input_pipeline
 from albert_tf.train import (
@@ -62,6 +65,11 @@ class Trainer:
         then), or if a loss, a gradient or a weight is not finite any more.
         """
         data = self.data
+        require(
+            os.environ.get(PACKS_ONCE, "0") in ("0", "false"),
+            f"{PACKS_ONCE} is set, with which TensorFlow does not see that weights change. Unset "
+            "it: it is for servers.",
+        )
         self._check_workers()
         reports.read(self.folder)  # refuses a damaged line
         folder = self._work_folder

@@ -3,9 +3,13 @@
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 import tiny_exports
+
+from albert_tf.export import model_versions
 
 # A process that has TensorFlow, and neither this project nor Keras.
 STRANGER = """
@@ -43,3 +47,20 @@ def test_saved_model_cli_shows_and_runs_it(exported, run_program, capsys):
     request = ["--signature_def", "regress", "--input_examples", example]
     assert not run_program(cli, "run", *where, *request)
     assert "Result for output key outputs" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_versions_that_replace_each_other_answer_with_their_own_weights(tmp_path):
+    answers = {}
+    for number in (0, 1):
+        model = tiny_exports.source("classification")
+        for k, weight in enumerate(model.network.weights):
+            weight.assign(np.random.default_rng([number, k]).normal(size=weight.shape))
+        model_versions.write(model, str(tmp_path / "model"))
+        ids = tiny_exports.ids(model)
+        outputs = tiny_exports.expected(model, ids)
+        answers |= {**ids, f"probabilities_{number}": outputs["probabilities"]}
+    np.savez(tmp_path / "answers.npz", **answers)
+    script = Path(__file__).parents[1] / "fixtures" / "swap_versions.py"
+    places = [tmp_path / "model" / "1", tmp_path / "model" / "2", tmp_path / "answers.npz"]
+    subprocess.run([sys.executable, script, *places], check=True)

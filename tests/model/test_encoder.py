@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import encoder, layers, token_layout
+from albert_tf.model import encoder, layers, token_layout, xla
 from albert_tf.model.albert_model import Albert
 from albert_tf.model.weight_names import weights_by_name
 
@@ -172,3 +172,30 @@ def test_the_size_of_a_loop_does_not_grow_with_its_layers():
 def test_a_loop_needs_one_set_of_weights(changes):
     with pytest.raises(AssertionError):
         make(layer_loop=True, **changes)
+
+
+@pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
+@pytest.mark.parametrize(
+    ("changes", "loops"),
+    [
+        ({}, 1),
+        ({"inner_group_num": 2}, 1),
+        ({"num_hidden_groups": 2}, 2),
+        ({"cross_layer_sharing": "ffn"}, 0),
+        ({"num_hidden_layers": 1}, 0),
+    ],
+)
+def test_a_served_graph_runs_each_group_in_a_loop(changes, loops, positions):
+    model = make(**{"num_hidden_layers": 6, **changes})
+    tiny.fill(model)
+    layout = token_layout.make_layout(MASK, 2, training=False)
+
+    def last(x):
+        return model(x, layout=layout, positions=positions)[-1]
+
+    x = tf.gather(inputs(), layout.indices)
+    with xla.trace_options(loops_layers=True):
+        served = tf.function(last).get_concrete_function(x)
+    names = [op.type for op in served.graph.get_operations()]
+    assert sum(name.endswith("While") for name in names) == loops
+    assert_close(served(x), last(x), 1e-6)

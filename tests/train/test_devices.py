@@ -9,8 +9,10 @@ import replicas
 import tensorflow as tf
 import tiny_run
 
+from albert_tf import lazy_tensorflow
 from albert_tf.errors import UserError
 from albert_tf.train import devices
+from albert_tf.train.trainer import Trainer
 
 ONE = tf.distribute.get_strategy()
 
@@ -122,3 +124,10 @@ devices.share_cores(3)  # too late, and no error
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert not done.returncode, done.stderr.decode()
+
+
+def test_a_process_that_trains_does_not_keep_packed_weights(monkeypatch):
+    monkeypatch.setenv(lazy_tensorflow.PACKS_ONCE, "1")
+    nothing = dict.fromkeys(("config", "objective", "data", "folder", "strategy"))
+    with pytest.raises(UserError, match=r"^TF_ONEDNN_ASSUME_FROZEN_WEIGHTS is set, .*Unset it"):
+        Trainer(**nothing).run()

@@ -120,6 +120,7 @@ def load(folder: str) -> Signatures:
 def load_saved_model(folder: str) -> Signatures:
     """Loads a SavedModel, and answers the requests of its warm-up."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")  # packed once, not a request
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers its operations)
 
