@@ -101,14 +101,14 @@ def damaged_error(dataset: TaskDataset, error: Exception | str) -> Exception:
     )
 
 
-def check_task(own: Task, task: Task, place: str) -> None:
+def check_task(own: Task, task: Task) -> None:
     """Raises `UserError` unless a model of a task can predict data of the task `own`."""
     # The model of another task would predict nothing meaningful, though both have labels 0 and 1.
     is_other = task.name not in (own.name, _MODEL_OF.get(own.name))
     if is_other or (own.kind, own.labels) != (task.kind, task.labels):
         alike = (tell_apart(x, task.labels) for x in own.labels if x not in task.labels)
         raise UserError(
-            f"{place} is of {_describe(own)}, the model of {_describe(task)}. "
+            f"the data are of {_describe(own)}, the model of {_describe(task)}. "
             f"Take data of the same task, with the same labels.{''.join(alike)}"
         )
 

@@ -172,11 +172,9 @@ def evaluate(
     also "labels", the scores of each, of tasks with labels, and "thresholds", tuned on dev: of
     several labels, which are used for other splits, or of null odds, for the F1 that is served.
 
-    Returns the scores, none if not `scored`, and the path of the predictions file. Raises
-    `UserError` if the model is of another task.
+    Returns the scores, none if not `scored`, and the path of the predictions file.
     """
     config, checkpoint, task = model.config, model.checkpoint, dataset.task
-    task_dataset.check_task(task, model.task, dataset.path)
     devices.check_batches(config, strategy, evaluates=True)
     data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})

@@ -72,7 +72,7 @@ def read_with_data(
         raise UserError(f"--labels: the model has {known}. Name its own, or leave --labels out.")
     data = task_cache.complete(data, None, model.checkpoint.run.get("task"))
     task = model.task if is_own or task is None else task
-    task_dataset.check_task(task, model.task, f"--task={data.task}")
+    task_dataset.check_task(task, model.task)
     tokenizer = read_tokenizer(model.checkpoint, vocabulary)
     return model, tokenizer, {x: data.locate(task, x, paths) for x in names}
 

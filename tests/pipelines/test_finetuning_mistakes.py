@@ -1,17 +1,15 @@
 """What a run of fine-tuning refuses."""
 
-import dataclasses
-
 import pytest
 import tiny_checkpoints
 import tiny_finetuning
 import tiny_run
-from tiny_finetuning import predict, write_folder
+from tiny_finetuning import write_folder
 
 from albert_tf import files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table
+from albert_tf.kinds import task_dataset, task_table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 folders = tiny_finetuning.folders
@@ -43,40 +41,20 @@ def test_folders_that_are_none_or_empty(run, vocabulary, tmp_path):
     refused(run, "pre holds no records of a task", train=pretraining)
 
 
-def test_data_of_another_task(run, folders, vocabulary, tmp_path):
-    run()
-    other = write_folder(
-        tmp_path / "two", "classification", vocabulary, split="dev", labels=["x", "y"]
-    )
-    for folder, message in (
-        (folders["regression"][1], "is of own .regression., the model of own"),
-        (other, r"with 2 labels \(x, y\), the model of own .* with 3 labels"),
+def test_data_of_another_task():
+    model = task_table.make_own("classification", tuple("xyz"))
+    for kind, labels, message in (
+        ("regression", (), "are of own .regression., the model of own"),
+        ("classification", ("x", "y"), r"2 labels \(x, y\), the model of own .* with 3 labels"),
     ):
         with pytest.raises(UserError, match=message):
-            predict(tmp_path / "run", folder, tmp_path / "out")
-
-
-def test_folders_of_other_tasks_with_the_same_labels(vocabulary, tmp_path):
-    kind = "classification"
-    made = tiny_checkpoints.make(vocabulary, model="classifier")
-    heads = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}
-    made = dataclasses.replace(made, weights=made.weights | heads)
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    formats.get_writer("google")(made, str(theirs))
-    mnli, three = task_table.get("mnli"), {"split": "dev", "labels": task_table.get("mnli").labels}
-    sizes = {"max_seq_length": 14, "dtype": "float32"}
-    paths = {
-        name: write_folder(tmp_path / name, kind, vocabulary, **three, task=name)
-        for name in ("mnli", "ax", "own")
-    }
-    for task in (mnli, task_table.get("ax")):
-        predict(theirs, paths["ax"], tmp_path / "out", task=task, scored=False, **sizes)
-    before = (tmp_path / "out/predictions-dev.json").read_bytes()
-    for name, task in (("own", mnli), ("mnli", task_table.get("ax"))):
-        with pytest.raises(UserError, match=f"is of {name} .* the model of {task.name}"):
-            predict(theirs, paths[name], tmp_path / "out", task=task, scored=False, **sizes)
-    assert (tmp_path / "out/predictions-dev.json").read_bytes() == before
+            task_dataset.check_task(task_table.make_own(kind, labels), model)
+    mnli, ax = task_table.get("mnli"), task_table.get("ax")
+    task_dataset.check_task(ax, mnli)  # it has no training data
+    own = task_table.make_own("classification", mnli.labels)
+    for data, task in ((own, mnli), (mnli, ax)):  # with the same labels
+        with pytest.raises(UserError, match=f"are of {data.name} .* the model of {task.name}"):
+            task_dataset.check_task(data, task)
 
 
 def test_a_workdir_of_another_run(run, folders, vocabulary, tmp_path):
