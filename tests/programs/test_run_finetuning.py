@@ -124,6 +124,7 @@ def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
 def test_several_seeds(run, tmp_path, capsys):
     write_own(tmp_path)
     command = (*OWN, f"--data_dir={tmp_path}", "--set=seed=7", "--num_seeds=2")
+    command += ("--set=num_train_steps=2",)
     assert not run(*command)
     summary = read(tmp_path / "run/summary.json")
     runs = summary["runs"]
