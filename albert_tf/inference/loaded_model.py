@@ -1,10 +1,11 @@
 """A trained model in memory that takes texts: what `albert_tf.load` returns."""
 
+import contextlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -54,6 +55,21 @@ class Guess(NamedTuple):
 
     piece: str
     probability: float
+
+
+@contextlib.contextmanager
+def _naming_arguments() -> Iterator[None]:
+    """Within, an error names the arguments of `fit`, not flags and the tables that it writes."""
+
+    def rename(match: re.Match[str]) -> str:
+        name = "inputs" if match[1] == "train" else "dev"
+        return f"{name}[{int(match[2]) - 1}]" if match[2] else name
+
+    try:
+        yield
+    except UserError as error:
+        text = re.sub(r"\S*/(train|dev)\.jsonl(?:, (?:line|row) (\d+))?", rename, str(error))
+        raise UserError(re.sub(r"--(?:set )?(\w+?)(?:_file)?\b", r"\1", text)) from None
 
 
 @dataclass(kw_only=True)
@@ -213,6 +229,7 @@ class LoadedModel:
         token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
+    @_naming_arguments()
     def fit(
         self,
         inputs: Inputs,
@@ -250,12 +267,18 @@ class LoadedModel:
         if output_dir is None:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
         folder = output_dir or self._folder.name
+        is_pair = dev is None or (isinstance(dev, tuple) and len(dev) == 2)
+        require(is_pair, "dev: give a tuple of inputs and labels.")
         tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
         paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
         for split, (texts, values) in tables.items():
             columns = _write_table(paths[split], texts, values)
         kind, known = self._choose_task(labels, kind)
         source = DataSource(columns=columns)
+        require(
+            known is not None or kind != task_table.DEFAULT_KIND or len(_list_names(labels)) != 1,
+            "labels: all are the same. Give inputs of two labels or more.",
+        )
         data = DataArguments(source=source, kind=kind, labels=known or ())
         task = task_cache.make_task(data, paths["train"])
         splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
@@ -552,8 +575,10 @@ def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Col
         values is None or len(values) == len(rows),
         f"{len(rows)} inputs need as many labels, not {len(values or ())}.",
     )
+    require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
     fields = ("text", "second_text", "label")
-    has_pairs = bool(rows) and len(rows[0]) == 2
+    has_pairs = len(rows[0]) == 2
+    require(has_pairs or values is not None, "labels: give one for each input that is no pair.")
     lines = []
     for number, row in enumerate(rows):
         label = () if values is None else (values[number],)

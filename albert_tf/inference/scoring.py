@@ -1,5 +1,7 @@
 """The program bin/score: predictions of any origin, scored with a file of a task's data."""
 
+import dataclasses
+
 from absl import logging
 
 from albert_tf import files
@@ -26,6 +28,8 @@ def score(
     without one its answers stand, and there are no best thresholds. `null_threshold` is by default
     that of the official script, 1; of a predictions file 0.
 
+    Of a table of which training held out a tenth, predictions of just that are scored.
+
     Raises `UserError` if the files do not fit the task or each other, or a prediction is missing.
     """
     content = files.read_json(predictions_file, "--predictions")
@@ -36,7 +40,17 @@ def score(
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
     split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
-    gold = [task.kind.to_line(example) for example in task_cache.read_examples(split)]
+    examples = task_cache.read_examples(split)
+    if task.name == task_table.OWN and len(predicted) < len(examples):
+        held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
+        require(
+            predicted.keys() == {example.id for example in held_out},
+            f"{len(predicted)} predictions, and {data_file} has {len(examples)} examples. They are "
+            "not those that training holds out. Predict the whole file, or give the rows of these.",
+        )
+        logging.info(f"scored are the {len(held_out)} examples that training held out")
+        examples = held_out
+    gold = [task.kind.to_line(example) for example in examples]
     if task.kind.may_lack_predictions:
         predicted = _apply_official_rule(predicted, {row["id"] for row in gold}, task)
     if is_plain and is_squad2:

@@ -13,7 +13,7 @@ from albert_tf.plan.formula import estimate
 from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
-from albert_tf.train_config import PHONEMES, FinetuneConfig, PretrainConfig
+from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
 
 def run(config: PretrainConfig, arguments: Arguments) -> None:
@@ -22,8 +22,6 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     Raises `UserError` if the batch cannot be shared out, lint finds a fault, or the step does not
     fit.
     """
-    if config.sentence_task == PHONEMES:
-        logging.warning("the head of words, of num_words rows, is not counted; --compile has it.")
     topology = arguments.machine(config.dtype)
     if arguments.compile and not topology.is_tpu:
         raise UserError("--compile needs --topology: it compiles for TPUs.")

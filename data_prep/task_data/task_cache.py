@@ -40,7 +40,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import Lengths
 
 # Part of the hash: to be increased when records of the same files change.
-_FORMAT = 3
+_FORMAT = 4
 _BATCH = 256  # records to encode and to serialise at once
 
 
@@ -208,8 +208,8 @@ def _read(split: TaskSplit, paths: Sequence[str]) -> tuple[Sequence[Any], int]:
 def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
     """Returns the tenth of the examples that is dev, or the rest.
 
-    It is every tenth in the order of the labels, and of a hash for equal ones. Examples of the same
-    texts are all on one side.
+    It is every tenth in the order of the labels, and of a hash for equal ones, of which the rest
+    has each label. Examples of the same texts are all on one side.
     """
 
     def find_key(example: Any) -> str:
@@ -223,11 +223,18 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
         number = label if isinstance(label, float) else 0.0
         return number, str(label), _sha256(key.encode(errors="surrogatepass"))
 
+    def list_labels(key: str) -> set[str]:
+        label = first[key]
+        return {*map(str, label)} if isinstance(label, list | tuple) else {str(label)}
+
     order = sorted(first, key=find_place)
-    require(
-        len(order) > 1, f"{path} has too few different texts to hold out some: name --dev_file."
-    )
     held_out = set(order[min(5, len(order) // 2) :: 10])
+    # A label that few texts have is learnt: none is only held out.
+    learnt = {label for key in order if key not in held_out for label in list_labels(key)}
+    held_out = {x for x in held_out if isinstance(first[x], float) or list_labels(x) <= learnt}
+    require(
+        bool(held_out), f"{path} has too few different texts to hold out some: name --dev_file."
+    )
     return [example for example in examples if (find_key(example) in held_out) == is_dev]
 
 

@@ -118,6 +118,26 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         model.fit(texts, np.eye(2)[[0, 1] * 8])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], []), "inputs: there are none"),
+        ((["a", "b"], None), "labels: give one for each input that is no pair"),
+        ((["a", "b"], ["x", "x"]), "labels: all are the same"),
+        ((["a", "b"], ["x", None]), r"inputs\[1\]: the label 'label' is empty"),
+        ((["a", "a"], ["x", "y"]), "inputs has too few different texts .*: name dev"),
+        ((["a", "b"], ["x", "y"], ["a", "b"]), "dev: give a tuple of inputs and labels"),
+        ((["a", "b"], ["x", "y"], (["a"], ["z"])), r"dev\[0\]: 'z' is not a label of own"),
+        ((["a", "b"], ["x", "y"], (["a"], ["x"]), 99), r"sequences \(max_seq_length=\)"),
+    ],
+)
+def test_mistakes_in_fit_name_its_arguments(pretrained, arguments, message):
+    names = ("inputs", "labels", "dev", "max_seq_length")
+    model = albert_tf.load(pretrained.checkpoint.source)
+    with pytest.raises(albert_tf.UserError, match=f"^[^/-]*{message}"):
+        model.fit(**dict(zip(names, arguments, strict=False)))
+
+
 def test_answers_are_in_the_order_of_the_texts(pretrained, reviews):
     """They are computed in the order of the lengths, 32 at a time."""
     texts = ["good " * (1 + row * 7 % 11) for row in range(40)]

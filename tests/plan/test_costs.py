@@ -13,6 +13,7 @@ import tiny_run
 
 from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
+from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan.aot import lint, lowering
 from albert_tf.plan.formula import costs, memory
 from albert_tf.train_config import PretrainConfig
@@ -47,6 +48,17 @@ def test_parameters_are_those_of_the_real_model(options):
     train_config = tiny_run.settings(albert=config, sentence_task="none")
     left_out = sum(parameters.values()) - costs.count_trained_parameters(train_config)
     assert left_out == sum(math.prod(w.shape) for w in heads)
+
+
+def test_the_head_of_words_is_counted():
+    config = tiny_run.settings(sentence_task="phonemes", num_words=7)
+    _, trained = OBJECTIVES["phonemes"].make_model(config)
+    assert costs.count_trained_parameters(config) == sum(math.prod(w.shape) for w in trained)
+    words = costs.count_flops_by_part(config, BATCH)[costs.WORDS].forward
+    assert words == 2 * BATCH * config.max_seq_length * config.albert.hidden_size * 7
+    without = tiny_run.settings(sentence_task="none")
+    totals = [memory.estimate_memory(x, BATCH).total for x in (without, config)]
+    assert totals[0] < totals[1]
 
 
 def count_module_flops(module):

@@ -117,6 +117,16 @@ def test_numbers_of_a_table_of_ones_own(score, tmp_path):
     assert "does not fit own" in score("own", {"x": "1", "y": 2, "z": 3}, data, *columns)
 
 
+def test_predictions_of_the_held_out_tenth_are_scored_with_the_whole_table(score, tmp_path):
+    data = tmp_path / "all.csv"
+    data.write_text("text,label\n" + "".join(f"text {k},{k}\n" for k in range(23)))
+    scores, log = score("own", {"5": 1, "15": 2.5}, data, "--kind=regression")
+    assert scores["spearman"] == pytest.approx(1)
+    assert "scored are the 2 examples that training held out" in log
+    message = score("own", {"5": 1, "14": 2.5}, data, "--kind=regression")
+    assert "2 predictions, and" in message and "Predict the whole file" in message
+
+
 def test_race_is_scored_by_level(score, tmp_path):
     passage = {
         "article": "It rained.",

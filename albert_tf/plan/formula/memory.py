@@ -62,7 +62,7 @@ def estimate_memory(config: PretrainConfig, batch: int) -> Memory:
     peak = max([*moments, all_reduce], key=_sum_parts)
     peak["gradients"] += gradients if config.num_micro_batches > 1 else 0
     return Memory(
-        weights=4 * sum(costs.count_parameters(config.albert).values()),
+        weights=4 * sum(costs.count_parameters(config.albert, costs.count_words(config)).values()),
         optimizer=8 * costs.count_trained_parameters(config),
         batch=4 * batch * (3 * config.max_seq_length + 3 * config.max_predictions_per_seq),
         **peak,
@@ -81,7 +81,7 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     full = albert.num_blocks - 1
     block = _measure_kept(config, batch, config.max_seq_length)
     again = costs.recomputes(config)
-    last_rows = config.max_predictions_per_seq + 1
+    last_rows = costs.count_last_rows(config)
     last_block = {} if again else {LAST: _sum_parts(_measure_kept(config, batch, last_rows))}
     attention = 4 * albert.hidden_size**2  # elements of the matrices of a block
     ffn = 2 * albert.hidden_size * albert.intermediate_size
@@ -89,6 +89,7 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     copies = width * (attentions * attention + ffns * ffn) if width == 2 else 0
     head_gradients = 4 * albert.vocab_size * size  # of the word embeddings
     logits = width * batch * config.max_predictions_per_seq * albert.vocab_size
+    logits += 4 * batch * config.max_seq_length * costs.count_words(config)
 
     def kept(blocks: int) -> dict[str, int]:
         if again:

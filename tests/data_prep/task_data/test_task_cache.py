@@ -79,6 +79,9 @@ def test_a_tenth_is_held_out_by_label_and_texts_stay_together(write_rows):
     assert read["dev"] == task_cache.read_examples(
         TaskSplit(task=TASK, name="dev", input_file=str(path), holds_out=True)
     )
+    rare = write_rows([{"text": f"{k}", "label": "no" if k < 15 else "yes"} for k in range(16)])
+    rare = TaskSplit(task=TASK, name="dev", input_file=str(rare), holds_out=True)
+    assert [x.label for x in task_cache.read_examples(rare)] == ["no"]
     alike = write_rows([{"text": x, "label": "yes"} for x in ("a  Day", "A day")])
     with pytest.raises(UserError, match="too few different texts to hold out some"):
         task_cache.read_examples(
