@@ -30,6 +30,13 @@ def reviews(tmp_path_factory, vocabulary):
     return albert_tf.load(tiny_exports.write_run(folder, "classification", vocabulary, more=more))
 
 
+def test_the_model_of_the_examples_knows_what_the_readme_says():
+    model = albert_tf.load(str(ROOT / "examples" / "albert_tiny_english"))
+    [[guesses]] = model.fill_mask("She opened the [MASK] and went into the house.", top_k=3)
+    shown = [(guess.piece, round(guess.probability, 2)) for guess in guesses]
+    assert f"# {shown}" in (ROOT / "README.md").read_text()
+
+
 def test_the_names_are_documented():
     page = (ROOT / "docs" / "python.md").read_text()
     for name in albert_tf.__all__:
