@@ -52,13 +52,7 @@ def create(
     chinese_words.load_segmenter(config.word_segmenter)
     if config.report_languages:
         shard_writer.load_identifier()
-    tokenizer = tokenization.load(vocabulary)
-    require(
-        config.has_phonemes == bool(words),
-        "--words and --sentence_task=phonemes belong together. Name both, or none.",
-    )
-    use = vocabulary_uses.PHONEMES if words else vocabulary_uses.PRETRAINING
-    vocabulary_uses.check(use, tokenizer)
+    described = _describe_vocabulary(config, vocabulary, words)
     paths = documents.expand_inputs(input_files)
     require(
         config.random_from != "other_file" or len(paths) > 1,
@@ -67,13 +61,9 @@ def create(
     inputs = documents.identify_inputs(paths)
     identity: dict[str, Any] = {
         "settings": dataclasses.asdict(config),
-        "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
+        "vocabulary": described,
         "inputs": inputs,
     }
-    if words:
-        content = files.read_bytes(words, "words")
-        identity["vocabulary"]["num_words"] = len(symbols_tokenizer.read_list(content, words))
-        identity["vocabulary"]["words_sha256"] = hashlib.sha256(content).hexdigest()
     num_left_out = None
     if duplicates_dir:
         summary = duplicates.read_summary(duplicates_dir, identity["settings"], inputs)
@@ -111,6 +101,23 @@ def create(
         if made is not None:
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             _write_manifest(folder, config, made, num_left_out)
+
+
+def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> dict[str, Any]:
+    """Returns what identifies a vocabulary and the words; `UserError` if they suit no such data."""
+    tokenizer = tokenization.load(path)
+    require(
+        config.has_phonemes == bool(words),
+        "--words and --sentence_task=phonemes belong together. Name both, or none.",
+    )
+    use = vocabulary_uses.PHONEMES if words else vocabulary_uses.PRETRAINING
+    vocabulary_uses.check(use, tokenizer)
+    described = {"size": tokenizer.size, "sha256": tokenizer.sha256}
+    if words:
+        content = files.read_bytes(words, "words")
+        described["num_words"] = len(symbols_tokenizer.read_list(content, words))
+        described["words_sha256"] = hashlib.sha256(content).hexdigest()
+    return described
 
 
 def _is_finished(folder: WorkFolder) -> bool:
