@@ -18,12 +18,12 @@ from albert_tf.export import model_card, saved_model, server_ops, serving_api, s
 from albert_tf.export.model_kinds import ExportedModel
 
 # Of a version in int8: the graph of token ids, the SavedModel around it, its signatures.
-INT8_GRAPH, INT8_WEIGHTS = "model.xml", "model.bin"
+INT8_GRAPH = "onnx/model_quantized.onnx"
 REQUESTS, SIGNATURES = "requests", "signatures.json"
 # {a file that tells the format of a version: what every version of it has}
 FORMATS: Mapping[str, Sequence[str]] = {
     saved_model.GRAPH: saved_model.FILES,
-    INT8_GRAPH: (INT8_GRAPH, INT8_WEIGHTS, SIGNATURES, f"{REQUESTS}/{saved_model.GRAPH}"),
+    INT8_GRAPH: (INT8_GRAPH, SIGNATURES, f"{REQUESTS}/{saved_model.GRAPH}"),
 }
 _HIGHEST = 2**63 - 1  # a server's versions are int64
 

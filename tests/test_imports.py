@@ -90,12 +90,8 @@ ALLOWED: dict[str, set[str]] = {
         *("export/requests", "albert_tf/kinds", "albert_tf/kinds/spans"),
     },
     "export/onnx": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
-        "export",
-    },
-    "export/int8": {
-        *("albert_tf", "albert_tf/checkpoints", "albert_tf/environments", "albert_tf/kinds"),
-        *("albert_tf/model", "albert_tf/records", "albert_tf/tasks", "albert_tf/train"),
+        *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds", "albert_tf/model"),
+        *("albert_tf/records", "albert_tf/tasks", "albert_tf/train"),
         *("data_prep/task_data", "export", "export/requests"),
     },
     "albert_tf/plan/formula": {"albert_tf"},

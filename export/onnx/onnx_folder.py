@@ -1,14 +1,18 @@
 """Writes a model as a folder of ONNX that optimum and transformers.js load, checked by running it.
 
-onnx/model.onnx         the graph of `onnx_graph`
-config.json             as of transformers, with the labels
-tokenizer.json, ...     the vocabulary, if it has one that transformers reads
-MODEL.md, sha256.json
+    onnx/model.onnx         the graph of `onnx_graph`
+    config.json             as of transformers, with the labels
+    tokenizer.json, ...     the vocabulary, if it has one that transformers reads
+    MODEL.md, sha256.json
+
+A graph is run and compared with the network before the folder has its name.
 """
 
 import dataclasses
 import os
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,9 @@ from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features
 from albert_tf.train_config import SentenceVectors
 
+# Our inputs -> those of transformers; others keep their names.
+INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
+Arrays = Mapping[str, np.ndarray]
 GRAPH, INT8_GRAPH = "onnx/model.onnx", "onnx/model_quantized.onnx"
 # Classes of transformers by the head that a kind of model has.
 _CLASSES = {
@@ -48,6 +55,8 @@ _OUTPUTS = {
 }
 _TOLERANCE = 1e-5  # of the largest value of an output, or of 1
 _LENGTH = 64  # of the sequences that are compared
+# A timing is the median of so many runs, of fewer if they take longer than so many seconds.
+_RUNS, _SECONDS = 20, 10.0
 _CARD = """\
 # {title}
 
@@ -124,6 +133,12 @@ def export(source: SourceConfig, folder: str) -> str:
     return folder
 
 
+def list_inputs(model: ExportedModel) -> dict[str, str]:
+    """Returns {our name: that of transformers} of the inputs of the graph."""
+    names = [name for name in model.inputs if name != features.MASKED_LM_POSITIONS]
+    return {name: INPUTS.get(name, name) for name in names}
+
+
 def require_packages() -> None:
     """Raises `UserError` if a package is missing, or cannot be imported."""
     try:
@@ -140,7 +155,8 @@ def save_graph(model: ExportedModel, folder: str) -> str:
 
     path = os.path.join(folder, GRAPH)
     tf.io.gfile.makedirs(os.path.dirname(path))
-    files.write_bytes(path, onnx_graph.make(model).SerializeToString())
+    graph = onnx_graph.make(model, list_inputs(model).values())
+    files.write_bytes(path, graph.SerializeToString())
     return path
 
 
@@ -158,19 +174,41 @@ def open_session(path: str) -> Any:
 
 def to_inputs(model: ExportedModel, ids: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns ids under our names, [..., S], as the graph reads them."""
-    from albert_tf.export.onnx import onnx_graph
-
-    arrays = {theirs: np.asarray(ids[our]) for our, theirs in onnx_graph.list_inputs(model).items()}
+    arrays = {theirs: np.asarray(ids[our]) for our, theirs in list_inputs(model).items()}
     return {
         name: x.astype(np.int64).reshape(model.shape_ids(-1, x.shape[-1]))
         for name, x in arrays.items()
     }
 
 
-def run(session: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run(session: Any, inputs: Arrays) -> dict[str, np.ndarray]:
     """Returns the outputs by name."""
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
+    """Yields each row alone and without padding: nothing beside it changes its int8 numbers.
+
+    With `p_mask` it stays as long as it is: the number of answers depends on the length.
+    """
+    mask = inputs[INPUTS[features.INPUT_MASK]]
+    for row in range(len(mask)):
+        used = mask[row].any(tuple(range(mask.ndim - 2)))
+        width = len(used) if features.P_MASK in inputs else max(1, int(used.sum()))
+        yield {name: x[row : row + 1, ..., :width] for name, x in inputs.items()}
+
+
+def measure_seconds(model: ExportedModel, session: Any, length: int) -> float:
+    """Returns the median seconds of a request of one sequence."""
+    ids = dict.fromkeys(model.inputs, np.ones(model.shape_ids(1, length)))
+    inputs = to_inputs(model, ids)
+    seconds: list[float] = []
+    while len(seconds) < 3 or (len(seconds) < _RUNS and sum(seconds) < _SECONDS):
+        start = time.perf_counter()
+        run(session, inputs)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
 
 
 def compare(model: ExportedModel, path: str) -> Difference:

@@ -4,7 +4,7 @@ Shapes: see `albert_tf.model.layers`. The layers are nodes one after the other: 
 loop is no faster, and what quantises or converts graphs knows no loops.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,6 @@ from albert_tf.model import weight_names
 from albert_tf.model.ops import LAYER_NORM_EPSILON
 from albert_tf.records import features
 
-# Our inputs -> those of transformers; others keep their names.
-INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
 OPSET, _IR_VERSION = 20, 9  # of 2023; the first with Gelu
 _ACTIVATIONS: Mapping[str, tuple[str, dict[str, Any]] | None] = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
@@ -38,14 +36,8 @@ class _Head(NamedTuple):
     outputs: Mapping[str, list[str]]
 
 
-def list_inputs(model: ExportedModel) -> dict[str, str]:
-    """Returns {our name: that of transformers} of the inputs; all but the ids' own ranks are 2."""
-    names = [name for name in model.inputs if name != features.MASKED_LM_POSITIONS]
-    return {name: INPUTS.get(name, name) for name in names}
-
-
-def make(model: ExportedModel) -> onnx.ModelProto:
-    """Returns the graph: int64 [B, S], of choices [B, C, S], -> the outputs of transformers."""
+def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
+    """Returns the graph: int64 `inputs` [B, S], of choices [B, C, S], -> those of transformers."""
     head = _HEADS[_choose_head(model)]
     graph = _Graph(model)
     outputs = head.make(graph)
@@ -56,10 +48,7 @@ def make(model: ExportedModel) -> onnx.ModelProto:
     proto = helper.make_graph(
         graph.nodes,
         "albert",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, axes)
-            for name in list_inputs(model).values()
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.INT64, axes) for name in inputs],
         [
             helper.make_tensor_value_info(
                 name, types.get(name, TensorProto.FLOAT), ["batch", *head.outputs[name]]

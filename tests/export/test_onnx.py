@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tiny_exports
 from repository import ROOT
-from tiny_exports import vocabulary  # noqa: F401
 
 from albert_tf.checkpoints import formats
 from albert_tf.export import model_kinds
@@ -67,15 +66,16 @@ def test_every_config_and_each_weight_once(changes, tmp_path):
     difference = onnx_folder.compare(model, onnx_folder.save_graph(model, str(tmp_path)))
     assert difference.largest > 0
     assert difference.difference <= 1e-5 * max(1, difference.largest)
-    graph = onnx_graph.make(model).graph
-    onnx.checker.check_model(onnx_graph.make(model), full_check=True)
+    made = onnx_graph.make(model, IDS)
+    onnx.checker.check_model(made, full_check=True)
+    graph = made.graph
     sizes = [np.prod(x.dims) for x in graph.initializer if len(x.dims) > 1]
     used = {x for node in graph.node for x in node.input}
     assert {x.name for x in graph.initializer} <= used
     assert sum(sizes) == sum(x.size for x in checkpoint.weights.values() if x.ndim > 1)
 
 
-def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tmp_path):  # noqa: F811
+def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tmp_path):
     checkpoint = tiny_exports.contents("classification", vocabulary)
     source, target = str(tmp_path / "checkpoint"), tmp_path / "größe ½"
     formats.write_folder(checkpoint, source)

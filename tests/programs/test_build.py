@@ -1,6 +1,5 @@
 """Runs the commands of the pages in their order, on data of a few rows."""
 
-import contextlib
 import gzip
 import json
 import math
@@ -26,7 +25,6 @@ from albert_tf import config, config_io
 from albert_tf.checkpoints import formats
 from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
-from albert_tf.export.int8 import int8_export, int8_runtime
 from albert_tf.plan.aot import environment
 from albert_tf.tasks import submissions
 
@@ -42,8 +40,7 @@ NOT_RUN = {
     r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
     r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=c/)": "one long run, of hours",
-    r"bin/export --format=int8 --checkpoint=runs/sst-2 ": "a measurement",
-    r"bin/export --format=onnx ": "needs two more packages: tests/export/test_onnx.py",
+    r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
@@ -131,21 +128,6 @@ def workspace(checkpoint, tmp_path, monkeypatch):
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
     monkeypatch.setattr(submissions, "GLUE_FILES", small)
 
-    @contextlib.contextmanager
-    def quantizing(graph, calibration, rows, shapes, *, smooth):
-        """The float32 network in place of the quantised one."""
-        for name in ("model.xml", "model.bin"):
-            (tmp_path / name).write_text(name)
-        yield int8_runtime.Result(tmp_path, network[0], [(0.1, 0.2)], [(0.3, 0.4)])
-
-    network = []
-
-    def run_network(model, batches, run=int8_export.run_network):
-        network.append(run(model, batches))
-        return network[0]
-
-    monkeypatch.setattr(int8_export, "run_network", run_network)
-    monkeypatch.setattr(int8_runtime, "quantizing", quantizing)
     yield tmp_path
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 

@@ -1,12 +1,13 @@
-"""Writes a version whose network is int8, for OpenVINO, which has neither strings nor tokenizers.
+"""Writes a version whose network is int8, for ONNX Runtime, which has no strings or tokenizers.
 
-    model.xml, model.bin   the network: token ids -> its outputs, as `task_model` names them
-    requests/              a SavedModel of two functions for each signature,
-                               pack_<name>    a request -> token ids
-                               answer_<name>  the request, the network's outputs -> the answer
-    signatures.json        {name: {"inputs", "outputs": {name: [type, shape]}, "padded": [outputs]}}
-    assets.extra/          a request for each signature
-    MODEL.md               the card
+    onnx/model_quantized.onnx   the network: token ids -> its outputs, under transformers' names
+    config.json, ...            with which optimum and transformers.js load that alone
+    requests/                   a SavedModel of two functions for each signature,
+                                    pack_<name>    a request -> token ids
+                                    answer_<name>  the request, the network's outputs -> the answer
+    signatures.json             {name: {"inputs", "outputs": {name: [type, shape]}, "padded"}}
+    assets.extra/               a request for each signature
+    MODEL.md                    the card
 
 The functions are those of bin/export_saved_model, traced around something that stands in for the
 network, so that the answers are made in the same way.
@@ -21,15 +22,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, model_versions, saved_model, serving_api
-from albert_tf.export.int8.int8_runtime import Result
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.export.requests.token_ids import NAMES, Tensors, make_specs
-from albert_tf.export.serving_api import DEFAULT, TOKEN_IDS, Signature
+from albert_tf.export.onnx import onnx_folder
+from albert_tf.export.requests.token_ids import Tensors
+from albert_tf.export.serving_api import DEFAULT, Signature
 from albert_tf.export.signatures import make_signatures
 from albert_tf.kinds import task_table
-from albert_tf.model import xla
 
 # The kinds that have a score, whose outputs are those of a task's head.
 KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
@@ -47,8 +48,8 @@ An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{model.sou
 | int8 | {after} | {int8_ms:.1f} | {int8_mb:.2f} |
 
 The score is that of all {examples} examples of dev. A request of {length} tokens was timed on the
-machine that exported it, both in OpenVINO and without tokenizing. Products are int8; sums,
-LayerNorm, GELU and softmax are float32.
+machine that exported it, both in ONNX Runtime and without tokenizing. Products with weights are
+int8; sums, attention, LayerNorm, GELU and softmax are float32.
 
 ## Start a server
 
@@ -70,7 +71,8 @@ class Scores(NamedTuple):
         metric: its name.
         before, after: the metric of the float32 network, and of the int8 one.
         examples: number of those that were scored.
-        length: tokens of the request that was timed, the first of `Result.seconds`.
+        length: tokens of the request that was timed.
+        float32_seconds, int8_seconds: of that request.
     """
 
     command: Sequence[str]
@@ -79,6 +81,8 @@ class Scores(NamedTuple):
     after: float
     examples: int
     length: int
+    float32_seconds: float
+    int8_seconds: float
 
 
 class _NetworkCallError(Exception):
@@ -101,43 +105,25 @@ class _StandIn:
         return self.outputs
 
 
-def save_graph(model: ExportedModel, folder: str) -> dict[str, tf.TensorSpec]:
-    """Writes the network alone, as a SavedModel of token ids [B, S]; returns specs of its outputs.
-
-    Padding is computed, too: shapes that depend on values are slow in other runtimes.
-    """
-
-    def compute(ids: Mapping[str, tf.Tensor]) -> Tensors:
-        return dict(model.network.apply({name: ids[name] for name in NAMES}, ids))
-
-    with xla.trace_options(static_shapes=True):
-        signature = Signature(make_specs(model.inputs), compute, {})
-        functions = saved_model.save(model, {TOKEN_IDS: signature}, folder)
-    outputs = functions[TOKEN_IDS].structured_outputs
-    return {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in outputs.items()}
-
-
 def write(
-    model: ExportedModel,
-    outputs: Mapping[str, tf.TensorSpec],
-    result: Result,
-    scores: Scores,
-    target: str,
+    model: ExportedModel, checkpoint: ModelCheckpoint, graph: str, scores: Scores, target: str
 ) -> None:
     """Writes a version.
 
     Args:
-        outputs: of its network, as `save_graph` returns them.
+        graph: file of the int8 network.
         target: folder of the version, which appears when it is complete.
 
     Raises `UserError` if another export wrote it meanwhile.
     """
-    made, functions = _trace_parts(model, outputs)
+    made, functions = _trace_parts(model, _list_outputs(model, graph))
     with model_versions.replacing(target) as folder:
-        for name in (model_versions.INT8_GRAPH, model_versions.INT8_WEIGHTS):
-            content = files.read_bytes(str(result.folder / name), name)
-            files.write_bytes(os.path.join(folder, name), content)
         traced = saved_model.save(model, functions, os.path.join(folder, model_versions.REQUESTS))
+        path = os.path.join(folder, model_versions.INT8_GRAPH)
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        files.write_bytes(path, files.read_bytes(graph, "graph"))
+        if onnx_folder.has_class(model):
+            onnx_folder.write_config(checkpoint, model, folder)
         described = {
             name: _describe(signature, traced[f"answer_{name}"].structured_outputs)
             for name, signature in made.items()
@@ -147,8 +133,20 @@ def write(
         serving_api.write_warmup(made, folder)
         versions = os.path.dirname(target)
         requests = _make_requests(made, described, serving_api.make_model_name(versions))
-        card = _make_card(model, requests, result, scores, versions)
+        card = _make_card(model, requests, graph, scores, versions)
         files.write_bytes(os.path.join(folder, model_card.NAME), card.encode())
+
+
+def _list_outputs(model: ExportedModel, graph: str) -> dict[str, tf.TensorSpec]:
+    """Returns the outputs of the network; places are int64 there."""
+    specs = {}
+    for x in onnx_folder.open_session(graph).get_outputs():
+        shape = [size if isinstance(size, int) else None for size in x.shape]
+        if model.kind.rank == 3:
+            shape = [None, len(model.options.labels)]
+        dtype = tf.int64 if "int64" in x.type else tf.float32
+        specs[x.name] = tf.TensorSpec(shape, dtype, x.name)
+    return specs
 
 
 def check_kind(model: ExportedModel) -> None:
@@ -175,11 +173,17 @@ def _trace_parts(
             try:
                 signature.function(inputs)
             except _NetworkCallError as call:
-                return {name: call.batch[name] for name in model.inputs}
+                return {
+                    theirs: _split_choices(model, tf.cast(call.batch[our], tf.int64))
+                    for our, theirs in onnx_folder.list_inputs(model).items()
+                }
             raise AssertionError("it calls no network")
 
         def answer(inputs: Mapping[str, tf.Tensor]) -> Tensors:
-            stand_in.outputs = {name: inputs[name] for name in outputs}
+            stand_in.outputs = {
+                name: tf.cast(inputs[name], tf.int32 if spec.dtype.is_integer else spec.dtype)
+                for name, spec in outputs.items()
+            }
             return signature.function({name: inputs[name] for name in signature.inputs})
 
         given = {**signature.inputs, **outputs}
@@ -189,6 +193,11 @@ def _trace_parts(
         if name != DEFAULT:
             functions[f"pack_{name}"], functions[f"answer_{name}"] = make(signature)
     return made, functions
+
+
+def _split_choices(model: ExportedModel, ids: tf.Tensor) -> tf.Tensor:
+    """[B * C, S] -> [B, C, S] of C choices; others stay [B, S]."""
+    return tf.reshape(ids, model.shape_ids(-1, tf.shape(ids)[-1])) if model.kind.rank == 3 else ids
 
 
 def _describe(signature: Signature, outputs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
@@ -203,9 +212,8 @@ def _describe_tensor(spec: tf.TensorSpec) -> tuple[str, list[int]]:
 
 
 def _make_card(
-    model: ExportedModel, requests: str, result: Result, scores: Scores, versions: str
+    model: ExportedModel, requests: str, graph: str, scores: Scores, versions: str
 ) -> str:
-    sizes = (tf.io.gfile.stat(str(result.folder / x)).length for x in ("model.xml", "model.bin"))
     return _CARD.format(
         title=serving_api.make_model_name(versions),
         model=model,
@@ -215,10 +223,10 @@ def _make_card(
         after=f"{scores.after:.4g}",
         examples=scores.examples,
         length=scores.length,
-        float32_ms=1e3 * result.float32_seconds[0][0],
-        int8_ms=1e3 * result.seconds[0][0],
+        float32_ms=1e3 * scores.float32_seconds,
+        int8_ms=1e3 * scores.int8_seconds,
         float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
-        int8_mb=sum(sizes) / 1e6,
+        int8_mb=tf.io.gfile.stat(graph).length / 1e6,
         folder=shlex.quote(versions),
         signatures=requests,
     )

@@ -15,20 +15,12 @@ class Int8Arguments:
     checkpoint: str = setting("run, folder, prefix or archive")
     which: str = which_setting()
     train_file: str | None = setting(
-        "examples to measure the ranges of numbers on, in place of --data_dir's", None
+        "of an own task: without --dev_file a tenth of it is dev", None
     )
     dev_file: str | None = setting("examples to score, in place of --data_dir's", None)
     cache_dir: str | None = setting("of records; default: beside the run", None)
     max_loss: float = setting(
         "points of 100 that the score on dev may fall; more, and nothing is written", 1.0, lowest=0
-    )
-    num_calibration: int = setting(
-        "examples of train, chosen at random, that ranges are measured on", 300
-    )
-    smooth: bool = setting(
-        "move outliers of activations into the weights, which layers then share no more: the "
-        "file is as large as one without sharing",
-        False,
     )
     text: bool = setting("answer raw text, too; false: token ids alone", True)
     overrides: tuple[str, ...] = overrides_setting(

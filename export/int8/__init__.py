@@ -1,1 +1,0 @@
-"""Exports models in int8 for CPUs."""

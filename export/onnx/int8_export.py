@@ -1,0 +1,154 @@
+"""Exports a fine-tuned model in int8, if its score on the dev set stays."""
+
+import os
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import files
+from albert_tf.checkpoints.model_checkpoint import FinetunedModel
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.errors import UserError
+from albert_tf.export import export_source, model_versions
+from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.export.onnx import int8_version, onnx_folder
+from albert_tf.export.onnx.int8_arguments import Int8Arguments
+from albert_tf.export.onnx.onnx_folder import Arrays
+from albert_tf.kinds import task_dataset
+from albert_tf.kinds.task_dataset import TaskDataset
+from albert_tf.records import features, input_pipeline
+from albert_tf.tasks import finetuned_model, inference, predictions
+from albert_tf.tasks.recipes import ConfigOverrides
+from albert_tf.train import eval_step
+
+_LENGTH = 128  # tokens of the request that is timed
+
+
+class Source(NamedTuple):
+    """What is exported, in both forms, and the dev set that it is scored on."""
+
+    exported: ExportedModel
+    finetuned: FinetunedModel
+    dev: TaskDataset
+
+
+def export(arguments: Int8Arguments, folder: str, version: int | None = None) -> str:
+    """Quantises a model and writes it as a version; returns the folder of the version.
+
+    Args:
+        folder: of all versions of the model.
+        version: a number; None takes the one after the highest.
+
+    Raises `UserError` if something is wrong with the model or the data, a package is missing, or
+    the score falls by more than `max_loss`.
+    """
+    target = model_versions.choose_folder(folder, version)
+    source = read(arguments)
+    onnx_folder.require_packages()
+    records = read_records(source)
+    with files.making_temporary_folder("albert-int8") as temporary:
+        whole = onnx_folder.save_graph(source.exported, temporary)
+        int8 = quantize(whole, os.path.join(temporary, onnx_folder.INT8_GRAPH))
+        before, after = (score(source, records, run(source, records, x)) for x in (whole, int8))
+        metric = choose_metric(source.dev)
+        length = min(_LENGTH, source.finetuned.config.max_seq_length)
+        sessions = [onnx_folder.open_session(path) for path in (whole, int8)]
+        scores = int8_version.Scores(
+            [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            metric,
+            before[metric],
+            after[metric],
+            len(source.dev.examples),
+            length,
+            *(onnx_folder.measure_seconds(source.exported, x, length) for x in sessions),
+        )
+        _check_loss(arguments, source, scores)
+        int8_version.write(source.exported, source.finetuned.checkpoint, int8, scores, target)
+    return target
+
+
+def quantize(graph: str, target: str) -> str:
+    """Quantises a graph: weights once, with a scale for each column, activations in each request.
+
+    Returns `target`. Embeddings are int8, too.
+    """
+    from onnxruntime import quantization
+
+    level = logging.get_verbosity()
+    quantization.quantize_dynamic(
+        graph, target, per_channel=True, weight_type=quantization.QuantType.QInt8
+    )
+    logging.set_verbosity(level)
+    return target
+
+
+def read(arguments: Int8Arguments) -> Source:
+    """Reads the model and prepares its data before anything takes long."""
+    paths = {"train": arguments.train_file, "dev": arguments.dev_file}
+    changes = ConfigOverrides(overrides=arguments.overrides)
+    model, tokenizer, splits = finetuned_model.read_with_data(
+        arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
+    )
+    config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
+    exported = export_source.choose(config, model.checkpoint, model.task, model.config)
+    int8_version.check_kind(exported)
+    dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)
+    return Source(exported, model, dev)
+
+
+def read_records(source: Source) -> dict[str, np.ndarray]:
+    """Returns the features of all records of dev, [N, ...] each."""
+    dataset = source.dev
+    spec = dataset.task.make_features(source.finetuned.config.max_seq_length)
+    try:
+        raw = [*input_pipeline.read([dataset.records]).as_numpy_iterator()]
+        if len(raw) != dataset.num_records:
+            raise task_dataset.damaged_error(dataset, "some records are missing")
+        batch = features.parse(tf.constant(raw), spec)
+    except input_pipeline.DAMAGED as error:
+        raise task_dataset.damaged_error(dataset, error) from None
+    return {name: x.numpy() for name, x in batch.items()}
+
+
+def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
+    """Returns the outputs of a graph for the records, each answered alone as it will be served."""
+    session = onnx_folder.open_session(path)
+    inputs = onnx_folder.to_inputs(source.exported, records)
+    outputs = [onnx_folder.run(session, row) for row in onnx_folder.split_rows(inputs)]
+    return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
+
+
+def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
+    """Scores outputs of the network for all records of dev; see `predictions.score`.
+
+    With the thresholds that are served.
+    """
+    task, dev = source.dev.task, source.dev
+    more = {name: records[name] for name in [features.UNIQUE_IDS] if name in records}
+    predicted = inference.decode_outputs(source.finetuned.config, dev, {**outputs, **more})
+    if task.kind.has_label_thresholds:
+        thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint.source)
+        predicted = task.kind.apply_thresholds(task, predicted, thresholds)
+    threshold = source.exported.options.null_threshold
+    return predictions.score(task, dev.examples, predicted, null_threshold=threshold)
+
+
+def choose_metric(dev: TaskDataset) -> str:
+    """Returns the metric that must stay: not `best_f1`, which takes the best threshold for each."""
+    return "f1" if dev.task.kind.may_be_none else dev.best_by
+
+
+def _check_loss(arguments: Int8Arguments, source: Source, scores: int8_version.Scores) -> None:
+    unit = 1 if source.dev.task.kind.is_percent else 100
+    before, after = unit * scores.before, unit * scores.after
+    logging.info("%s on dev: %.2f in float32, %.2f in int8", scores.metric, before, after)
+    if not before - after <= arguments.max_loss:  # NaN, too
+        raise UserError(
+            f"int8 lowers {scores.metric} on dev from {before:.2f} to {after:.2f}, by more than "
+            f"--max_loss={arguments.max_loss:g}: nothing is written. Take bin/export_saved_model "
+            "--dtype=bfloat16."
+        )
