@@ -41,6 +41,7 @@ from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train.start import Start
 from albert_tf.train_config import POOLINGS, FinetuneConfig
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -262,7 +263,6 @@ class LoadedModel:
         from albert_tf.pipelines import finetuning
         from albert_tf.tasks.recipes import ConfigOverrides
         from albert_tf.train import devices
-        from albert_tf.train.start import Start
 
         if output_dir is None:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
@@ -284,7 +284,7 @@ class LoadedModel:
         splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
         overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        start = Start(init_checkpoint=self._write_start(folder), init_head=known is not None)
+        start = self._make_start(folder, init_head=known is not None)
         training = finetuning.prepare(
             splits, start, ConfigOverrides(overrides=overrides), None, os.path.join(folder, "cache")
         )
@@ -312,15 +312,16 @@ class LoadedModel:
         )
         return chosen, task.labels if is_same else None
 
-    def _write_start(self, folder: str) -> str:
-        """Writes the present weights for a run to start from; returns their folder.
+    def _make_start(self, folder: str, *, init_head: bool) -> Start:
+        """Writes the present weights for a run to start from.
 
         Raises `UserError` if the run in `folder` started from others.
         """
-        start, snapshot = os.path.join(folder, "start"), self._snapshot()
-        if not tf.io.gfile.exists(start):
-            formats.write_folder(snapshot, start)
-        before, after = formats.read(start).weights, snapshot.weights
+        path, snapshot = os.path.join(folder, "start"), self._snapshot()
+        if not tf.io.gfile.exists(path):
+            formats.write_folder(snapshot, path)
+        start = Start(init_checkpoint=path, init_head=init_head)
+        before, after = start.read(snapshot.config).weights, snapshot.weights
         require(
             before.keys() == after.keys()
             and all(np.array_equal(x, before[name]) for name, x in after.items()),
