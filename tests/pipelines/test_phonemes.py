@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny_records
 import tiny_run
+from replicas import two_replicas
 
 from albert_tf.checkpoints import formats, matching, styletts2
 from albert_tf.data_prep.pretraining_data import dataset
@@ -23,6 +24,7 @@ from albert_tf.tokenizers import tokenization
 from albert_tf.train import growth
 from albert_tf.train.start import NEW, Start
 from albert_tf.train.trainer import Trainer
+from albert_tf.train_config import Phase
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SYMBOLS = ["$", "M", "?", " ", ",", *"abdehiklmnoprstuvˈəɛ"]
@@ -82,15 +84,16 @@ def settings(**changes):
     return tiny_run.settings(**(values | changes))
 
 
-def run(data, folder, config, start=NEW):
-    records = data / "records"
+def run(data, folder, config, start=NEW, strategy=None):
+    train, held_out = sorted(data.glob("*/train-*")), [f"{data}/records/eval-*"]
+    train = [str(x) for x in train if config.phases or x.parent.name == "records"]
     return Trainer(
         config=config,
         objective=OBJECTIVES[config.sentence_task],
-        data=pretraining_records.read(config, [f"{records}/train-*"], [f"{records}/eval-*"]),
+        data=pretraining_records.read(config, train, held_out),
         folder=str(folder),
         start=start,
-        strategy=tf.distribute.get_strategy(),
+        strategy=strategy or tf.distribute.get_strategy(),
     ).run()
 
 
@@ -113,6 +116,16 @@ def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, 
     logged = [json.loads(x) for x in (trained / "metrics.jsonl").read_text().splitlines()][-1]
     for name in ("masked_lm_loss", "masked_lm_accuracy", "word_loss", "word_accuracy"):
         assert evaluated["phonemes"][name] == pytest.approx(logged[f"eval_{name}"], rel=1e-5)
+
+
+def test_replicas_give_the_same_and_phases_are_one_run(data, trained, tmp_path):
+    assert run(data, tmp_path / "two", settings(), strategy=two_replicas())
+    both = [formats.read(f"{x}/model.ckpt-12") for x in (trained, tmp_path / "two")]
+    for name, value in both[0].weights.items():
+        np.testing.assert_allclose(both[1].weights[name], value, atol=1e-5, err_msg=name)
+    make(data, data / "short", dataclasses.replace(DATA, max_seq_length=16))
+    phases = (Phase(last_step=4, max_seq_length=16), Phase(last_step=12))
+    assert run(data, tmp_path / "phases", settings(phases=phases))
 
 
 def read_rows(data, number, config=None):
