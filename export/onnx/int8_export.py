@@ -2,6 +2,7 @@
 
 import os
 import sys
+from logging import NOTSET, WARNING, disable
 from typing import NamedTuple
 
 import numpy as np
@@ -78,11 +79,13 @@ def quantize(graph: str, target: str) -> str:
     """
     from onnxruntime import quantization
 
-    level = logging.get_verbosity()
-    quantization.quantize_dynamic(
-        graph, target, per_channel=True, weight_type=quantization.QuantType.QInt8
-    )
-    logging.set_verbosity(level)
+    disable(WARNING)  # it recommends what changes nothing here
+    try:
+        quantization.quantize_dynamic(
+            graph, target, per_channel=True, weight_type=quantization.QuantType.QInt8
+        )
+    finally:
+        disable(NOTSET)
     return target
 
 
