@@ -149,7 +149,7 @@ def _fetch_url(url: str) -> str:
     cache = str(huggingface_hub.cached_assets_path("albert_tf", "checkpoints", "downloads"))
     folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:16])
     path = os.path.join(folder, name)
-    require(name.endswith(ARCHIVES), f"{url} is no archive. Name one of {', '.join(ARCHIVES)}.")
+    require(name.endswith(ARCHIVES), f"{public} is no archive. Name one of {', '.join(ARCHIVES)}.")
     with files.locking_folder(cache, waits=True):
         if not os.path.exists(path):  # never came, or the user has removed it
             shutil.rmtree(folder, ignore_errors=True)

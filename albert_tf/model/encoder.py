@@ -80,10 +80,12 @@ class SharedEncoder(AlbertLayer):
     def after_each_block(self, compute: Callable[[], Any]) -> list[Any]:
         """Returns for each block what `compute` returns if the blocks after it do not run."""
         results = []
-        for number in range(self.config.num_hidden_layers * self.config.inner_group_num):
-            self._num_blocks = number + 1
-            results.append(compute())
-        self._num_blocks = None
+        try:
+            for number in range(self.config.num_blocks):
+                self._num_blocks = number + 1
+                results.append(compute())
+        finally:
+            self._num_blocks = None
         return results
 
     def _run_blocks(self, x, seed, rows, **options):

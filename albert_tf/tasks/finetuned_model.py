@@ -70,6 +70,8 @@ def read_with_data(
     if data.labels and data.labels != model.task.labels:
         known = ",".join(model.task.labels) or "none"
         raise UserError(f"--labels: the model has {known}. Name its own, or leave --labels out.")
+    if is_own and data.kind not in (task_table.DEFAULT_KIND, model.task.kind.name):
+        raise UserError(f"--kind={data.kind}: the model is of {model.task.kind}. Leave --kind out.")
     data = task_cache.complete(data, None, model.checkpoint.run.get("task"))
     task = model.task if is_own or task is None else task
     task_dataset.check_task(task, model.task)

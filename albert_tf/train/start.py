@@ -70,6 +70,10 @@ class Start:
         path = self.init_checkpoint or self.grow_from
         return formats.read(path, which=self.which or BEST) if path else None
 
+    def release(self) -> None:
+        """Takes the checkpoint out of memory; it is read again when it is needed again."""
+        vars(self).pop("checkpoint", None)
+
     def read(self, config: AlbertConfig) -> ModelCheckpoint:
         """Returns the weights, grown to a model of this config."""
         assert self.checkpoint

@@ -127,6 +127,7 @@ class Trainer:
             self.start.check_resumed(self.folder, state.config.albert)
         else:
             beginning, source = self._assign_first_weights(state, stretch)
+        self.start.release()
         if devices.is_chief(self.strategy):
             run_folder.write(self._work_folder, self.config, self.data, beginning)
         logging.info(

@@ -44,8 +44,8 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
         folder: of all versions of the model.
         version: a number; None takes the one after the highest.
 
-    Raises `UserError` if something is wrong with the model or the data, a package is missing, or
-    the score falls by more than `max_loss`.
+    Raises `UserError` if something is wrong with the model or the data, a package is missing, ONNX
+    Runtime gives other outputs in float32, or the score falls by more than `max_loss`.
     """
     target = model_versions.choose_folder(folder, version)
     source = read(arguments)
@@ -53,7 +53,8 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
     records = read_records(source)
     with files.making_temporary_folder("albert-int8") as temporary:
         whole = onnx_folder.save_graph(source.exported, temporary)
-        int8 = quantize(whole, os.path.join(temporary, onnx_folder.INT8_GRAPH))
+        onnx_folder.check(source.exported, whole)
+        int8 = quantize(whole, os.path.join(temporary, model_versions.INT8_GRAPH))
         before, after = (score(source, records, run(source, records, x)) for x in (whole, int8))
         metric = choose_metric(source.dev)
         length = min(_LENGTH, source.finetuned.config.max_seq_length)

@@ -32,7 +32,7 @@ from albert_tf.train_config import SentenceVectors
 # Our inputs -> those of transformers; others keep their names.
 INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
 Arrays = Mapping[str, np.ndarray]
-GRAPH, INT8_GRAPH = "onnx/model.onnx", "onnx/model_quantized.onnx"
+GRAPH = "onnx/model.onnx"
 # Classes of transformers by the head that a kind of model has.
 _CLASSES = {
     "encoder": "AlbertModel",
@@ -120,12 +120,7 @@ def export(source: SourceConfig, folder: str) -> str:
     require_packages()
     with files.replacing_folder(folder) as temporary:
         path = save_graph(model, temporary)
-        difference = compare(model, path)
-        if not difference.difference <= _TOLERANCE * max(1, difference.largest):  # NaN, too
-            raise UserError(
-                f"ONNX Runtime's outputs differ from those of {model.source} by "
-                f"{difference.difference:.1e}: nothing is written. Take bin/export_saved_model."
-            )
+        difference = check(model, path)
         write_config(checkpoint, model, temporary)
         card = _make_card(model, path, difference, os.path.basename(folder.rstrip("/")))
         files.write_bytes(os.path.join(temporary, model_card.NAME), card.encode())
@@ -195,7 +190,7 @@ def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
     mask = inputs[INPUTS[features.INPUT_MASK]]
     for row in range(len(mask)):
         used = mask[row].any(tuple(range(mask.ndim - 2)))
-        width = len(used) if features.P_MASK in inputs else max(1, int(used.sum()))
+        width = len(used) if features.P_MASK in inputs else 1 + np.flatnonzero(used).max(initial=0)
         yield {name: x[row : row + 1, ..., :width] for name, x in inputs.items()}
 
 
@@ -209,6 +204,17 @@ def measure_seconds(model: ExportedModel, session: Any, length: int) -> float:
         run(session, inputs)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[1:])
+
+
+def check(model: ExportedModel, path: str) -> Difference:
+    """Compares as `compare`; raises `UserError` if ONNX Runtime gives other outputs."""
+    found = compare(model, path)
+    if not found.difference <= _TOLERANCE * max(1, found.largest):  # NaN, too
+        raise UserError(
+            f"ONNX Runtime's outputs differ from those of {model.source} by "
+            f"{found.difference:.1e}: nothing is written. Take bin/export_saved_model."
+        )
+    return found
 
 
 def compare(model: ExportedModel, path: str) -> Difference:

@@ -20,7 +20,7 @@ from albert_tf.tasks import inference, predictions
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from albert_tf.export.onnx import int8_export, onnx_folder
+from albert_tf.export.onnx import int8_export, onnx_folder, onnx_graph
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 
 PROGRAM = ROOT / "bin/export --format=int8"
@@ -64,8 +64,10 @@ def quantizing(monkeypatch):
 
     def replace(change):
         def run(source, records, path, run=int8_export.run):
-            is_int8 = path.endswith(onnx_folder.INT8_GRAPH)
-            outputs = run(source, records, path.replace(onnx_folder.INT8_GRAPH, onnx_folder.GRAPH))
+            is_int8 = path.endswith(model_versions.INT8_GRAPH)
+            outputs = run(
+                source, records, path.replace(model_versions.INT8_GRAPH, onnx_folder.GRAPH)
+            )
             return {name: change(x) for name, x in outputs.items()} if is_int8 else outputs
 
         monkeypatch.setattr(int8_export, "run", run)
@@ -135,6 +137,13 @@ def test_a_score_that_falls_is_refused(run_program, right, quantizing, change):
     assert is_empty(right)
 
 
+def test_a_graph_that_is_not_the_network_is_refused(run_program, flags, monkeypatch):
+    monkeypatch.setattr(onnx_graph, "_ACTIVATIONS", dict.fromkeys(onnx_graph._ACTIVATIONS))
+    message = run_program(PROGRAM, *to_arguments(flags, max_loss=100))
+    assert message.startswith("export: ONNX Runtime's outputs differ from those of ")
+    assert is_empty(flags)
+
+
 def test_the_score_is_that_of_the_evaluation(flags, tmp_path):
     source = read(flags)
     records, outputs = run_network(source, tmp_path)
@@ -170,6 +179,7 @@ def test_odds_that_move_past_the_served_threshold_lower_the_score(monkeypatch):
         ({"dev_file": "missing"}, "no file matches"),
         ({"checkpoint": "missing"}, "there is nothing at"),
         ({"kind": "multi_label", "labels": "x,y"}, "--labels: the model has none."),
+        ({"kind": "multi_label"}, "--kind=multi_label: the model is of regression."),
         ({"task": "sst-2"}, "sst-2"),
         ({"max_loss": "-1"}, "max_loss"),
     ],
@@ -196,5 +206,5 @@ def test_a_real_one_is_served_with_its_files(run_program, right, capsys):
     assert {"onnx", "config.json", "tokenizer.json", "requests"} < {*os.listdir(folder)}
     source = read(right)
     records, expected = run_network(source, folder)
-    outputs = int8_export.run(source, records, str(folder / onnx_folder.INT8_GRAPH))
+    outputs = int8_export.run(source, records, str(folder / model_versions.INT8_GRAPH))
     assert 0 < np.abs(outputs["logits"] - expected["logits"]).max() < 0.3

@@ -222,6 +222,7 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
     start = Start(init_checkpoint=str(folder), allow_partial="cls/.*")
     config = settings(num_train_steps=2, num_words=9, eval_steps=0)
     assert run(data, tmp_path / "run", config, start)
+    assert "checkpoint" not in vars(start)  # out of memory
 
 
 def test_a_file_of_kokoro_is_read_with_its_symbols(data, trained, tmp_path, monkeypatch):

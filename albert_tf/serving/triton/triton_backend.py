@@ -226,7 +226,7 @@ def split_rows(ids: Arrays) -> Iterator[dict[str, np.ndarray]]:
     mask = ids["attention_mask"]
     for row in range(len(mask)):
         used = mask[row].any(tuple(range(mask.ndim - 2)))
-        width = len(used) if "p_mask" in ids else max(1, int(used.sum()))
+        width = len(used) if "p_mask" in ids else 1 + np.flatnonzero(used).max(initial=0)
         yield {name: x[row : row + 1, ..., :width] for name, x in ids.items()}
 
 
