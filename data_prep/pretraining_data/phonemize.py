@@ -286,4 +286,5 @@ def _read_run(words: list[str], speak: Speak) -> list[str]:
 @functools.cache
 def _classify(c: str) -> str:
     """Returns the kind of a character, see `_PARTS`."""
+    # By the numbers of `classify`: letter, mark, space, ideograph, digit.
     return "j" if c in _JOINERS else "lm ln"[text_words.classify(c)]
