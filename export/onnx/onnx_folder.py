@@ -53,7 +53,9 @@ _OUTPUTS = {
     "value": "logits",
     "masked_lm_logits": "logits",
 }
-_TOLERANCE = 1e-5  # of the largest value of an output, or of 1
+# Of the largest value of an output, or of 1. Rounding grows with the weights: base with random ones
+# has 4e-7, and 3e-5 with kernels six times as large. The other form of GELU is off by 3e-4.
+_TOLERANCE = 1e-4
 _LENGTH = 64  # of the sequences that are compared
 # A timing is the median of so many runs, of fewer if they take longer than so many seconds.
 _RUNS, _SECONDS = 20, 10.0
