@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import yaml
+import yaml  # huggingface_hub needs it, too
 
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, torch_pickle
