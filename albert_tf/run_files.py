@@ -29,6 +29,7 @@ SUMMARY = "summary.json"
 GLUE_TASK, GLUE_SCORES = "glue_task.json", "glue.json"
 # Keys of the metrics of a split.
 THRESHOLDS, BY_LABEL = "thresholds", "labels"
+EXITS, PATIENCE = "exits", "patience"  # scores of each patience; that which is best
 # A threshold of questions that may have no answer.
 NULL_ODDS = "null_odds"
 

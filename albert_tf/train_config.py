@@ -303,6 +303,27 @@ class FinetuneConfig(TrainConfig, Lengths):
         "classification, that of a label that applies",
         (),
     )
+    early_exit: bool = setting(
+        "one answer a text: learn a head after each layer, so that prediction can stop when "
+        "several in a row agree",
+        False,
+    )
+    exit_patience: int | None = setting(
+        "how many of these heads in a row must agree with the one before; the number of layers "
+        "runs all; unset: the best on dev",
+        None,
+        lowest=1,
+        host=True,
+    )
+    exit_max_loss: float = setting(
+        "points of 100 that the score on dev may fall where patience is chosen there",
+        0.0,
+        lowest=0,
+        host=True,
+    )
+    exit_tolerance: float = setting(
+        "regression: values of two heads that differ by less agree", 0.1, above=0, host=True
+    )
     start_n_top: int = setting("published head: number of starts", 5, host=True)
     end_n_top: int = setting("published head: number of ends of each start", 5, host=True)
     n_best_size: int = setting("answers kept", 20, host=True)
@@ -339,11 +360,22 @@ class FinetuneConfig(TrainConfig, Lengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_class_weights()
+        self._check_exits()
         require(self.warmup_proportion < 1, "warmup_proportion must be below 1.")
         require(
             self.num_train_steps > 0 or self.num_train_epochs > 0,
             "num_train_steps and num_train_epochs are both 0: set one of them.",
         )
+
+    def _check_exits(self) -> None:
+        layers, patience = self.albert.num_hidden_layers, self.exit_patience
+        if not self.early_exit:
+            require(patience is None, "exit_patience needs early_exit: set both, or neither.")
+            return
+        require(layers > 1, "early_exit needs two layers or more. Leave it out.")
+        require(not self.layer_loop, "early_exit learns from each layer: leave out layer_loop.")
+        message = f"exit_patience {patience} is over the {layers} layers of the model. Lower it."
+        require(patience is None or patience <= layers, message)
 
     def _check_class_weights(self) -> None:
         weights = self.class_weights
@@ -352,6 +384,10 @@ class FinetuneConfig(TrainConfig, Lengths):
         elif weights:
             is_sound = all(math.isfinite(x) and x >= 0 for x in weights) and any(weights)
             require(is_sound, "class_weights: each must be at least 0, and one more than 0.")
+
+    def without_exits(self) -> "FinetuneConfig":
+        """Returns this config of a model that runs all its layers."""
+        return dataclasses.replace(self, early_exit=False, exit_patience=None)
 
     def with_steps(self, num_records: int) -> "FinetuneConfig":
         """Returns this config with the steps that `num_records` training records give.

@@ -52,7 +52,7 @@ def configure(
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
     config = recipes.change_config(values, changes, known, is_run=run is not None)
-    return task, config
+    return task, finetuned_model.choose_patience(config, checkpoint.source)
 
 
 def choose(
@@ -114,6 +114,10 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     kind = KINDS[options.kind]
     parts = weight_names.parts(checkpoint.config)
     expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
+    if options.run_config.early_exit and weight_names.CLASSIFIER in kind.parts:
+        outputs = len(checkpoint.weights.get("output_bias", ()))
+        rows = outputs * (checkpoint.config.num_hidden_layers - 1)
+        expected |= {x: (rows, *shape[1:]) for x, shape in parts[weight_names.EXITS].items()}
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(

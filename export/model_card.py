@@ -53,6 +53,7 @@ MEANINGS: Mapping[str, str] = {
     "span_ends": "the characters after their last",
     "span_scores": "the mean probability of the tags of their words",
     "tags": "the likeliest tag of each piece; empty for padding",
+    "num_layers": "how many layers ran until the answer was sure",
     "label": "the likeliest label",
     "choice": "the likeliest of the labels of the options",
     "value": "a number",
@@ -180,6 +181,11 @@ def write(
     if options.thresholds:
         thresholds = ", ".join(f"{name} {x:.4g}" for name, x in options.thresholds.items())
         notes += f"\nThe thresholds of probabilities, above which a label applies: {thresholds}.\n"
+    run = options.run_config
+    if "num_layers" in functions[name].structured_outputs:
+        notes += f"\nPatience is {run.exit_patience}: the layers are left when that many heads in "
+        notes += "a row agree with\nthe one before. An answer does not depend on others that are "
+        notes += "asked for together.\n"
     padding = ""
     if not getattr(model.network, "reads_padding", False):
         padding = _NO_PADDING

@@ -230,8 +230,8 @@ def convert(
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
     Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
-    left out; so are the heads over phonemes, which are thrown away. `vectors` replaces what the
-    source says of them; `which` is that of `read`.
+    left out; so are the heads over phonemes, which are thrown away, and those of `early_exit`.
+    `vectors` replaces what the source says of them; `which` is that of `read`.
 
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
     or its format has no place for a weight.
@@ -256,6 +256,9 @@ def convert(
             logging.info(f"no place in {to_format}: {name}")
         has_words = any(name.startswith(weight_names.WORDS_SCOPE) for name in checkpoint.weights)
         heads = {name for name in unsupported if has_words and name.startswith("cls/")}
+        if exits := {x for x in unsupported if x.startswith(weight_names.EXITS)}:
+            logging.info(f"{to_format} runs all layers: the heads of early_exit are left out.")
+            heads |= exits
         if refused := [x for x in unsupported if x not in heads and not allowed.fullmatch(x)]:
             squad2 = weight_names.parts(checkpoint.config)[weight_names.SQUAD2]
             is_squad2 = to_format == "hugging_face" and squad2.keys() & set(refused)

@@ -185,7 +185,8 @@ class LoadedModel:
         Returns:
             The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
             "probabilities": [C numbers]}, {"prediction": number}, {"prediction": text, "nbest"}, or
-            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans.
+            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans. Of a model
+            with heads after each layer also "num_layers", those that ran.
 
         Raises:
             UserError: the model has no head of a task, or an input does not fit it.
@@ -208,7 +209,9 @@ class LoadedModel:
         if kind.has_label_thresholds:
             thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
             predictions = kind.apply_thresholds(task, predictions, thresholds)
-        return [*predictions.values()]
+        used = outputs.get("num_layers", ())
+        more = [{"num_layers": int(x)} for x in used] or [{}] * len(predictions)
+        return [{**x, **y} for x, y in zip(predictions.values(), more, strict=True)]
 
     def encode(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Returns the ids that the Keras model takes, for its `fit`, `predict` and `evaluate`.
@@ -387,13 +390,14 @@ class LoadedModel:
         [N, C] 0 and 1 of several labels}.
         """
         task = task_table.make_own(kind, labels)
-        model, _ = task.make_model(self.run_config)
+        run_config = self.run_config.without_exits()
+        model, _ = task.make_model(run_config)
         matching.assign_task_weights(
             self.checkpoint, model, with_head=False, log_level=logging.DEBUG
         )
         head = {weight.path: weight.numpy() for weight in model.head.trainable_weights}
         checkpoint = replace(self.checkpoint, weights={**self.checkpoint.weights, **head})
-        return replace(self, checkpoint=checkpoint, model=model, task=task)
+        return replace(self, checkpoint=checkpoint, model=model, task=task, run_config=run_config)
 
     def export(
         self,

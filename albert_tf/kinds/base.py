@@ -175,6 +175,11 @@ class Kind(Served):
         return {"has_pairs": columns.second_text is not None}
 
     @property
+    def has_one_answer(self) -> bool:
+        """Whether a text has one answer, by a classifier, so that its layers may be left early."""
+        return "classifier" in self.parts
+
+    @property
     def has_plain_tables(self) -> bool:
         """Tells whether a table has only columns of texts and one column of labels."""
         return not self.gives_vectors and not self.windowed_texts and self.columns == Kind.columns
@@ -363,12 +368,16 @@ class Kind(Served):
         """Returns the `losses.Loss` of the head: by default means over examples."""
         from albert_tf.model import losses
 
-        return losses.loss_of_examples(
-            self.list_losses(config),
-            lambda outputs, batch: self.sum_losses(
-                outputs, batch, losses.example_weights(batch), config
-            ),
-        )
+        def sums(outputs: Tensors, batch: Tensors) -> dict[str, Any]:
+            weights = losses.example_weights(batch)
+            if "exit_logits" not in outputs:
+                return self.sum_losses(outputs, batch, weights, config)
+            heads = tf.unstack(outputs["exit_logits"], axis=1)
+            return losses.weigh_by_depth(
+                [self.sum_losses({"logits": x}, batch, weights, config) for x in heads]
+            )
+
+        return losses.loss_of_examples(self.list_losses(config), sums)
 
     def sum_losses(
         self, outputs: Tensors, batch: Tensors, weights: Any, config: FinetuneConfig
@@ -385,13 +394,15 @@ class Kind(Served):
         from albert_tf.model import task_heads, task_model
 
         run = options.run_config
-        sizes = task_heads.HeadSizes(len(options.labels), run.start_n_top, run.end_n_top)
+        sizes = task_heads.HeadSizes(len(options.labels), *list_sizes(run))
         head = self.choose_head(run)
         return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
 
     def apply(self, network: Any, ids: Tensors) -> dict[str, Any]:
         """Returns the outputs of the head; ids [B, S], of choices [B * C, S]."""
-        return dict(network.apply({name: ids[name] for name in TOKENS}, ids))
+        outputs = dict(network.apply({name: ids[name] for name in TOKENS}, ids))
+        outputs.pop("exit_logits", None)  # of all heads, where nothing says when to leave
+        return outputs
 
     def count_outputs(self, labels: Sequence[str]) -> int:
         """Returns the outputs of a head with these labels; 0 if any number will do."""
@@ -581,13 +592,18 @@ class Task:
         return self.kind.make_features(max_seq_length, self.num_classes)
 
     def make_model(self, config: FinetuneConfig, *, is_new: bool = True) -> tuple[Any, list[Any]]:
-        """Returns an `AlbertForTask`, zeros unless it is new, and its weights that are trained."""
+        """Returns an `AlbertForTask`, zeros unless it is new, and its weights that are trained.
+
+        One that is new runs all its layers.
+        """
         from albert_tf.model import task_heads, task_model
 
+        if is_new:
+            config = dataclasses.replace(config, exit_patience=None)
         model = task_model.AlbertForTask(
             config.albert,
             self.kind.choose_head(config),
-            task_heads.HeadSizes(self.num_classes, config.start_n_top, config.end_n_top),
+            task_heads.HeadSizes(self.num_classes, *list_sizes(config)),
             seed=config.seed if is_new else None,
             rematerialize=config.rematerialize,
             layer_loop=config.layer_loop,
@@ -618,6 +634,12 @@ class TaskSplit:
     def is_test(self) -> bool:
         """Whether examples may lack labels."""
         return self.name.startswith("test")
+
+
+def list_sizes(config: FinetuneConfig) -> tuple[Any, ...]:
+    """Returns the fields of `HeadSizes` after the first."""
+    exits = (config.early_exit, config.exit_patience or 0, config.exit_tolerance)
+    return config.start_n_top, config.end_n_top, *exits
 
 
 def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class Classification(Kind):
         )
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return choose_label("label", self.apply(network, ids)["logits"], options.labels)
+        return choose_label("label", self.apply(network, ids), options.labels)
 
     def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
         return to_classes(outputs)
@@ -118,11 +118,12 @@ class Classification(Kind):
         return tuple(len(examples) / (present * counts[x]) if counts[x] else 1.0 for x in labels)
 
 
-def choose_label(name: str, logits: Any, labels: tuple[str, ...]) -> dict[str, Any]:
+def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
     """Returns the likeliest label under `name`, and the probabilities of all; logits [B, C]."""
+    logits = outputs["logits"]
     best = tf.gather(tf.constant(labels), tf.argmax(logits, -1, output_type=tf.int32))
-    outputs = {name: best, "probabilities": tf.nn.softmax(logits), "logits": logits}
-    return {**outputs, "classes": list_classes(logits, labels)}
+    own = {name: best, "probabilities": tf.nn.softmax(logits)}
+    return {**outputs, **own, "classes": list_classes(logits, labels)}
 
 
 def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:

@@ -68,7 +68,8 @@ class MultiLabel(Kind):
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.float32)}
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        logits = self.apply(network, ids)["logits"]  # [B, C]
+        outputs = self.apply(network, ids)
+        logits = outputs["logits"]  # [B, C]
         probabilities = tf.sigmoid(logits)
         limits = [options.thresholds.get(label, DEFAULT_THRESHOLD) for label in options.labels]
         chosen = probabilities > tf.constant(limits, tf.float32)
@@ -76,8 +77,8 @@ class MultiLabel(Kind):
         classes = list_classes(logits, options.labels)
         labels = tf.ragged.boolean_mask(classes, chosen)
         counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
-        outputs = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
-        return {**outputs, "probabilities": probabilities, "logits": logits}
+        own = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
+        return {**outputs, **own, "probabilities": probabilities}
 
     def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
         return to_classes(outputs)

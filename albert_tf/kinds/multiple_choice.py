@@ -62,7 +62,7 @@ class MultipleChoice(Classification):
             # [B, C, S] -> [B * C, S], of empty batches, too
             flat = [shape[0] * shape[1], shape[2]]
             rows = {name: tf.reshape(ids[name], flat) for name in TOKENS}
-        return choose_label("choice", self.apply(network, rows)["logits"], options.labels)
+        return choose_label("choice", self.apply(network, rows), options.labels)
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         return {"question": {"passage": [SENTENCE], "question": [QUESTION], "options": [[]]}}

@@ -42,7 +42,8 @@ class Regression(Kind):
         return {features.LABEL_IDS: tf.io.FixedLenFeature([1], tf.float32)}
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
-        return {"value": self.apply(network, ids)["logits"][:, 0]}
+        outputs = self.apply(network, ids)
+        return {"value": outputs.pop("logits")[:, 0], **outputs}
 
     def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
         return {"outputs": outputs["value"]}

@@ -131,22 +131,30 @@ class SharedEncoder(AlbertLayer):
         config = self.config
         groups = zip(config.group_of_step("attention"), config.group_of_step("ffn"), strict=True)
         runs = [(numbers, len([*run])) for numbers, run in itertools.groupby(groups)]
-        options = {"number": 0, "layout": layout, "training": False}
-        for place, ((attentions, ffns), steps) in enumerate(runs):
-            blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
-            weights = [(a.read(joins=False), f.read()) for a, f in blocks]
-            weights = tf.nest.map_structure(self._cast, weights)
-
-            def run_step(x, rows=None, blocks=blocks, weights=weights):
-                for number, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
-                    last_rows = rows if number == len(blocks) - 1 else None
-                    x = run_block(attention, ffn, x, None, own, rows=last_rows, **options)
-                return x
-
+        for place, (numbers, steps) in enumerate(runs):
+            run_step = functools.partial(self.make_step(*numbers), layout=layout)
             is_end = rows is not None and place == len(runs) - 1  # computes the rows alone
             x = _repeat(run_step, steps - is_end, x)
-            x = run_step(x, rows) if is_end else x
+            x = run_step(x, rows=rows) if is_end else x
         return x
+
+    def make_step(self, attentions: int = 0, ffns: int = 0) -> Callable[..., tf.Tensor]:
+        """Returns a step of these groups of weights for a loop, without dropout and gradients.
+
+        It takes rows [T, D] and their layout, and `rows` as `run_block`.
+        """
+        blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
+        weights = [(a.read(joins=False), f.read()) for a, f in blocks]
+        weights = tf.nest.map_structure(self._cast, weights)
+
+        def run_step(x, layout, rows=None):
+            options = {"number": 0, "layout": layout, "training": False}
+            for number, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
+                last_rows = rows if number == len(blocks) - 1 else None
+                x = run_block(attention, ffn, x, None, own, rows=last_rows, **options)
+            return x
+
+        return run_step
 
     def _cast(self, weight):
         """Casts a matrix to the computing type: once, not in each step."""

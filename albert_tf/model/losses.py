@@ -75,6 +75,20 @@ def is_correct(logits, labels) -> tf.Tensor:  # [T, C], [T] -> [T] float32
     return tf.cast(tf.equal(best, labels), tf.float32)
 
 
+def weigh_by_depth(sums: Sequence[Tensors]) -> dict[str, tf.Tensor]:
+    """Sums of the heads after layers 1 to L -> losses weighted by depth, the rest of the last.
+
+    As published with PABEE: the sum of l times the loss after layer l, divided by the sum of l.
+    """
+    total = len(sums) * (len(sums) + 1) / 2
+    weighted = {
+        name: tf.add_n([layer / total * x[name] for layer, x in enumerate(sums, 1)])
+        for name in sums[-1]
+        if name.endswith("_loss")
+    }
+    return {**sums[-1], **weighted}
+
+
 def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
     """The scalar to minimise: local sums over global counts."""
     return tf.add_n([sums[f"{x}_loss"] / tf.maximum(n, 1.0) for x, n in counts.items()])

@@ -22,6 +22,9 @@ class HeadSizes(NamedTuple):
     classes: int = 1  # C, classes or choices
     start_n_top: int = 5  # K, places where an answer may start, in the beam search
     end_n_top: int = 5  # M, ends for each of them
+    early_exit: bool = False  # whether there is a head after each layer
+    patience: int = 0  # of these heads; 0: all layers run
+    tolerance: float = 0.1  # values that differ by less agree
 
 
 class Head:
@@ -40,6 +43,7 @@ class Head:
     required_inputs: tuple[str, ...] = ()
     takes_choices = False
     takes_texts = False
+    exits: pretraining_heads.ClassWeights | None = None  # heads after the layers but the last
 
 
 class Classifier(Head, pretraining_heads.ClassWeights):
@@ -49,18 +53,61 @@ class Classifier(Head, pretraining_heads.ClassWeights):
     has_one_output = False
 
     def __init__(self, config: AlbertConfig, rng, sizes: HeadSizes, **kwargs):
-        super().__init__(config, rng, 1 if self.has_one_output else sizes.classes, **kwargs)
-        self.classes = sizes.classes
+        outputs = 1 if self.has_one_output else sizes.classes
+        super().__init__(config, rng, outputs, **kwargs)
+        self.classes, self.sizes = sizes.classes, sizes
+        if sizes.early_exit:
+            number = (config.num_hidden_layers - 1) * outputs
+            self.exits = pretraining_heads.ClassWeights(config, rng, number, name="exits", **kwargs)
 
     def call(self, pooled, batch, training=False, seed=None):  # [B, D] -> [B, C]
         pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed if training else None)
-        return {"logits": self.scores(pooled)}
+        return {"logits": self.arrange(self.scores(pooled))}
+
+    def arrange(self, scores):
+        """[B, C], of choices [B * C, 1] -> [B, C]"""
+        return scores
+
+    def score_layer(self, pooled, layer, seed=None):
+        """[B, D] after a layer, counted from 0 -> [B, C] by the head there.
+
+        All heads are one product, so that in a loop its matrix is the same in each step.
+        """
+        assert self.exits is not None
+        pooled = _dropout(tf.cast(pooled, tf.float32), self.config, seed, layer)
+        last = self.scores(pooled)[:, tf.newaxis]
+        exits = tf.reshape(self.exits.scores(pooled), [-1, self.num_layers - 1, last.shape[-1]])
+        return self.arrange(tf.concat([exits, last], 1)[:, layer])
+
+    @property
+    def num_layers(self) -> int:
+        return self.config.num_hidden_layers
+
+    def agree(self, one, other):
+        """[..., C] twice -> [...], whether both give the same answer."""
+        return tf.equal(tf.argmax(one, -1), tf.argmax(other, -1))
+
+    def leave(self, logits, patience: int):
+        """Returns [B, C], the logits at the layer where a row leaves, and [B], the layers it used.
+
+        It leaves when `patience` heads in a row agree with the one before. [B, L, C] are of all.
+        """
+        agreed = self.agree(logits[:, 1:], logits[:, :-1])  # [B, L - 1]
+        count = tf.zeros_like(agreed[:, 0], tf.int32)
+        used = tf.fill(tf.shape(count), self.num_layers)
+        for layer in range(2, self.num_layers + 1):
+            count = tf.where(agreed[:, layer - 2], count + 1, 0)
+            used = tf.where(count >= patience, tf.minimum(used, layer), used)
+        return tf.gather(logits, used - 1, batch_dims=1), used
 
 
 class Regression(Classifier):
     """A classifier of one class, whose score is the value."""
 
     has_one_output = True
+
+    def agree(self, one, other):
+        return tf.abs(one - other)[..., 0] < self.sizes.tolerance
 
 
 class MultipleChoice(Classifier):
@@ -69,13 +116,15 @@ class MultipleChoice(Classifier):
     takes_choices = True
     has_one_output = True
 
-    def call(self, pooled, batch, training=False, seed=None):  # [B * C, D] -> [B, C]
-        logits = super().call(pooled, batch, training=training, seed=seed)["logits"]
-        return {"logits": tf.reshape(logits, [-1, self.classes])}
+    def arrange(self, scores):
+        return tf.reshape(scores, [-1, self.classes])
 
 
 class MultiLabel(Classifier):
     """A classifier whose scores are judged one by one: high if the label applies."""
+
+    def agree(self, one, other):
+        return tf.reduce_all(tf.equal(one > 0, other > 0), -1)
 
 
 class TokenClassifier(Head, pretraining_heads.ClassWeights):
@@ -226,8 +275,11 @@ def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B
     return tf.matmul(weights[:, tf.newaxis], tf.cast(x, tf.float32))[:, 0]
 
 
-def _dropout(x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None) -> tf.Tensor:
-    return ops.dropout(x, config.classifier_dropout_prob, seed, layers.head_site(config))
+def _dropout(
+    x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None, number: int = 0
+) -> tf.Tensor:
+    """`number` is that of the head."""
+    return ops.dropout(x, config.classifier_dropout_prob, seed, layers.head_site(config) + number)
 
 
 def _num_tokens(x: tf.Tensor) -> int | tf.Tensor:  # [B, S, D] -> S, which may be known only later

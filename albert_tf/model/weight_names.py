@@ -18,6 +18,7 @@ ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
+EXITS = "exits"  # heads of a classifier after the layers but the last
 TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
 WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # of phonemes; it is thrown away
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
@@ -29,6 +30,7 @@ _MODELS: tuple[Set[str], ...] = (
     PRETRAINED,
     {ENCODER, POOLER, MASKED_LM, WORDS_BEHIND},
     {ENCODER, POOLER, CLASSIFIER},
+    {ENCODER, POOLER, CLASSIFIER, EXITS},
 )
 
 
@@ -62,6 +64,7 @@ def parts(config: AlbertConfig) -> dict[str, Shapes]:
         },
         SENTENCE_ORDER: _class_weights("cls/seq_relationship/", 2, hidden),
         CLASSIFIER: _class_weights("", ANY, hidden),
+        EXITS: _class_weights("exits/", ANY, hidden),
         SQUAD1: _class_weights("cls/squad/", 2, hidden),
         SQUAD2: {
             **_dense("start_logits/dense", hidden, 1),

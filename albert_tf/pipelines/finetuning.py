@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
-from albert_tf.kinds.base import Task, TaskSplit
+from albert_tf.kinds.base import Predictions, Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import optimizers
@@ -171,10 +171,13 @@ def evaluate(
 
     also "labels", the scores of each, of tasks with labels, and "thresholds", tuned on dev: of
     several labels, which are used for other splits, or of null odds, for the F1 that is served.
+    With heads after each layer also "patience", with which all else is predicted, and of dev
+    "exits", the score and the mean number of layers with each patience.
 
     Returns the scores, none if not `scored`, and the path of the predictions file.
     """
     config, checkpoint, task = model.config, model.checkpoint, dataset.task
+    config = dataclasses.replace(config, exit_patience=None)  # all heads, which are compared
     devices.check_batches(config, strategy, evaluates=True)
     data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})
@@ -183,9 +186,15 @@ def evaluate(
     with strategy.scope():
         network, _ = model.task.make_model(config, is_new=False)
     matching.assign_task_weights(checkpoint, network, with_head=True, log_level=logging.DEBUG)
-    predict = inference.make_predict(config, strategy, network, dataset, num_branches=num_branches)
+    arguments = (config, strategy, network, dataset)
     split = dataset.manifest["settings"]["split"]
-    predicted, thresholds = predict(), {}
+    more: dict[str, Any] = {}
+    if config.early_exit:
+        exits = inference.predict_exits(*arguments, num_branches=num_branches)
+        predicted, more = _choose_exit(model, dataset, exits, scores=scored and split == "dev")
+    else:
+        predicted = inference.make_predict(*arguments, num_branches=num_branches)()
+    thresholds = {}
     if scored and split == "dev":
         thresholds = task.kind.tune_thresholds(task, dataset.examples, predicted)
     elif task.kind.has_label_thresholds:
@@ -203,7 +212,40 @@ def evaluate(
             content = {"task": task.name, "split": split, "checkpoint": checkpoint.source}
             content |= {"num_examples": len(dataset.examples), "metrics": scores}
             table = task.kind.score_labels(task, dataset.examples, predicted)
-            more = {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
+            more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
             content |= {key: value for key, value in more.items() if value}
             files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
     return scores, path
+
+
+def _choose_exit(
+    model: FinetunedModel,
+    dataset: TaskDataset,
+    exits: Sequence[inference.Exit],
+    *,
+    scores: bool,
+) -> tuple[Predictions, dict[str, Any]]:
+    """Returns the predictions with a patience, and what the metrics of the split say of it.
+
+    It is that of the config, of dev the smallest that loses no more than `exit_max_loss`, and for
+    other splits that of dev.
+    """
+    if not scores:
+        config = finetuned_model.choose_patience(model.config, model.checkpoint.source)
+        patience = config.exit_patience or len(exits)
+        return exits[patience - 1].predictions, {run_files.PATIENCE: patience}
+    task, name = dataset.task, dataset.best_by
+    values = [predictions.score(task, dataset.examples, x.predictions)[name] for x in exits]
+    least = values[-1] - model.config.exit_max_loss / (1 if task.kind.is_percent else 100)
+    # All layers, if their score is no number.
+    best = next((x for x, y in zip(exits, values, strict=True) if y >= least), exits[-1])
+    chosen = exits[(model.config.exit_patience or best.patience) - 1]
+    curve = [
+        {"patience": x.patience, "layers": x.layers, name: y}
+        for x, y in zip(exits, values, strict=True)
+    ]
+    logging.info(
+        f"patience {chosen.patience}: {chosen.layers:.2f} of {len(exits)} layers on average, "
+        f"{name} {values[chosen.patience - 1]:.4g}; all layers {values[-1]:.4g}"
+    )
+    return chosen.predictions, {run_files.PATIENCE: chosen.patience, run_files.EXITS: curve}

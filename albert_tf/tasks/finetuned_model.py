@@ -13,10 +13,10 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.run_files import BEST, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -115,6 +115,19 @@ def read_thresholds(prefix: str) -> dict[str, float]:
     ):
         raise UserError(f"the thresholds of {prefix} are no numbers. Evaluate it again.")
     return thresholds
+
+
+def choose_patience(config: FinetuneConfig, prefix: str) -> FinetuneConfig:
+    """Returns the config with a patience: its own, the best on a run's dev set, or all layers."""
+    if not config.early_exit or config.exit_patience:
+        return config
+    patience = read_dev_metrics(prefix).get(PATIENCE)
+    is_sound = type(patience) is int and 1 <= patience <= config.albert.num_hidden_layers
+    require(
+        patience is None or is_sound,
+        f"the patience of {prefix} is {patience!r}, no number of its layers. Evaluate it again.",
+    )
+    return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
 
 
 def find_run_folder(prefix: str, name: str) -> str | None:

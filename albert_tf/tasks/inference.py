@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -22,11 +23,13 @@ def make_predict(
     dataset: TaskDataset,
     *,
     num_branches: int = 1,
-) -> Callable[[], Predictions]:
+    decode: Callable[..., Any] | None = None,
+) -> Callable[[], Any]:
     """Returns `predict()` -> {example id: prediction} of a dataset; see `predictions`.
 
-    The first call reads the records, which stay in memory for the next ones. It raises `UserError`
-    if they are damaged or missing.
+    Or it returns what `decode` makes of the arguments of `decode_outputs`, the default. The first
+    call reads the records, which stay in memory for the next ones. It raises `UserError` if they
+    are damaged or missing.
     """
     run_model = eval_step.make_predict(strategy, model, num_branches=num_branches)
 
@@ -49,15 +52,39 @@ def make_predict(
         distributed = input_pipeline.distribute(strategy, lambda: batches, spec, buckets=buckets)
         return distributed, np.argsort(order)
 
-    def predict() -> Predictions:
+    def predict() -> Any:
         try:
             batches, places = make_batches()
             outputs = run_model(batches)
         except input_pipeline.DAMAGED as error:
             raise task_dataset.damaged_error(dataset, error) from None
-        return decode_outputs(config, dataset, {name: x[places] for name, x in outputs.items()})
+        outputs = {name: x[places] for name, x in outputs.items()}
+        return (decode or decode_outputs)(config, dataset, outputs)
 
     return predict
+
+
+class Exit(NamedTuple):
+    """The predictions with a patience, and how many layers they take on average."""
+
+    patience: int
+    layers: float
+    predictions: Predictions
+
+
+def predict_exits(*arguments: Any, **options: Any) -> list[Exit]:
+    """Predicts with each patience, the last runs all layers; arguments as of `make_predict`."""
+
+    def decode(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> list[Exit]:
+        exits = []
+        for patience in range(1, config.albert.num_hidden_layers + 1):
+            logits, used = model.head.leave(tf.constant(outputs["exit_logits"]), patience)
+            predicted = decode_outputs(config, dataset, {**outputs, "logits": logits.numpy()})
+            exits.append(Exit(patience, float(np.mean(used)), predicted))
+        return exits
+
+    _, _, model, _ = arguments
+    return make_predict(*arguments, **options, decode=decode)()
 
 
 def decode_outputs(config: FinetuneConfig, dataset: TaskDataset, outputs: Outputs) -> Predictions:

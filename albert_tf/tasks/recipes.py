@@ -15,7 +15,7 @@ from absl import logging
 
 from albert_tf import config_io, files
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
 from albert_tf.settings import overrides_setting, setting
@@ -235,7 +235,15 @@ def resolve_config(
         defaults = {**defaults, "learning_rate": rate}
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
     _check_class_weights(config, task)
+    _check_exits(config, task.kind)
     return token_lengths.follow(config, task.kind, changes.own)
+
+
+def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
+    require(
+        not config.early_exit or kind is None or kind.has_one_answer,
+        f"early_exit is for kinds with one answer a text, not for {kind}. Leave it out.",
+    )
 
 
 def _check_class_weights(config: FinetuneConfig, task: Task) -> None:
@@ -310,6 +318,7 @@ def change_config(
     A run keeps its own ones, unless the user changes its `max_seq_length`.
     """
     config = config_io.load(FinetuneConfig, changes.config_file, changes.overrides, values)
+    _check_exits(config, kind)
     is_new = not is_run or "max_seq_length" in changes.own
     if not is_new and "doc_stride" not in changes.own:
         return config

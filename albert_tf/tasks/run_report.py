@@ -175,6 +175,7 @@ def _describe_split(
         f"<h3>Scores</h3><p>Predicted by {report_page.escape(content['checkpoint'])}.</p>"
         + report_page.make_table(values),
         "".join(_describe_labels(content)),
+        "".join(_describe_exits(content)),
     ]
     if confusions := task.kind.count_confusions(task, gold, predicted):
         cards.append("".join(_describe_confusion(confusions)))
@@ -202,6 +203,16 @@ def _describe_labels(content: Mapping[str, Any]) -> list[str]:
         [f"<p>The {_MOST_LABELS} most frequent of {len(table):,} labels.</p>"] if left_out else []
     )
     return ["<h3>Labels</h3>", *note, report_page.make_table([head, *rows])]
+
+
+def _describe_exits(content: Mapping[str, Any]) -> list[str]:
+    """Returns what each patience takes and scores, where there is a head after each layer."""
+    if not (curve := content.get(run_files.EXITS)):
+        return []
+    rows = [[f"{x:.4g}" for x in row.values()] for row in curve]
+    note = f"Patience {content[run_files.PATIENCE]} is taken; the last runs all layers."
+    table = report_page.make_table([[*curve[0]], *rows])
+    return [f"<h3>Layers used</h3><p>{note}</p>", table]
 
 
 def _describe_confusion(confusions: Confusions) -> list[str]:

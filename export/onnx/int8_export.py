@@ -98,7 +98,8 @@ def read(arguments: Int8Arguments) -> Source:
         arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
     )
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
-    exported = export_source.choose(config, model.checkpoint, model.task, model.config)
+    run_config = model.config.without_exits()  # int8 runs all layers
+    exported = export_source.choose(config, model.checkpoint, model.task, run_config)
     int8_version.check_kind(exported)
     dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)
     return Source(exported, model, dev)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_card, hugging_face_vocabulary
@@ -113,7 +114,9 @@ def export(source: SourceConfig, folder: str) -> str:
         raise UserError(f"--output_dir: {folder} exists. Remove it, or name another folder.")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
-    model = export_source.choose(config, checkpoint, task, run_config)
+    if run_config.early_exit:
+        logging.info("ONNX runs all layers: the heads of early_exit are left out.")
+    model = export_source.choose(config, checkpoint, task, run_config.without_exits())
     if (kind := model.options.kind) not in _CLASSES:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "

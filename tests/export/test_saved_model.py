@@ -1,6 +1,7 @@
 """SavedModels answer what the model answers, wherever they are loaded."""
 
 import concurrent.futures
+import dataclasses
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import tiny_exports
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from albert_tf.errors import UserError
-from albert_tf.export import model_kinds, model_versions, saved_model, serving_api
+from albert_tf.export import export_source, model_kinds, model_versions, saved_model, serving_api
 from albert_tf.export.requests import token_ids
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,32 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
         np.testing.assert_allclose(answers[name]["outputs"], wanted["value"], 1e-5)
     else:
         tiny_exports.assert_same(answers[name], wanted)
+
+
+def test_a_model_with_a_head_after_each_layer_says_how_many_ran(tmp_path, vocabulary):
+    checkpoint = tiny_exports.contents("classification", vocabulary, num_hidden_layers=3)
+    head = {name: checkpoint.weights[name] for name in ("output_weights", "output_bias")}
+    weights = checkpoint.weights | {f"exits/{k}": np.concatenate([x] * 2) for k, x in head.items()}
+    settings = tiny_exports.settings(checkpoint.config)
+    options = model_kinds.Options(
+        kind="classification",
+        run_config=dataclasses.replace(settings, early_exit=True, exit_patience=1),
+        labels=tiny_exports.LABELS["classification"],
+    )
+    model = export_source.load(dataclasses.replace(checkpoint, weights=weights), options)
+    folder = model_versions.write(model, str(tmp_path / "export"))
+    ids = tiny_exports.ids(model, 8)
+    answers = tiny_exports.ask_session(folder, {"token_ids": ids})["token_ids"]
+    tiny_exports.assert_same(answers, tiny_exports.expected(model, ids))
+    assert min(answers["num_layers"]) == 2
+    card = Path(folder, "MODEL.md").read_text()
+    assert "Patience is 1:" in card and "| `num_layers` |" in card
+    for bad, message in (
+        (checkpoint.weights, "no exits/output_bias"),
+        (weights | {"exits/output_bias": np.zeros(4)}, r"exits/output_bias \[4\] instead of \[6\]"),
+    ):
+        with pytest.raises(UserError, match=message):
+            export_source.load(dataclasses.replace(checkpoint, weights=bad), options)
 
 
 def test_examples_may_differ_in_length_and_leave_features_out(exported):

@@ -13,13 +13,16 @@ import tiny_finetuning
 import tiny_run
 from tiny_finetuning import KINDS, METRICS, finetune, predict, settings, write_folder
 
+import albert_tf
 from albert_tf import config_io
-from albert_tf.checkpoints import native, training_checkpoint
+from albert_tf.checkpoints import formats, native, training_checkpoint
 from albert_tf.errors import UserError
+from albert_tf.export import export_source
+from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.pipelines import finetuning
 from albert_tf.records import input_pipeline
-from albert_tf.tasks import finetuned_model, inference, predictions, recipes
+from albert_tf.tasks import finetuned_model, inference, predictions, recipes, run_report
 from albert_tf.train import devices, train_state
 from albert_tf.train_config import FinetuneConfig
 
@@ -72,6 +75,56 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
         assert served["f1"] == scores["best_f1"]
         assert threshold not in [x["null_odds"] for x in content["predictions"].values()]
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
+    kind, run, folders, tmp_path, vocabulary
+):
+    albert = tiny_run.albert(num_hidden_layers=3)
+    folder = tmp_path / "run"
+    run(kind, albert=albert, early_exit=True, exit_max_loss=100.0)
+    scores = predict(folder, folders[kind][1], folder)
+    content = sealed_files.read(folder / "metrics-dev.json")
+    curve = content["exits"]
+    assert [row["patience"] for row in curve] == [1, 2, 3] and content["patience"] == 1
+    assert curve[-1]["layers"] == 3 >= curve[0]["layers"] > 1
+    assert scores[METRICS[kind]] == curve[0][METRICS[kind]]
+    assert predict(folder, folders[kind][1], tmp_path / "all", exit_patience=3) == pytest.approx(
+        {**scores, METRICS[kind]: curve[2][METRICS[kind]]}, abs=1
+    )
+    texts = {f"e{row}": ("a",) for row in range(10)}
+    dev = task_dataset.read(folders[kind][1])
+    run_report.write(str(folder), [run_report.Evaluated("dev", dev, lambda: texts)])
+    assert "Patience 1 is taken" in (folder / "report.html").read_text()
+    # Another split takes what was best on dev, and so does a model that is loaded.
+    test = write_folder(tmp_path / "test", kind, vocabulary, split="test", number=4)
+    predict(folder, test, folder, scored=False)
+    exported = export_source.read(ExportConfig(source=SourceConfig(checkpoint=str(folder))))
+    ids = {name: tf.ones([2, 5], tf.int32) for name in exported.inputs}
+    assert exported.options.run_config.exit_patience == 1
+    assert {*exported.compute_outputs(ids)["num_layers"].numpy()} <= {2, 3}
+    loaded = albert_tf.load(str(folder))
+    [answer] = loaded.predict(["a b"])
+    assert answer["num_layers"] in (2, 3)
+    loaded.save(str(tmp_path / "saved"))
+    assert albert_tf.load(str(tmp_path / "saved")).predict(["a b"]) == [answer]
+    formats.convert(str(folder), str(tmp_path / "theirs"), to_format="hugging_face")
+    theirs = albert_tf.load(str(tmp_path / "theirs"))
+    assert "num_layers" not in theirs.predict(["a b"])[0]
+    for message, more in (
+        ("no exits/output_bias", {"early_exit": True}),
+        ("exit_patience needs early_exit", {"exit_patience": 2}),
+    ):
+        with pytest.raises(UserError, match=message):
+            albert_tf.load(str(tmp_path / "theirs"), **more)
+    with pytest.raises(UserError, match="early_exit is for kinds with one answer a text, not for"):
+        kind_of_spans = task_table.KINDS["span"]
+        changes = recipes.ConfigOverrides(overrides=("early_exit=true",))
+        recipes.change_config({}, changes, kind_of_spans, is_run=False)
+    for patience, message in ((0, "exit_patience must be at least 1"), (4, "over the 3 layers")):
+        with pytest.raises(UserError, match=message):
+            albert_tf.load(str(folder), exit_patience=patience)
 
 
 def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, capsys):

@@ -1,0 +1,106 @@
+"""Leaves the layers early: a row is done when several heads in a row agree. Shapes: see `layers`.
+
+Zhou et al. 2020, "BERT Loses Patience" (PABEE). Beyond it, rows that are done leave their batch,
+and what a row is answered does not depend on the others.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import token_layout, xla
+from albert_tf.model.albert_model import Albert, Batch
+from albert_tf.records import model_inputs
+
+OUTPUTS = ("logits", "num_layers")  # [B, C]; [B], the layers that ran for a row
+
+
+class _Rows(NamedTuple):
+    """The questions, or texts, that are not done; a question of C choices has C sequences.
+
+    Attributes:
+        x: [T, D], vectors of the tokens.
+        places: [B * C, S], the row of `x` at each place.
+        mask: [B * C, S].
+        numbers: [B], which rows of the batch they are.
+        agreed: [B], how many heads in a row have agreed.
+        logits: [B, C] of the last head.
+    """
+
+    x: tf.Tensor
+    places: tf.Tensor
+    mask: tf.Tensor
+    numbers: tf.Tensor
+    agreed: tf.Tensor
+    logits: tf.Tensor
+
+
+def is_possible(config: AlbertConfig) -> bool:
+    """Tells whether layers can be a loop that ends early: they share all, and nobody unrolls it."""
+    shares = config.num_groups("attention") == config.num_groups("ffn") == 1
+    return shares and xla.has_dynamic_shapes() and (xla.loops_layers() or tf.executing_eagerly())
+
+
+def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
+    """Returns `OUTPUTS`; `head` is a `task_heads.Classifier` with exits."""
+    batch = albert.read_inputs(tokens)
+    ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
+    num_heads, num_layers = albert.config.num_attention_heads, head.num_layers
+    layout = token_layout.make_layout(mask, num_heads, training=False)
+    x = albert.embeddings(ids, segments, layout=layout, training=False, seed=None)
+    choices = head.classes if head.takes_choices else 1
+    classes = head.classes if choices > 1 else head.output_bias.shape[0]
+    size = tf.shape(mask)[0] // choices
+    step = albert.encoder.make_step()
+
+    def run_layers(layer, rows, logits, used):
+        """Runs layers until a row is done, and takes those that are done out of the batch."""
+        layout = token_layout.make_layout(rows.mask, num_heads, training=False)
+        x = tf.gather(rows.x, tf.gather(tf.reshape(rows.places, [-1]), layout.indices))
+        first = tf.zeros([tf.shape(rows.mask)[0], 1], tf.int32)
+        first_rows = layout.find_rows(first)
+
+        def run_layer(layer, x, agreed, before, done):
+            x = tf.ensure_shape(step(x, layout), x.shape)
+            vectors = layout.restore_queries(tf.gather(x, tf.reshape(first_rows, [-1])), first)
+            answer = head.score_layer(albert.pool(vectors[:, 0]), layer)
+            answer = tf.ensure_shape(answer, before.shape)
+            agreed = tf.where(head.agree(before, answer) & (layer > 0), agreed + 1, 0)
+            done = (agreed >= head.sizes.patience) | (layer + 1 == num_layers)
+            return layer + 1, x, agreed, answer, done
+
+        start = (layer, x, rows.agreed, rows.logits, tf.zeros_like(rows.agreed, tf.bool))
+        layer, x, agreed, answer, done = tf.while_loop(
+            lambda *state: ~tf.reduce_any(state[-1]), run_layer, start, parallel_iterations=1
+        )
+        leaving = tf.boolean_mask(rows.numbers, done)[:, tf.newaxis]
+        logits = tf.tensor_scatter_nd_update(logits, leaving, tf.boolean_mask(answer, done))
+        used = tf.tensor_scatter_nd_update(used, leaving, tf.fill(tf.shape(leaving)[:1], layer))
+        stays = tf.repeat(~done, choices) if choices > 1 else ~done
+        places = tf.reshape(layout.rows, tf.shape(rows.mask))
+        rows = _Rows(
+            x=x,
+            places=tf.boolean_mask(places, stays),
+            mask=tf.boolean_mask(rows.mask, stays),
+            numbers=tf.boolean_mask(rows.numbers, ~done),
+            agreed=tf.boolean_mask(agreed, ~done),
+            logits=tf.boolean_mask(answer, ~done),
+        )
+        return layer, rows, logits, used
+
+    numbers, zeros = tf.range(size), tf.zeros([size], tf.int32)
+    logits = tf.ensure_shape(tf.zeros([size, classes]), [None, classes])
+    places = tf.reshape(layout.rows, tf.shape(mask))
+    rows = _Rows(albert.encoder.project(x), places, mask, numbers, zeros, logits)
+    one, two = tf.TensorShape([None]), tf.TensorShape([None, None])
+    hidden = tf.TensorShape([None, albert.config.hidden_size])
+    shapes = _Rows(hidden, two, two, one, one, logits.shape)
+    state = tf.while_loop(
+        lambda layer, rows, *_: tf.size(rows.numbers) > 0,
+        run_layers,
+        (0, rows, logits, zeros),
+        (tf.TensorShape([]), shapes, logits.shape, one),
+        parallel_iterations=1,
+    )
+    return dict(zip(OUTPUTS, state[2:], strict=True))
