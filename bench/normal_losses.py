@@ -1,10 +1,14 @@
-"""Prints what losses are normal, as a table in Markdown: the results of suites, means over seeds.
+"""Prints what losses are normal, as tables in Markdown: the results of suites, means over seeds.
+
+A second table has those over phonemes, of single runs of `configs/phonemes_tiny.json`.
 
     python bench/normal_losses.py
 
 Reads `configs/experiments/` and `docs/experiments/results/`; trains nothing.
 """
 
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from absl import app
@@ -18,6 +22,7 @@ from albert_tf.experiments.runner import Runner
 ROOT = Path(__file__).parents[1]
 SUITES = ("budget", "embedding_size", "width")  # those without growth: their updates are all
 HEAD = ("E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs")
+PHONEMES_HEAD = ("phonemes of", "E", "H", "layers", "updates", "masked phonemes", "words")
 
 
 def list_rows(name: str) -> list[tuple[str, ...]]:
@@ -40,9 +45,26 @@ def list_rows(name: str) -> list[tuple[str, ...]]:
     return rows
 
 
-def main(_):
-    for row in (HEAD, ["---"] * len(HEAD), *dict.fromkeys(x for s in SUITES for x in list_rows(s))):
+def list_phoneme_rows() -> list[tuple[str, ...]]:
+    model = json.loads((ROOT / "configs/phonemes_tiny.json").read_text())["albert"]
+    sizes = [str(model[x]) for x in ("embedding_size", "hidden_size", "num_hidden_layers")]
+    found = json.loads((ROOT / "docs/experiments/results/phonemes.json").read_text())
+    return [
+        (text, *sizes, f"{int(step):,}", f"{x['masked_lm_loss']:.2f}", f"{x['word_loss']:.2f}")
+        for text, losses in found.items()
+        for step, x in losses.items()
+    ]
+
+
+def show(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    for row in (head, ["---"] * len(head), *rows):
         print(f"| {' | '.join(row)} |")
+
+
+def main(_):
+    show(HEAD, dict.fromkeys(row for suite in SUITES for row in list_rows(suite)))
+    print()
+    show(PHONEMES_HEAD, list_phoneme_rows())
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _write_encoder(model: ExportedModel, folder: str) -> None:
 
     def predict_order(batch: Tensors, training: bool, seed: tf.Tensor | None) -> dict[str, Any]:
         outputs = encode(batch, training, seed)
-        return {**outputs, "sop_logits": network.sentence_order(outputs["pooled_output"])}
+        return {**outputs, "sop_logits": network.second_head.scores(outputs["pooled_output"])}
 
     root = _make_module(encode, shared)
     if network is not albert:

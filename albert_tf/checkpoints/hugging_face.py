@@ -193,7 +193,9 @@ def to_weights(
 def to_arrays(
     checkpoint: ModelCheckpoint, names: Set[str], class_name: str = ""
 ) -> dict[str, np.ndarray]:
-    """Returns the weights of these published names as their arrays."""
+    """Returns the weights of these names as their arrays; `UserError` if it runs other layers."""
+    # In floating point, as `transformers` does it.
+    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
     weights = {name: checkpoint.weights[name] for name in names}
     weights |= model_checkpoint.make_mapping(checkpoint.config)
     # What is transposed must be laid out anew: the libraries write memory as it lies.
@@ -356,18 +358,11 @@ def choose_class(checkpoint: ModelCheckpoint) -> tuple[str, Set[str]]:
     )
 
 
-def check_groups(checkpoint: ModelCheckpoint) -> None:
-    """Raises `UserError` unless `transformers` runs the same layers."""
-    # In floating point, as it does it.
-    model_checkpoint.check_groups(checkpoint, lambda step, steps, n: int(step / (steps / n)))
-
-
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the weights of its class; `UserError` if `transformers` has no such model."""
-    check_groups(checkpoint)
     class_name, names = choose_class(checkpoint)
-    files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     tensors = to_arrays(checkpoint, names, class_name)
+    files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     # To a local file first: the library's bytes would be one more copy in memory.
     with files.making_temporary_folder("albert-hugging-face") as local:
         path = os.path.join(local, SAFETENSORS)

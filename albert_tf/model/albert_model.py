@@ -129,7 +129,8 @@ class AlbertForPretraining(ConfiguredModel):
     """ALBERT with the two heads of pre-training.
 
     A batch of `features.pretraining` -> {"masked_lm_logits": [B, P, V], of the computing type,
-    "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`.
+    "sentence_order_logits": [B, 2], float32}. Arguments are those of `Albert`, and `num_words`, W:
+    then the second head tells the word behind each token, "word_logits": [B * S, W], float32.
     """
 
     required_inputs = (features.MASKED_LM_POSITIONS,)
@@ -138,30 +139,40 @@ class AlbertForPretraining(ConfiguredModel):
         self,
         config: AlbertConfig,
         *,
+        num_words: int = 0,
         seed: int | None = 0,
         dtype: str | None = None,
         name: str = "albert_for_pretraining",
         **kwargs: Any,
     ):
-        super().__init__(config, seed=seed, dtype=dtype, name=name, **kwargs)
+        options = {"num_words": num_words, **kwargs}
+        super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
+        self.num_words = num_words
         dtype = self.dtype_policy.name
         self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         rng = layers.make_rng(seed, 1)
         with layers.scope("cls"):
             embeddings = self.albert.embeddings
             self.masked_lm = pretraining_heads.MaskedLm(config, rng, embeddings, dtype=dtype)
-            self.sentence_order = pretraining_heads.SentenceOrder(
-                config, rng, 2, name="seq_relationship", dtype=dtype
+            classes, name = (num_words, "words") if num_words else (2, "seq_relationship")
+            self.second_head = pretraining_heads.ClassWeights(
+                config, rng, classes, name=name, dtype=dtype
             )
         self.built = True
 
     def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
         batch = self.read_inputs(batch)
         positions = batch[features.MASKED_LM_POSITIONS]
-        options = {"positions": positions, "skips_padding": True}
+        options = {"training": training, "seed": seed, "skips_padding": True}
+        options |= {"pooled": False} if self.num_words else {"positions": positions}
         with xla.trace_options(checks_values=False):
-            outputs = self.albert(batch, training=training, seed=seed, **options)
-        return {
-            "masked_lm_logits": self.masked_lm(outputs["sequence_output"], training=training),
-            "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
-        }
+            outputs = self.albert(batch, **options)
+        x = outputs["sequence_output"]
+        if self.num_words:
+            flat = tf.reshape(x, [-1, self.config.hidden_size])
+            second = {"word_logits": self.second_head.scores(flat)}
+            x = tf.gather(x, positions, batch_dims=1)
+        else:
+            pooled = outputs["pooled_output"]
+            second = {"sentence_order_logits": self.second_head.scores(pooled)}
+        return {"masked_lm_logits": self.masked_lm(x, training=training), **second}

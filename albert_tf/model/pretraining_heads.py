@@ -41,10 +41,3 @@ class ClassWeights(layers.AlbertLayer):
         kernel = tf.cast(self.output_weights.value, x.dtype)
         logits = tf.matmul(x, kernel, transpose_b=True)
         return tf.cast(logits, tf.float32) + self.output_bias.value
-
-
-class SentenceOrder(ClassWeights):
-    """Two scores for the pooled vectors; class 1 is "swapped"."""
-
-    def call(self, pooled):  # [B, D] -> [B, 2]
-        return self.scores(pooled)

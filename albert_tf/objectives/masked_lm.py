@@ -14,12 +14,16 @@ from albert_tf.train_config import PretrainConfig
 MASKED_LM = "masked_lm"
 
 
-def make_objective(sentence: str | None) -> Objective:
-    """Returns the objective; `sentence` is what metrics call the sentence task, None has none."""
+def make_objective(sentence: str | None, *, has_words: bool = False) -> Objective:
+    """Returns the objective; `sentence` is what metrics call the sentence task, None has none.
+
+    With `has_words` the second head of the model is that of words, whose loss the caller adds.
+    """
 
     def make_model(config: PretrainConfig) -> tuple[AlbertForPretraining, list[keras.Variable]]:
         model = AlbertForPretraining(
             config.albert,
+            num_words=config.num_words if has_words else 0,
             seed=config.seed,
             rematerialize=config.rematerialize,
             layer_loop=config.layer_loop,
@@ -44,7 +48,8 @@ def list_trained_weights(
     model: AlbertForPretraining, *, has_sentences: bool
 ) -> list[keras.Variable]:
     """Returns the weights that a gradient reaches: only a sentence task reads the pooler."""
-    layers = () if has_sentences else (model.albert.pooler, model.sentence_order)
+    others = [] if model.num_words else [model.second_head]
+    layers = [] if has_sentences else [model.albert.pooler, *others]
     unreached = {id(weight) for layer in layers for weight in layer.trainable_weights}
     return [weight for weight in model.trainable_weights if id(weight) not in unreached]
 

@@ -62,10 +62,6 @@ class SymbolsTokenizer(NamedTuple):
             batch.append((ids, [match.span() for match in matches]))
         return batch
 
-    def find_unknown(self, text: str) -> list[str]:
-        """Returns what the list lacks, as often as it occurs."""
-        return [match[0] for match in self.pattern.finditer(text) if match[0] not in self.ids]
-
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the parts of a text, between which are masks."""
         return self.encode_batch(parts)

@@ -20,7 +20,7 @@ from tqdm.utils import ObjectWrapper
 
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
-from albert_tf.errors import UserError, refuse_endless
+from albert_tf.errors import UserError, refuse_endless, require
 
 Document = list[str]
 
@@ -194,16 +194,14 @@ def _read_phonemes(
             words, phonemes = words.split(), [f"{x} " for x in phonemes.split()]
         if not _are_texts(words) or not _are_texts(phonemes) or not any(map(str.strip, phonemes)):
             problem = f"it has no {text_field!r} with {column!r}, two texts or two lists of texts"
-        elif len(words) != len(phonemes):
-            problem = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
-        else:
-            for pair in zip(words, phonemes, strict=True):
-                # Lists of words and of symbols have one a line.
-                line = [re.sub("[\r\n]", " ", x) for x in pair]
-                yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
-            yield number, b""
-            continue
-        raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")
+            raise UserError(f"{path}, row {number}: {problem}. Correct it, or name other columns.")
+        sizes = f"it has {len(words)} words, and phonemes of {len(phonemes)}"
+        require(len(words) == len(phonemes), f"{path}, row {number}: {sizes}. Correct it.")
+        for pair in zip(words, phonemes, strict=True):
+            # Lists of words and of symbols have one a line.
+            line = [re.sub("[\r\n]", " ", x) for x in pair]
+            yield number, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
+        yield number, b""
 
 
 def _are_texts(values: Any) -> bool:

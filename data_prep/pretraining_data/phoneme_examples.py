@@ -61,17 +61,16 @@ def make(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields the examples of one pass in random order; adds to `counts`."""
+    first, last = [[tokenizer.cls_id], [1], [0]], [[tokenizer.sep_id], [1], [0]]
     parts = [part for document in encoded for part in _cut(document, config.max_seq_length - 2)]
     order = rng.permutation(len(parts))
     for i in range(0, len(parts), _BATCH):
-        chosen = [parts[j] for j in order[i : i + _BATCH]]
-        lengths = np.array([part.shape[1] + 2 for part in chosen])
+        chosen = [np.hstack([first, parts[j], last]) for j in order[i : i + _BATCH]]
+        lengths = np.array([part.shape[1] for part in chosen])
         ids, starts, words = rows = np.zeros((3, len(chosen), config.max_seq_length), np.int32)
         for row, part in enumerate(chosen):
-            rows[:, row, 1 : part.shape[1] + 1] = part
-        every = np.arange(len(chosen))
-        ids[:, 0], ids[every, lengths - 1] = tokenizer.cls_id, tokenizer.sep_id
-        starts[:, :2] = starts[every, lengths - 1] = 1
+            rows[:, row, : part.shape[1]] = part
+        starts[:, 1] = 1
         counts["examples"] += len(chosen)
         counts["tokens"] += int(lengths.sum())
         batch = {

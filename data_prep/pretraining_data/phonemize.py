@@ -22,9 +22,8 @@ from albert_tf.data_prep.corpus import documents, shards, sources
 from albert_tf.data_prep.corpus.shards import Driver, Made, Results
 from albert_tf.data_prep.corpus.sources import Source
 from albert_tf.data_prep.pretraining_data import blocks
-from albert_tf.data_prep.pretraining_data.blocks import Block
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.errors import UserError, require
+from albert_tf.errors import require
 from albert_tf.records.manifest import VOCABULARY
 from albert_tf.settings import setting
 from albert_tf.tokenizers import text_words, tokenization, vocabulary_uses
@@ -41,8 +40,7 @@ _SWITCH = re.compile(r"\([a-z-]+\)")
 _PARTS = re.compile(r"[ln]+(?:j[ln]+)*|[jm]")
 _LONGEST_RUN = 100  # words read together
 _FOREIGN = "words_of_another_language"
-# What is counted: a list of symbols lacks some of them.
-_KINDS = ("symbols", "words", "lacking", "others")
+_KINDS = ("symbols", "words", "others")  # of what is counted
 _STRESS = re.compile("[ˈˌ]")
 _JOINERS = "'’.-‐·"
 
@@ -54,14 +52,14 @@ class PhonemesConfig:
     """How text becomes phonemes."""
 
     language: str = setting("a voice of espeak-ng --voices, such as en-us or de", "en-us")
-    phonemes_column: str | None = setting(
-        "read the phonemes of --text_field here in place of espeak-ng's; both are lists, or "
-        "strings of as many words",
-        None,
+    phonemes_column: str = setting(
+        "where the phonemes of --text_field are; both are lists, or strings of as many words", ""
     )
     text_field: str = setting("where .jsonl and .parquet files have the text", "text")
     num_words: int = setting("most words of words.txt", 29_999, highest=65_536)
-    refuse_unknown: bool = setting("end where a symbol is not in the list of --vocabulary", False)
+    refuse_unknown: bool = setting(
+        "end with an error if the list of --vocabulary lacks a symbol", False
+    )
     shard_megabytes: float = setting("megabytes of text in a shard", 4.0, lowest=0.001, highest=1e6)
 
     def __post_init__(self) -> None:
@@ -82,18 +80,13 @@ def phonemize(
     `vocabulary` is a folder with a list of symbols; those that it lacks are counted. Raises
     `UserError` for bad input, a missing espeak-ng or voice, or a folder of other text or settings.
     """
-    require(
-        bool(vocabulary) or not config.refuse_unknown,
-        "--refuse_unknown: name the list of symbols with --vocabulary.",
-    )
-    symbols = checksum = None
+    symbols: SymbolsTokenizer | None = None
+    checksum = None
     if vocabulary:
         tokenizer = tokenization.load(vocabulary)
         vocabulary_uses.check(vocabulary_uses.PHONEMES, tokenizer)
+        assert isinstance(tokenizer.backend, SymbolsTokenizer)
         symbols, checksum = tokenizer.backend, tokenizer.sha256
-        assert isinstance(symbols, SymbolsTokenizer)
-    if not config.phonemes_column:
-        load_espeak(config.language)
     paths = documents.expand_inputs(input_files)
     inputs = documents.identify_inputs(paths)
     identity = {"settings": dataclasses.asdict(config), "vocabulary": checksum, "inputs": inputs}
@@ -116,32 +109,36 @@ def phonemize(
             shares=driver.count_shares(len(cut), most),
         )
         if made is not None:
-            _finish(folder, config, made, has_list=symbols is not None)
+            _finish(folder, config, made, symbols)
 
 
-def _finish(folder: WorkFolder, config: PhonemesConfig, made: Results, *, has_list: bool) -> None:
+def _finish(
+    folder: WorkFolder, config: PhonemesConfig, made: Results, symbols: SymbolsTokenizer | None
+) -> None:
     """Writes the words, the symbols if there is no list of them, and what was counted."""
     totals = {kind: Counter[str]() for kind in _KINDS}
     for kind, total in totals.items():
         for numbers in made.values():
             total.update(numbers[kind])
-    spoken, words, lacking, others = totals.values()
-    if not words:
-        raise UserError("the text has no word with a letter: there is nothing to learn from it.")
-    if not has_list:
+    spoken, words, others = totals.values()
+    require(bool(words), "the text has no word with a letter: there is nothing to learn from it.")
+    if not symbols:
         rows = [*dict.fromkeys(dataclasses.astuple(SymbolsConfig())), *sorted(spoken)]
         folder.put(f"{VOCABULARY}/{tokenization.SYMBOLS}", _to_lines(rows))
         tokenization.write_hashes(folder.join(VOCABULARY))
+    counts = dict(spoken.most_common())
+    lacking = {x: n for x, n in counts.items() if symbols and x not in symbols.ids}
     if lacking:
-        share = lacking.total() / spoken.total()
-        listed = ", ".join(f"{c!r} {n:,}" for c, n in lacking.most_common(20))
-        logging.warning(f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}")
+        share = sum(lacking.values()) / spoken.total()
+        listed = ", ".join(f"{x!r} {n:,}" for x, n in [*lacking.items()][:20])
+        problem = f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}"
+        require(not config.refuse_unknown, f"{problem}. Add them, or leave out --refuse_unknown.")
+        logging.warning(problem)
     ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))[: config.num_words]
     covered = sum(number for _, number in ordered) / words.total()
     folder.put(WORDS, _to_lines([word for word, _ in ordered]))
-    counts = {"symbols": dict(spoken.most_common()), "lacking": dict(lacking.most_common())}
-    folder.put(SUMMARY, {"words": len(words), **counts, **others})
-    size = "" if has_list else f", a list of {len(rows)}"
+    folder.put(SUMMARY, {"words": len(words), "symbols": counts, "lacking": lacking, **others})
+    size = "" if symbols else f", a list of {len(rows)}"
     print(
         f"{folder.path}: {words.total():,} words, {len(ordered):,} of {len(words):,} listed "
         f"({covered:.1%} of the text); {spoken.total():,} symbols{size}; "
@@ -161,10 +158,11 @@ def make_writer(
 ) -> shards.Work:
     """Returns `write_shards(source, share, shares)`, which writes the phonemes of a source."""
     speak = None if config.phonemes_column else load_espeak(config.language)
+    split = symbols.pattern.findall if symbols else list
     reading = DataConfig(
-        sentence_task="none" if speak else "phonemes",
+        sentence_task="phonemes",
         masking="online",
-        phonemes_column=config.phonemes_column or "",
+        phonemes_column=config.phonemes_column,
         text_field=config.text_field,
         shard_megabytes=config.shard_megabytes,
     )
@@ -173,32 +171,20 @@ def make_writer(
         stream = blocks.read_blocks(source, cut[source], reading)
         for block in itertools.islice(stream, share, None, shares):
             name = f"phonemes-{block.source:05d}-{block.number:03d}.jsonl"
-            yield Made(name, write_block(name, block), block.num_bytes)
-
-    def write_block(name: str, block: Block) -> dict[str, Counter[str]]:
-        counts = {kind: Counter[str]() for kind in _KINDS}
-        rows = []
-        for text in block.texts:
-            if speak:
-                words, phonemes = read_aloud(text, speak, counts["others"])
-            else:
-                pairs = [json.loads(line) for line in text.split("\n")]
-                words, phonemes = [[*column] for column in zip(*pairs, strict=True)]
-            if not any(map(str.strip, phonemes)):
-                continue
-            rows.append(json.dumps({"text": words, "phonemes": phonemes}, ensure_ascii=False))
-            counts["symbols"].update(itertools.chain.from_iterable(phonemes))
-            counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
-            if symbols:
-                lacking = [c for spoken in phonemes for c in symbols.find_unknown(spoken)]
-                if lacking and config.refuse_unknown:
-                    raise UserError(
-                        f"the list lacks {lacking[0]!r}, of the text {' '.join(words[:15])!r}. "
-                        "Add it to the list, or leave out --refuse_unknown."
-                    )
-                counts["lacking"].update(lacking)
-        folder.put(name, _to_lines(rows))
-        return counts
+            rows, counts = [], {kind: Counter[str]() for kind in _KINDS}
+            for text in block.texts:
+                if speak:
+                    words, phonemes = read_aloud(text, speak, counts["others"])
+                else:
+                    pairs = map(json.loads, text.split("\n"))
+                    words, phonemes = map(list, zip(*pairs, strict=True))
+                if any(map(str.strip, phonemes)):
+                    row = {"text": words, "phonemes": phonemes}
+                    rows.append(json.dumps(row, ensure_ascii=False))
+                    counts["symbols"].update(x for spoken in phonemes for x in split(spoken))
+                    counts["words"].update(x.lower() for x in words if any(map(str.isalpha, x)))
+            folder.put(name, _to_lines(rows))
+            yield Made(name, counts, block.num_bytes)
 
     return write_shards
 
@@ -210,19 +196,14 @@ def load_espeak(language: str) -> Speak:
     """
     try:
         library = ctypes.CDLL(_ESPEAK)
+        is_there = library.espeak_Initialize(_RETRIEVAL, 0, None, _DO_NOT_EXIT) >= 0
     except OSError:
-        raise UserError(
-            f"{_ESPEAK} is missing: apt-get install espeak-ng; or name --phonemes_column."
-        ) from None
-    if library.espeak_Initialize(_RETRIEVAL, 0, None, _DO_NOT_EXIT) < 0:
-        raise UserError("espeak-ng has no data: apt-get install espeak-ng-data")
-    if library.espeak_SetVoiceByName(language.encode()):
-        raise UserError(
-            f"--language: espeak-ng has no {language!r}. espeak-ng --voices lists them."
-        )
+        is_there = False
+    require(is_there, f"{_ESPEAK} or its data is missing: apt-get install espeak-ng.")
+    has_voice = not library.espeak_SetVoiceByName(language.encode())
+    require(has_voice, f"--language: espeak-ng --voices has no {language!r}. Take one of those.")
     translate = library.espeak_TextToPhonemes
     translate.restype = ctypes.c_char_p
-    translate.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int]
 
     def speak(text: str) -> list[str]:
         buffer = ctypes.create_string_buffer(text.encode())

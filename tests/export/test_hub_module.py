@@ -77,7 +77,7 @@ def test_the_encoder_answers_what_the_model_does(exported, encoder, training):
     vectors = tf.gather(wanted["sequence_output"], positions, batch_dims=1)
     tiny.assert_close(answers["mlm_logits"], network.masked_lm(vectors), 1e-5)
     tiny.assert_close(answers["sequence_output"], wanted["sequence_output"], 1e-5)
-    order = network.sentence_order(wanted["pooled_output"])
+    order = network.second_head.scores(wanted["pooled_output"])
     tiny.assert_close(encoder.sop(inputs, training=training)["sop_logits"], order, 1e-5)
 
 
@@ -141,7 +141,7 @@ def test_gradients_are_those_of_the_model(exported, encoder, training):
     gradients = dict(zip(names, tape.gradient(loss, encoder.sop.trainable_variables), strict=True))
     with tf.GradientTape() as tape:
         pooled = network.albert(ids, training=training)["pooled_output"]
-        loss = tf.reduce_sum(network.sentence_order(pooled) ** 2)
+        loss = tf.reduce_sum(network.second_head.scores(pooled) ** 2)
     wanted = tape.gradient(loss, [weights[name] for name in names])
     for name, gradient in zip(names, wanted, strict=True):
         tiny.assert_close(

@@ -291,7 +291,7 @@ def test_mistakes_are_one_line(data, trained, tmp_path):
         pretraining_evaluation.evaluate(str(trained), [f"{tmp_path}/others/eval-*"])
     (tmp_path / "config.yml").write_text("model_params: [")
     for content, message in (
-        ("model_params: [", "is no YAML"),
+        ("model_params: [", "has no model_params, the sizes of the model, in YAML"),
         ("log_dir: x", "has no model_params"),
         ("model_params: {hidden_size: 8, num_attention_heads: 2}", "has no step_N.t7"),
     ):
