@@ -88,9 +88,8 @@ def complete(
     if arguments.task != task_table.OWN:
         return arguments
     if trained := (known or {}).get("columns"):
-        named = {x: y for x, y in vars(columns).items() if y != getattr(Columns, x)}
         trained = {x: tuple(y) if isinstance(y, list) else y for x, y in trained.items()}
-        columns = Columns(**{**trained, **named})
+        columns = Columns(**{**trained, **columns.list_named()})
     elif path and kind and kind.has_plain_tables and path.lower().endswith(kind.suffixes):
         columns = column_guess.complete(columns, path, has_numbers=not kind.num_labels)
     return dataclasses.replace(

@@ -4,9 +4,11 @@ import csv
 
 import pytest
 
+from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError
 from albert_tf.kinds.tables import column_guess
-from albert_tf.kinds.tables.task_rows import Columns
+from albert_tf.kinds.tables.task_rows import Columns, DataSource
 
 TEXTS = [f"the soup number {k} was cold" for k in range(6)]
 LABELS = ["bad", "good"] * 3
@@ -43,6 +45,17 @@ def test_what_is_taken(write, columns, has_numbers, found, capsys):
     said = capsys.readouterr().err
     assert all(flag in said for flag in flags)
     assert bool(said) == bool(flags)
+
+
+def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
+    path = write(review=TEXTS, label=LABELS, mood=LABELS)
+    chosen = column_guess.complete(Columns(text="text"), path, has_numbers=False)
+    assert chosen.text == "text"  # which is not there: refused where the table is read
+    for named, label in ((Columns(), "mood"), (Columns(label="label"), "label")):
+        arguments = DataArguments(task="own", source=DataSource(columns=named))
+        known = {"columns": {"text": "review", "label": "mood"}}
+        found = task_cache.complete(arguments, None, known).source.columns
+        assert (found.text, found.label) == ("review", label)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ from absl import logging
 
 from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import table_files
-from albert_tf.kinds.tables.task_rows import MAX_LABELS_IN_FILE, Columns, parse_number
+from albert_tf.kinds.tables.task_rows import (
+    MAX_LABELS_IN_FILE,
+    Columns,
+    DefaultName,
+    parse_number,
+)
 
 _NUM_ROWS = 1000  # that are looked at
 
@@ -31,8 +36,10 @@ def complete(
         return columns
     known = [columns.text, columns.second_text, columns.label, columns.id]
     rest = [name for name in names if name and name not in known]
-    lacks_text = columns.text == Columns.text not in names
-    lacks_label = needs_label and columns.label == Columns.label not in names
+    lacks_text = isinstance(columns.text, DefaultName) and columns.text not in names
+    lacks_label = (
+        needs_label and isinstance(columns.label, DefaultName) and columns.label not in names
+    )
     is_label = _is_number if has_numbers else _is_label
     texts = [name for name in rest if lacks_text and _is_text(values[name])]
     labels = [x for x in rest if lacks_label and x not in texts and is_label(values[x])]

@@ -14,15 +14,19 @@ MAX_LABELS_IN_FILE = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
+class DefaultName(str):
+    """The name of a column that the user does not name; the same name may be named, too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Columns:
     """The names of the columns of the user's own tables."""
 
-    text: str = setting("own: the text, or the passage", "text", flag="text_column")
+    text: str = setting("own: the text, or the passage", DefaultName("text"), flag="text_column")
     second_text: str | None = setting(
         "own: of a pair, or the question", None, flag="second_text_column"
     )
-    label: str = setting("own: the label", "label", flag="label_column")
+    label: str = setting("own: the label", DefaultName("label"), flag="label_column")
     id: str | None = setting(
         "own: name of an example; default: number of its row", None, flag="id_column"
     )
@@ -36,6 +40,14 @@ class Columns:
     simcse: bool = setting(
         "sentence_embedding: train each text with itself, under two dropouts", False
     )
+
+    def list_named(self) -> dict[str, Any]:
+        """Returns {field: value} of what the user names."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value and not isinstance(value, DefaultName)
+        }
 
     def __post_init__(self) -> None:
         names = [self.text, self.second_text, self.label, *self.choices, *self.negatives]
