@@ -40,6 +40,7 @@ NOT_RUN = {
     r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
     r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=b/)": "one long run, of hours",
+    r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
     r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
@@ -166,7 +167,7 @@ def make_google_records(run_program, folder):
 @pytest.mark.slow
 @pytest.mark.longest
 def test_the_pages_in_their_order(run_program, workspace, capsys):
-    done, printed, failed = 0, "", []
+    done, printed, failed, left_out = 0, "", [], set()
     for page in list_pages():
         if page in ("tpu", "phonemes"):  # they begin anew: test_tpu_page, tests/pipelines
             continue
@@ -175,8 +176,9 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
             if OF_OTHER_TESTS.match(text):
                 continue
             if any(re.match(pattern, text) for pattern in NOT_RUN):
+                left_out.update(re.findall(r"--output_dir=(\S+)", text))
                 for name in re.findall(r"--model=(\S+)", text):
-                    assert (workspace / name).exists(), (page, text)
+                    assert name in left_out or (workspace / name).exists(), (page, text)
                 continue
             program, *arguments = command
             if program == "curl":
