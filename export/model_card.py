@@ -184,8 +184,8 @@ def write(
     run = options.run_config
     if "num_layers" in functions[name].structured_outputs:
         notes += f"\nPatience is {run.exit_patience}: the layers are left when that many heads in "
-        notes += "a row agree with\nthe one before. An answer does not depend on others that are "
-        notes += "asked for together.\n"
+        notes += "a row agree with\nthe one before. An answer does not depend on the other rows "
+        notes += "of a request.\n"
     padding = ""
     if not getattr(model.network, "reads_padding", False):
         padding = _NO_PADDING

@@ -185,8 +185,8 @@ class LoadedModel:
         Returns:
             The predictions of `albert_tf.tasks.predictions`: {"prediction": label,
             "probabilities": [C numbers]}, {"prediction": number}, {"prediction": text, "nbest"}, or
-            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans. Of a model
-            with heads after each layer also "num_layers", those that ran.
+            {"prediction": [{"text", "type", "start", "end", "score"}]} of tagged spans. A model
+            with early exits adds "num_layers", how many layers ran.
 
         Raises:
             UserError: the model has no head of a task, or an input does not fit it.

@@ -46,7 +46,7 @@ def score(
         require(
             predicted.keys() == {example.id for example in held_out},
             f"{len(predicted)} predictions, and {data_file} has {len(examples)} examples. They are "
-            "not those that training holds out. Predict the whole file, or give the rows of these.",
+            "not the rows that training held out. Predict the whole file, or its held-out rows.",
         )
         logging.info(f"scored are the {len(held_out)} examples that training held out")
         examples = held_out

@@ -176,7 +176,7 @@ class Kind(Served):
 
     @property
     def has_one_answer(self) -> bool:
-        """Whether a text has one answer, by a classifier, so that its layers may be left early."""
+        """Tells whether a classifier gives each text one answer, so that it may skip layers."""
         return "classifier" in self.parts
 
     @property

@@ -55,7 +55,7 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
     step = albert.encoder.make_step()
 
     def run_layers(layer, rows, logits, used):
-        """Runs layers until a row is done, and takes those that are done out of the batch."""
+        """Runs layers until a row is done, and takes the rows that are done out of the batch."""
         layout = token_layout.make_layout(rows.mask, num_heads, training=False)
         x = tf.gather(rows.x, tf.gather(tf.reshape(rows.places, [-1]), layout.indices))
         first = tf.zeros([tf.shape(rows.mask)[0], 1], tf.int32)

@@ -278,7 +278,7 @@ def average_tokens(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:  # [B, S, D], [B
 def _dropout(
     x: tf.Tensor, config: AlbertConfig, seed: tf.Tensor | None, number: int = 0
 ) -> tf.Tensor:
-    """`number` is that of the head."""
+    """Applies the dropout of a head; `number` counts the heads after the layers."""
     return ops.dropout(x, config.classifier_dropout_prob, seed, layers.head_site(config) + number)
 
 

@@ -190,7 +190,7 @@ class ConfigOverrides:
     overrides: tuple[str, ...] = overrides_setting()
 
     @functools.cached_property
-    def of_file(self) -> dict[str, Any]:
+    def file_fields(self) -> dict[str, Any]:
         """The fields of the file; none of a file without fields, which `config_io.load` refuses."""
         path = self.config_file
         content = files.read_json(config_io.find_file(path), "--config") if path else {}
@@ -199,7 +199,7 @@ class ConfigOverrides:
     @functools.cached_property
     def own(self) -> dict[str, Any]:
         """The fields that the user sets, in the file or after it."""
-        return {**self.of_file, **dict(map(config_io.parse, self.overrides))}
+        return {**self.file_fields, **dict(map(config_io.parse, self.overrides))}
 
 
 def resolve_config(
@@ -218,7 +218,7 @@ def resolve_config(
     defaults = drop_schedule(recipe, changes.own)
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial), **albert}}
-    overrides = _add_recipe_to_presets(changes.overrides, changes.of_file.get("albert"), albert)
+    overrides = _add_recipe_to_presets(changes.overrides, changes.file_fields.get("albert"), albert)
     chosen = {**defaults, **changes.own}
     shortest = [*overrides, f"max_seq_length={token_lengths.MIN_SEQ_LENGTH}"]
     model = config_io.load(FinetuneConfig, changes.config_file, shortest, defaults).albert

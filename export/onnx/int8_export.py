@@ -98,7 +98,7 @@ def read(arguments: Int8Arguments) -> Source:
         arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
     )
     config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
-    run_config = model.config.without_exits()  # int8 runs all layers
+    run_config = onnx_folder.drop_exits(model.config)
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
     int8_version.check_kind(exported)
     dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)

@@ -28,7 +28,7 @@ from albert_tf.export import export_source, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.records import features
-from albert_tf.train_config import SentenceVectors
+from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
 # Our inputs -> those of transformers; others keep their names.
 INPUTS = {features.INPUT_MASK: "attention_mask", features.SEGMENT_IDS: "token_type_ids"}
@@ -54,9 +54,7 @@ _OUTPUTS = {
     "value": "logits",
     "masked_lm_logits": "logits",
 }
-# Of the largest value of an output, or of 1. Rounding grows with the weights: base with random ones
-# has 4e-7, and 3e-5 with kernels six times as large. The other form of GELU is off by 3e-4.
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-5  # of the largest value of an output, or of 1
 _LENGTH = 64  # of the sequences that are compared
 # A timing is the median of so many runs, of fewer if they take longer than so many seconds.
 _RUNS, _SECONDS = 20, 10.0
@@ -114,9 +112,7 @@ def export(source: SourceConfig, folder: str) -> str:
         raise UserError(f"--output_dir: {folder} exists. Remove it, or name another folder.")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
-    if run_config.early_exit:
-        logging.info("ONNX runs all layers: the heads of early_exit are left out.")
-    model = export_source.choose(config, checkpoint, task, run_config.without_exits())
+    model = export_source.choose(config, checkpoint, task, drop_exits(run_config))
     if (kind := model.options.kind) not in _CLASSES:
         raise UserError(
             f"{model.source} is of kind {kind}: transformers has no such head, so that nothing "
@@ -131,6 +127,13 @@ def export(source: SourceConfig, folder: str) -> str:
         files.write_bytes(os.path.join(temporary, model_card.NAME), card.encode())
         files.write_hashes(temporary, files.list_files(temporary))
     return folder
+
+
+def drop_exits(config: FinetuneConfig) -> FinetuneConfig:
+    """Returns the config of a model that runs all layers, and says so where it has early exits."""
+    if config.early_exit:
+        logging.info("ONNX runs all layers: the heads of early_exit are left out.")
+    return config.without_exits()
 
 
 def list_inputs(model: ExportedModel) -> dict[str, str]:

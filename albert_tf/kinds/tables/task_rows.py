@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class DefaultName(str):
-    """The name of a column that the user does not name; the same name may be named, too."""
+    """Marks the name of a column as the default, in place of one that the user gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
