@@ -84,6 +84,7 @@ def choose(
         may_be_none=may_be_none,
         null_threshold=threshold or 0.0,
         thresholds=thresholds if served.has_label_thresholds else {},
+        exits=finetuned_model.read_dev_metrics(checkpoint.source).get(run_files.EXITS, ()),
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )

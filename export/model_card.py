@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -186,6 +186,7 @@ def write(
         notes += f"\nPatience is {run.exit_patience}: the layers are left when that many heads in "
         notes += "a row agree with\nthe one before. An answer does not depend on the other rows "
         notes += "of a request.\n"
+        notes += _describe_exits(options.exits) if options.exits else ""
     padding = ""
     if not getattr(model.network, "reads_padding", False):
         padding = _NO_PADDING
@@ -209,6 +210,14 @@ def write(
         grpc="\n".join(_set_input(*item) for item in signatures[name].example.items()),
     )
     files.write_bytes(os.path.join(folder, NAME), text.encode())
+
+
+def _describe_exits(curve: Sequence[Mapping[str, float]]) -> str:
+    """Returns what each patience takes and scores."""
+    numbers = [[f"{x:.4g}" for x in row.values()] for row in curve]
+    rows = [[*curve[0]], ["---"] * len(curve[0]), *numbers]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"Scores are those of dev; the last patience runs all layers.\n\n{table}"
 
 
 def _make_docker_command(folder: str, name: str) -> str:

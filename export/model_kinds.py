@@ -1,7 +1,7 @@
 """Defines what is exported: a model of a kind of task, the encoder, or one that guesses words."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -37,6 +37,7 @@ class Options:
         null_threshold: null odds above it mean that there is no answer.
         thresholds: of several labels: a probability above it means that the label applies; of
             labels that are not there the default of `multi_label`.
+        exits: of each patience its number of layers and score on dev.
         text: whether there are signatures of raw text.
         max_text_bytes: longest text of a request, in UTF-8; a longer one is refused.
     """
@@ -52,6 +53,7 @@ class Options:
     may_be_none: bool = False
     null_threshold: float = 0.0
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    exits: Sequence[Mapping[str, float]] = ()
     text: bool = True
     max_text_bytes: int = MAX_TEXT_BYTES
 

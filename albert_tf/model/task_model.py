@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
 from albert_tf.model import albert_model, early_exit, layers, task_heads, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.model.keras_model import ConfiguredModel
@@ -46,6 +47,15 @@ class AlbertForTask(ConfiguredModel):
         self.choices = sizes.classes if head.takes_choices else 1
         self.texts = sizes.classes if head.takes_texts else 1
         self.built = True
+
+    def fit(self, *args: Any, **options: Any) -> Any:
+        """Trains as Keras does, which knows no loss of heads after each layer."""
+        require(
+            self.head.exits is None,
+            "fit of Keras trains no heads after each layer: take bin/run_finetuning or "
+            "LoadedModel.fit, or load the model with early_exit=False.",
+        )
+        return super().fit(*args, **options)
 
     def call(self, batch: Batch, training=False, seed=None) -> Mapping[str, tf.Tensor]:
         batch, number = self.read_inputs(batch, training), self.count_sequences(training)

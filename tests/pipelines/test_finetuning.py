@@ -77,7 +77,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("kind", ["classification", "regression", "multi_label"])
 def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     kind, run, folders, tmp_path, vocabulary
 ):
@@ -103,12 +103,17 @@ def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     exported = export_source.read(ExportConfig(source=SourceConfig(checkpoint=str(folder))))
     ids = {name: tf.ones([2, 5], tf.int32) for name in exported.inputs}
     assert exported.options.run_config.exit_patience == 1
+    assert exported.options.exits == curve
     assert {*exported.compute_outputs(ids)["num_layers"].numpy()} <= {2, 3}
     loaded = albert_tf.load(str(folder))
     [answer] = loaded.predict(["a b"])
     assert answer["num_layers"] in (2, 3)
     loaded.save(str(tmp_path / "saved"))
-    assert albert_tf.load(str(tmp_path / "saved")).predict(["a b"]) == [answer]
+    formats.convert(str(folder), str(tmp_path / "ours"))
+    for copy in ("saved", "ours"):
+        assert albert_tf.load(str(tmp_path / copy)).predict(["a b"]) == [answer]
+    with pytest.raises(UserError, match="fit of Keras trains no heads after each layer"):
+        loaded.model.fit(loaded.encode(["a b"]))
     formats.convert(str(folder), str(tmp_path / "theirs"), to_format="hugging_face")
     theirs = albert_tf.load(str(tmp_path / "theirs"))
     assert "num_layers" not in theirs.predict(["a b"])[0]
