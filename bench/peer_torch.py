@@ -2,7 +2,7 @@
 
     python -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.23.0
     peer/bin/python bench/peer_torch.py             # an update, as bench/pretraining_update.py
-    peer/bin/python bench/peer_torch.py --forward   # vectors, as bench/time_requests.py
+    peer/bin/python bench/peer_torch.py --forward [--length=16] [--mixed]  # bench/time_requests.py
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--eager] [--forward]
 
 ALBERT-base at length 128 in bfloat16 autocast. An update has 20 predictions, both heads, clipping
@@ -111,6 +111,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--forward", action="store_true", help="time a forward pass")
     parser.add_argument("--sequences", type=int, help="default: 16 of an update, 32 of a pass")
+    parser.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence")
+    parser.add_argument("--steps", type=int, default=STEPS, help="to time, after two to warm up")
+    parser.add_argument("--mixed", action="store_true", help="sequences of 4 to 59 tokens, padded")
     parser.add_argument("--lengths", help="lengths.npy: fine-tune on sequences of these lengths")
     parser.add_argument("--eager", action="store_true", help="with --lengths: do not compile")
     arguments = parser.parse_args()
@@ -120,11 +123,17 @@ def main():
         print_numbers(np.mean(times, axis=0), sequences / len(times))
         return
     sequences = arguments.sequences or (32 if arguments.forward else 16)
-    ids = torch.randint(5, VOCABULARY, (sequences, LENGTH))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    lengths = torch.full((sequences,), arguments.length)
+    if arguments.mixed:
+        lengths = torch.from_numpy(np.random.default_rng(0).integers(4, 60, sequences))
+    ids = torch.randint(5, VOCABULARY, (sequences, int(lengths.max())))
+    batch = {
+        "input_ids": ids,
+        "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long(),
+    }
     step = make_forward(batch) if arguments.forward else make_update(batch)
     times = []
-    for _ in range(2 + STEPS):
+    for _ in range(2 + arguments.steps):
         times.append(time_call(step))
     print_numbers(np.median(times[2:], axis=0), sequences)
 

@@ -1,16 +1,20 @@
-"""Times requests to an exported model, base size with random weights.
+"""Times requests to an exported model with random weights.
 
+    export TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1
     python bench/time_requests.py [--sequences=32] [--length=128] [--dtype=bfloat16] [--steps=6] \\
-        [--vocabulary=FOLDER] [--form=onnx]
+        [--vocabulary=FOLDER] [--form=onnx] [--mixed] [--preset=xxlarge] [--folder=FOLDER]
 
 Exports it, loads it as a server does (a session of TensorFlow 1; with --form=onnx or int8 one of
-ONNX Runtime, in float32 or int8), and asks for the vectors of SEQUENCES x LENGTH tokens. With
---vocabulary it also asks for the same by raw text. Prints one line of JSON: median seconds and CPU
-seconds of a request, sequences a second, seconds to load.
+ONNX Runtime, in float32 or int8; with --form=openvino OpenVINO, in bfloat16, padded), and asks for
+the vectors of SEQUENCES x LENGTH tokens; with --mixed of sequences of 4 to 59. With --vocabulary it
+also asks for the same by raw text. Prints one line of JSON: median seconds and CPU seconds of a
+request, sequences a second, seconds to load, MB of the file and in memory. The latter are those of
+the model alone if --folder has an export of an earlier call, which is then asked.
 """
 
 import json
 import os
+import pathlib
 import random
 import statistics
 import tempfile
@@ -25,7 +29,7 @@ from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
 from albert_tf.export import export_config, export_source, model_kinds, model_versions
 from albert_tf.export.onnx import int8_export, onnx_folder
-from albert_tf.model import albert_model, weight_names
+from albert_tf.model import albert_model, weight_names, xla
 from albert_tf.records import features
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig
@@ -35,11 +39,16 @@ DTYPE = flags.DEFINE_enum("dtype", "bfloat16", export_config.DTYPES, "of weights
 STEPS = flags.DEFINE_integer("steps", 6, "requests to time, after two to warm up")
 VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder; asks for raw text, too")
 LENGTH = flags.DEFINE_integer("length", 128, "tokens of a sequence")
-FORM = flags.DEFINE_enum("form", "saved_model", ["saved_model", "onnx", "int8"], "of the export")
+MIXED = flags.DEFINE_bool("mixed", False, "sequences of 4 to 59 tokens, padded to the longest")
+FORMS = ["saved_model", "onnx", "int8", "openvino"]
+FORM = flags.DEFINE_enum("form", "saved_model", FORMS, "of the export")
+SIZES = ["base", "large", "xlarge", "xxlarge"]
+PRESET = flags.DEFINE_enum("preset", "base", SIZES, "of the model")
+FOLDER = flags.DEFINE_string("folder", None, "of the export; made, unless it has one")
 
 
 def make_source() -> model_kinds.ExportedModel:
-    config = PRESETS["albert_base_v2"]
+    config = PRESETS[f"albert_{PRESET.value}_v2"]
     checkpoint = model_checkpoint.ModelCheckpoint(
         source="random",
         config=config,
@@ -58,19 +67,23 @@ def make_source() -> model_kinds.ExportedModel:
     return export_source.load(checkpoint, options)
 
 
-def requests(source: model_kinds.ExportedModel) -> dict[str, dict[str, np.ndarray]]:
+def requests(tokenizer: tokenization.Tokenizer | None = None) -> dict[str, dict[str, np.ndarray]]:
     """By signature; texts are cut to as many tokens as the ids are."""
-    shape = [SEQUENCES.value, LENGTH.value]
-    ids = np.random.default_rng(0).integers(5, source.config.vocab_size, shape)
+    rng = np.random.default_rng(0)
+    number, length = SEQUENCES.value, LENGTH.value
+    lengths = rng.integers(4, 60, number) if MIXED.value else np.full(number, length)
+    shape = [number, lengths.max()]
+    mask = np.arange(shape[1]) < lengths[:, np.newaxis]
+    ids = rng.integers(5, PRESETS["albert_base_v2"].vocab_size, shape)
     values = {
-        features.INPUT_IDS: ids,
-        features.INPUT_MASK: np.ones(shape),
+        features.INPUT_IDS: ids * mask,
+        features.INPUT_MASK: mask,
         features.SEGMENT_IDS: np.zeros(shape),
     }
     batch = {"token_ids": {name: value.astype(np.int32) for name, value in values.items()}}
-    if source.tokenizer:
-        rng, pieces = random.Random(0), source.tokenizer.replacement_ids.tolist()
-        texts = [source.tokenizer.decode(rng.choices(pieces, k=LENGTH.value)) for _ in ids]
+    if tokenizer:
+        draw, pieces = random.Random(0), tokenizer.replacement_ids.tolist()
+        texts = [tokenizer.decode(draw.choices(pieces, k=k)) for k in lengths.tolist()]
         batch["text"] = {"text": np.array([text.encode() for text in texts], object)}
     return batch
 
@@ -98,14 +111,23 @@ def make_asks(
 def make_onnx_asks(path: str, source: model_kinds.ExportedModel) -> dict[str, Callable]:
     """What asks a graph in ONNX Runtime; in int8 row by row, as bin/serve does."""
     session = onnx_folder.open_session(path)
-    inputs = onnx_folder.to_inputs(source, requests(source)["token_ids"])
+    inputs = onnx_folder.to_inputs(source, requests()["token_ids"])
     rows = [*onnx_folder.split_rows(inputs)] if FORM.value == "int8" else [inputs]
     return {"token_ids": lambda: [onnx_folder.run(session, row) for row in rows]}
 
 
+def make_openvino_asks(path: str) -> dict[str, Callable]:
+    import openvino
+
+    options = {"INFERENCE_PRECISION_HINT": "bf16"}
+    compiled, batch = openvino.Core().compile_model(path, "CPU", options), requests()["token_ids"]
+    return {"token_ids": lambda: compiled(batch)}
+
+
 def write(source: model_kinds.ExportedModel, folder: str) -> str:
-    if FORM.value == "saved_model":
-        return model_versions.write(source, os.path.join(folder, "model"))
+    if FORM.value in ("saved_model", "openvino"):  # which reads padded layers one after the other
+        with xla.trace_options(static_shapes=FORM.value == "openvino"):
+            return model_versions.write(source, os.path.join(folder, "model"))
     path = onnx_folder.save_graph(source, folder)
     is_int8 = FORM.value == "int8"
     return int8_export.quantize(path, os.path.join(folder, "int8.onnx")) if is_int8 else path
@@ -122,15 +144,33 @@ def measure(ask: Callable[[], object]) -> tuple[float, float]:
     return statistics.median(seconds[2:]), statistics.median(cpu_seconds[2:])
 
 
+def find_export() -> str | None:
+    """Returns the SavedModel that an earlier call left in --folder."""
+    versions = pathlib.Path(FOLDER.value).glob("model/*") if FOLDER.value else ()
+    return next(map(str, versions), None)
+
+
+def count_megabytes() -> int:
+    """Returns what the process has in memory."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
+
+
 def main(_: list[str]) -> None:
-    source = make_source()
-    with tempfile.TemporaryDirectory() as folder:
-        path = write(source, folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        path, source = find_export(), None
+        if path is None:
+            source = make_source()
+            path = write(source, FOLDER.value or temporary)
+        files = [path] if os.path.isfile(path) else pathlib.Path(path).rglob("*")
+        size = sum(os.path.getsize(x) for x in files)
         start, cpu_start = time.perf_counter(), time.process_time()
         if FORM.value == "saved_model":
-            asks = make_asks(path, requests(source))
+            asks = make_asks(path, requests(source and source.tokenizer))
+        elif FORM.value == "openvino":
+            asks = make_openvino_asks(path)
         else:
-            asks = make_onnx_asks(path, source)
+            asks = make_onnx_asks(path, source or make_source())
         load = time.perf_counter() - start, time.process_time() - cpu_start
         results = {}
         for name, ask in asks.items():
@@ -140,6 +180,7 @@ def main(_: list[str]) -> None:
             results[f"{prefix}cpu_seconds"] = round(cpu_seconds, 4)
             results[f"{prefix}sequences_per_second"] = round(SEQUENCES.value / seconds, 2)
         results |= {"load_seconds": round(load[0], 2), "load_cpu_seconds": round(load[1], 2)}
+        results |= {"file_mb": round(size / 1e6, 1), "resident_mb": count_megabytes()}
     print(json.dumps(results))
 
 
