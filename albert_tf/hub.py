@@ -4,7 +4,9 @@ import fnmatch
 import hashlib
 import os
 import re
+import shlex
 import shutil
+import sys
 import urllib.parse
 import urllib.request
 from typing import Any
@@ -71,8 +73,17 @@ def strip_keys(text: str) -> str:
     return re.sub(r"(\w://)[^\s'\"/]*@", r"\1", text)
 
 
+def describe_command() -> str:
+    """Returns the command of this process as a user types it, for logs and cards; without keys."""
+    path, *words = sys.argv
+    folder, name = os.path.split(path)
+    program = f"bin/{name}" if os.path.basename(folder) == "bin" else name
+    return strip_keys(f"{program} {shlex.join(words)}").strip()
+
+
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     import huggingface_hub
+    from huggingface_hub import constants
 
     def fetch(patterns: list[str], revision: str | None) -> str:
         try:
@@ -82,6 +93,7 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
         except Exception as error:  # of several libraries, which have no class in common
             raise UserError(_explain(error, name, revision)) from None
 
+    logging.info(f"there is no folder {name!r} here: it is looked for at {constants.ENDPOINT}")
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
     folder = fetch(_SETTINGS, revision)
@@ -129,14 +141,20 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
             f"Correct the name, or {login}."
         )
     if status in (401, 403):
-        return f"{site} refuses {name} (status {status}). Check your rights to it, and {login}."
+        return (
+            f"there is nothing at {name!r} here, and {site} refuses {name} (status {status}). "
+            f"Correct the path, or check your rights to it, and {login}."
+        )
     if missing:
         return (
             f"there is nothing at {name!r}: neither here nor in {constants.HF_HUB_CACHE}, and "
             f"{site} is out of reach ({reason(cause)}). Correct the path, or go online."
         )
     remedy = find_remedy(error) or "Run it again: what has come is kept."
-    return f"the download of {name} from {site} has failed ({reason(error)}). {remedy}"
+    return (
+        f"there is nothing at {name!r} here, and the download of {name} from {site} has failed "
+        f"({reason(error)}). {remedy}"
+    )
 
 
 def _fetch_url(url: str) -> str:

@@ -219,8 +219,12 @@ class _Stderr(io.TextIOBase):
     """The current `sys.stderr`, which tests replace; a message that it cannot take is dropped."""
 
     def write(self, text: str) -> int:
+        bars = sys.modules.get("tqdm")
         with contextlib.suppress(OSError):  # a full disk must not end the work
-            return sys.stderr.write(text)
+            if bars:  # a line of its own, above the bar
+                bars.tqdm.write(text, file=sys.stderr, end="")
+            else:
+                sys.stderr.write(text)
         return len(text)
 
 

@@ -147,8 +147,7 @@ def detect_format(path: str) -> str:
         return "styletts2"
     if is_whole_folder and keras_hub.WEIGHTS in names:
         return "keras_hub"
-    base = os.path.basename(path.rstrip("/"))
-    if not names or (folder != path and not any(name.startswith(base) for name in names)):
+    if not names or not (is_whole_folder or f"{os.path.basename(path)}.index" in names):
         raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):

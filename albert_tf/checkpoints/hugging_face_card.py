@@ -179,7 +179,7 @@ def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     convert = f"bin/convert_checkpoint --checkpoint={source}"
     commands = [f"{convert} --output_dir=FOLDER --to_format=hugging_face"]
     if run.get("commands"):
-        commands = [*(f"bin/{command}" for command in run["commands"]), *commands]
+        commands = [*run["commands"], *commands]
     elif "training_data" in run:
         task = run["task"]
         start = "--recipe=none --config=config.json --data_dir=DATA --init_checkpoint=START"

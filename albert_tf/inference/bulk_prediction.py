@@ -15,7 +15,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, reason, require, tell_apart
@@ -34,9 +35,11 @@ from albert_tf.export import (
     signatures,
 )
 from albert_tf.export.export_config import ExportConfig, SourceConfig
+from albert_tf.kinds.base import Task
 from albert_tf.kinds.tables import column_guess, table_files
 from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
 from albert_tf.run_files import BEST
+from albert_tf.train_config import FinetuneConfig
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
@@ -57,6 +60,8 @@ VECTORS = ("npy", "parquet")
 _EMBEDDING = "embedding"
 
 Row = tuple[int, dict[str, Any]]
+# What `export_source.read_source` returns.
+Loaded = tuple[ModelCheckpoint, Task | None, FinetuneConfig]
 # {name of a flag of `_FLAGS`: the field, of options the fields}
 Columns = Mapping[str, str | Sequence[str]]
 
@@ -93,9 +98,11 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
         print(f"{output} is complete.")
         return
 
-    def finish(work: WorkFolder) -> None:
-        join = _write_table if output.endswith(_TABLES) else _join_blocks
-        work.put("joined", lambda path: join(folder, output, paths, path))
+    def finish(work: WorkFolder, answer: Callable[[], Mapping[str, Any]]) -> None:
+        if output.endswith(_TABLES):
+            work.put("joined", lambda path: _write_table(folder, output, paths, path, answer))
+        else:
+            work.put("joined", lambda path: _join_blocks(folder, output, path))
         files.rename_synced(work.join("joined"), output)
         files.sync(os.path.dirname(output))
         tf.io.gfile.rmtree(folder)
@@ -137,10 +144,16 @@ def _list_blocks(folder: str) -> list[str]:
     return [os.path.join(folder, names[key]) for key in sorted(names)]
 
 
-def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str) -> None:
+def _write_table(
+    folder: str,
+    output: str,
+    paths: Sequence[str],
+    temporary: str,
+    answer_made_up: Callable[[], Mapping[str, Any]],
+) -> None:
     """Writes the rows of the input with the predictions beside them.
 
-    A list is JSON. A prediction whose name the input has gets `predicted_` before it.
+    A list is JSON. Without rows the answer to a row that is made up tells the columns.
     """
     answers = (
         json.loads(line)
@@ -156,29 +169,41 @@ def _write_table(folder: str, output: str, paths: Sequence[str], temporary: str)
         is_first = True
         for path in paths:
             for _, row in _read_rows(path, (), lambda _: None):
-                answer = {
-                    name if name not in row else f"predicted_{name}": value
-                    for name, value in _flatten(next(answers))
-                }
+                answer = _flatten(next(answers), row)
                 if is_first:
                     writer.writerow([*row, *answer])
                 is_first = False
                 cells = [*row.values(), *answer.values()]
                 writer.writerow([x if isinstance(x, str) else json.dumps(x) for x in cells])
         if is_first:
-            writer.writerow(table_files.read_table(paths[0]).columns)
+            columns = table_files.read_table(paths[0]).columns
+            writer.writerow([*columns, *_flatten(answer_made_up(), columns)])
 
 
-def _flatten(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the columns of an answer: one for the probability of each label."""
+def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """Returns the columns of an answer: one for the probability of each label.
+
+    One whose name is among the `columns` of the input gets `predicted_` before it.
+    """
+    flat: dict[str, Any] = {}
     for name, value in answer.items():
         if isinstance(value, dict):
-            yield from ((f"probability_{label}", x) for label, x in value.items())
+            flat |= {f"probability_{label}": x for label, x in value.items()}
         elif name not in ("id", "row"):
-            yield name, value
+            flat[name] = value
+    return {f"predicted_{x}" if x in columns else x: value for x, value in flat.items()}
 
 
-def _join_blocks(folder: str, output: str, _: Sequence[str], temporary: str) -> None:
+def _answer_made_up(source: SourceConfig, path: str, columns: Columns) -> dict[str, Any]:
+    """Returns the answer to a row that is made up."""
+    model = load_text_model(source)
+    fields = _find_fields(path, model.inputs, columns, model.columns)
+    text = "[MASK]"  # of which a model of words has an answer, too
+    row = {x: [text] * len(fields[x]) if x == "options" else text for x in model.inputs}
+    return _run_rows(model.run, [row])[0]
+
+
+def _join_blocks(folder: str, output: str, temporary: str) -> None:
     """Writes one file of those in a folder."""
     with tf.io.gfile.GFile(temporary, "wb") as file, contextlib.ExitStack() as stack:
         target = file
@@ -203,7 +228,7 @@ def predict(
     kind: str | None = None,
     labels: Sequence[str] = (),
     which: str = BEST,
-    finish: Callable[[WorkFolder], None] = lambda _: None,
+    finish: Callable[[WorkFolder, Callable[[], Mapping[str, Any]]], None] = lambda *_: None,
 ) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
@@ -217,7 +242,8 @@ def predict(
             trained the model hold, else the text is the one column that has several words.
         kind, labels: of a checkpoint that does not say them.
         which: checkpoint of a run.
-        finish: called with the folder when all files are done.
+        finish: called when all files are done, with the folder and a function that returns the
+            answer to a row that is made up.
 
     Returns:
         The number of rows; None if other machines have not done their files yet.
@@ -232,14 +258,17 @@ def predict(
     paths = documents.expand_inputs(input_files, _READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
+    loaded = [] if find_version(model) else [export_source.read_source(source)]
     identity = {
-        "model": _identify(source),
+        "model": _identify(source, *loaded),
         "inputs": inputs,
         "vectors": vectors,
         "columns": columns,
     }
     folder = WorkFolder(output_dir, identity)
-    arguments = (folder, source, paths, batch_size, vectors, columns)
+    if driver.num_processes > 1 or driver.runner:
+        loaded.clear()  # each process reads the checkpoint itself
+    arguments = (folder, source, paths, batch_size, vectors, columns, loaded)
     sizes = [size for _, size, _ in inputs]
     shares = driver.count_shares(len(paths), driver.num_processes)
     with folder.locked(*driver.lock):
@@ -248,7 +277,7 @@ def predict(
         )
         if blocks is None:
             return None
-        finish(folder)
+        finish(folder, lambda: _answer_made_up(source, paths[0], columns))
     return sum(numbers.get("rows", 0) for numbers in blocks.values())
 
 
@@ -272,14 +301,15 @@ def find_version(model: str) -> str | None:
     return None
 
 
-def _identify(source: SourceConfig) -> str:
+def _identify(source: SourceConfig, loaded: Loaded | None = None) -> str:
     """Returns a hash: of an export of its graph and of the index of its variables."""
     digest = hashlib.sha256()
-    if version := find_version(source.checkpoint):
+    if loaded is None:
         for name in ("saved_model.pb", "variables/variables.index"):
-            digest.update(files.read_bytes(os.path.join(version, name), "--model"))
+            path = os.path.join(find_version(source.checkpoint) or "", name)
+            digest.update(files.read_bytes(path, "--model"))
         return digest.hexdigest()
-    checkpoint, task, config = export_source.read_source(source)
+    checkpoint, task, config = loaded
     digest.update(repr((replace(source, checkpoint=""), task, config)).encode())
     for name, array in sorted(checkpoint.weights.items()):
         digest.update(name.encode())
@@ -295,13 +325,14 @@ def make_predictor(
     batch_size: int,
     vectors: str | None,
     columns: Columns,
+    loaded: list[Loaded],
 ) -> shards.Work:
     """Returns `predict_share(source, share, shares)`, which writes the predictions of a file.
 
     Of `shares` of a file, share k predicts the blocks k, k + shares and so on. The model is loaded
-    once.
+    once; `loaded` may hold its checkpoint, and does not keep it.
     """
-    model = load_text_model(source)
+    model = load_text_model(source, loaded.pop() if loaded else None)
     run, names = model.run, model.inputs
     if vectors:
         outputs = run.structured_outputs  # type: ignore[attr-defined]
@@ -451,8 +482,8 @@ class TextModel(NamedTuple):
     columns: Columns
 
 
-def load_text_model(source: SourceConfig) -> TextModel:
-    """Loads an export, or a checkpoint as it would be exported.
+def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextModel:
+    """Loads an export, or a checkpoint as it would be exported, which may be `loaded` already.
 
     Raises `UserError` if it takes token ids only, or is damaged.
     """
@@ -462,7 +493,7 @@ def load_text_model(source: SourceConfig) -> TextModel:
         if any(spec.dtype != tf.string for spec in inputs.values()):
             raise UserError(f"{version} takes token ids. Export it without --text=false.")
         return TextModel(function, list(inputs), {})
-    checkpoint, task, config = export_source.read_source(source)
+    checkpoint, task, config = loaded or export_source.read_source(source)
     if task is None and source.kind is None:
         source = replace(source, kind="fill_mask")
     model = export_source.choose(ExportConfig(source=source), checkpoint, task, config)

@@ -25,7 +25,6 @@ from albert_tf.errors import (
     require_choice,
     require_count,
     require_path,
-    show_fields,
     to_one_line,
 )
 from albert_tf.export import export_source, model_kinds
@@ -91,7 +90,13 @@ class LoadedModel:
     run_config: FinetuneConfig
 
     def __repr__(self) -> str:
-        return show_fields(self)
+        config, task = self.config, self.task
+        labels = f" {', '.join(task.labels)}" if task and task.labels else ""
+        return (
+            f"LoadedModel({type(self.model).__name__} of {self.checkpoint.source!r}: "
+            f"{self.model.count_params():,} weights, {config.num_hidden_layers} layers of "
+            f"{config.hidden_size}{f', {task.kind}{labels}' if task else ''})"
+        )
 
     @property
     def config(self) -> AlbertConfig:

@@ -100,7 +100,7 @@ def evaluate_checkpoint(
     compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs, rule=rule)
     results = compute()
     if by_layer:
-        layers = loaded.encoder.encoder.after_each_block(compute)
+        layers = [*loaded.encoder.encoder.after_each_block(compute), results]
         results["by_layer"] = {"accuracy": [values["accuracy"] for values in layers]}
     return {"checkpoint": loaded.checkpoint.source, "minimal_pairs": results}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model import layers, ops, rematerialization, xla
@@ -78,11 +79,12 @@ class SharedEncoder(AlbertLayer):
         return self._run_blocks(x, seed, rows, **options)
 
     def after_each_block(self, compute: Callable[[], Any]) -> list[Any]:
-        """Returns for each block what `compute` returns if the blocks after it do not run."""
+        """Returns for each block but the last what `compute` returns if it is the last to run."""
         results = []
         try:
-            for number in range(self.config.num_blocks):
-                self._num_blocks = number + 1
+            for number in range(1, self.config.num_blocks):
+                logging.info(f"after layer {number} of {self.config.num_blocks}")
+                self._num_blocks = number
                 results.append(compute())
         finally:
             self._num_blocks = None

@@ -5,8 +5,6 @@ import datetime
 import json
 import os
 import platform
-import shlex
-import sys
 from typing import Any
 
 import keras
@@ -26,9 +24,8 @@ def begin(workdir: str) -> dict[str, Any]:
     """
     # Not by the names of packages: TensorFlow has several, `tensorflow-tpu` is one.
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
-    command = f"{os.path.basename(sys.argv[0])} {shlex.join(sys.argv[1:])}"
     record = {
-        "command": hub.strip_keys(command).strip(),
+        "command": hub.describe_command(),
         "began": _get_time(),
         "ended": None,
         "finished": False,

@@ -173,7 +173,7 @@ def _write_manifest(
         print(_SUMMARY.format(split=split, masks=masks, unit=unit, **values))
         for name, counts in values.items():
             if isinstance(counts, dict):
-                listed = ", ".join(f"{key} {number:,}" for key, number in counts.items())
+                listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
                 print(f"  {name.replace('_', ' ')}: {listed}")
     if len(summary) > 1:
         _warn_of_share(summary["eval"]["tokens"], summary["train"]["tokens"], config.eval_fraction)

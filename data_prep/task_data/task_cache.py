@@ -274,7 +274,11 @@ def find_files(split: TaskSplit) -> list[str]:
             )
         return paths
     if not split.source.data_dir:
-        raise UserError(f"there is no file of {split.name}: give --data_dir, or name the file.")
+        is_own_dev = split.task.name == task_table.OWN and split.name == "dev"
+        more = " or --train_file, a tenth of which is held out" if is_own_dev else ""
+        raise UserError(
+            f"there is no file of {split.name}: give --{split.name}_file{more}, or --data_dir."
+        )
     if split.task.name == task_table.OWN:
         suffixes = split.task.kind.suffixes
         return [table_files.find_file(split.name, suffixes, split.source.data_dir)]

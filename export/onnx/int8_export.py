@@ -1,7 +1,6 @@
 """Exports a fine-tuned model in int8, if its score on the dev set stays."""
 
 import os
-import sys
 from logging import NOTSET, WARNING, disable
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
@@ -60,7 +59,7 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
         length = min(_LENGTH, source.finetuned.config.max_seq_length)
         sessions = [onnx_folder.open_session(path) for path in (whole, int8)]
         scores = int8_version.Scores(
-            [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            hub.describe_command(),
             metric,
             before[metric],
             after[metric],

@@ -16,12 +16,12 @@ network, so that the answers are made in the same way.
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf import files, hub
+from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
 from albert_tf.export import model_card, model_versions, saved_model, serving_api
@@ -75,7 +75,7 @@ class Scores(NamedTuple):
         float32_seconds, int8_seconds: of that request.
     """
 
-    command: Sequence[str]
+    command: str
     metric: str
     before: float
     after: float
@@ -217,7 +217,7 @@ def _make_card(
     return _CARD.format(
         title=serving_api.make_model_name(versions),
         model=model,
-        command=hub.strip_keys(shlex.join(scores.command)),
+        command=scores.command,
         metric=scores.metric,
         before=f"{scores.before:.4g}",
         after=f"{scores.after:.4g}",

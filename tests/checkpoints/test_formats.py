@@ -169,6 +169,8 @@ def test_an_empty_path_and_an_unknown_format_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"^there is nothing at '.*/none/model\.ckpt'"):
         formats.read(f"{tmp_path}/none/model.ckpt")
     (tmp_path / "readme.txt").touch()
+    with pytest.raises(UserError, match=r"^there is nothing at '.*/readme'"):
+        formats.read(f"{tmp_path}/readme")
     with pytest.raises(UserError, match=r"is none of: a checkpoint of this project; .*transformer"):
         formats.read(str(tmp_path))
 

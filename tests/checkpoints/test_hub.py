@@ -105,11 +105,15 @@ def loop(request):
         ("a--b/c..d", {}, "there is nothing at 'a--b/c..d', and no repository has such a name"),
         (f"{NAME}@v9", {}, f"{NAME} has no revision 'v9'"),
         (NAME, {"/api/models": answer(403, X_Error_Code="GatedRepo")}, "is gated. Accept its ter"),
-        (NAME, {"/api/models": answer(401)}, r"refuses .* \(status 401\).*log in"),
+        (NAME, {"/api/models": answer(401)}, r"^there is nothing at .* here, and .*401\).*log in"),
         (NAME, {"/api/models": answer(403)}, r"refuses .* \(status 403\).*log in"),
         (NAME, {"/api/models": loop}, "has failed|out of reach"),
         (NAME, {"model.safetensors": loop}, "has failed|out of reach"),
-        (NAME, {"model.safetensors": cut}, "the download of albert/tiny-v2 .*Run it again"),
+        (
+            NAME,
+            {"model.safetensors": cut},
+            "^there is nothing at .* here, and the download of albert/tiny-v2 .*Run it again",
+        ),
     ],
     ids=["404", "no name", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
 )
@@ -198,7 +202,7 @@ def test_keys_in_addresses_stay_out_of_what_a_run_keeps(tmp_path, monkeypatch):
     command_log.begin(str(tmp_path))
     [record] = command_log.read(str(tmp_path))
     assert record["command"] == (
-        f"run_pretraining '--init_checkpoint={public}' '--train_files=gs://b/train-?????' s3://b/x"
+        f"bin/run_pretraining '--init_checkpoint={public}' '--train_files=gs://b/train-?????' s3://b/x"
     )
     assert Start(init_checkpoint=url, which="newest").name == f"{public} --which=newest"
 

@@ -56,12 +56,12 @@ def test_the_commands_are_those_that_trained_the_run(tmp_path, vocabulary):
     task = task_table.make_own("classification", list("abcde"))
     made = tiny_checkpoints.make(vocabulary, model="classifier")
     tiny_runs.write(tmp_path / "run", made, vocabulary, task)
-    command = "run_finetuning --task=own --text_column='the review' --output_dir=run"
+    command = "bin/run_finetuning --task=own --text_column='the review' --output_dir=run"
     lines = [json.dumps({"command": command})] * 2 + ['{"comm']  # resumed; killed
     (tmp_path / "run" / "commands.jsonl").write_text("\n".join(lines))
     formats.convert(str(tmp_path / "run"), str(tmp_path / "out"), to_format="hugging_face")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"## Commands\n\n```\nbin/{command}\nbin/convert_checkpoint --checkpoint=" in card
+    assert f"## Commands\n\n```\n{command}\nbin/convert_checkpoint --checkpoint=" in card
 
 
 def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):

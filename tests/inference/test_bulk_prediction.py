@@ -45,6 +45,9 @@ ROWS = {
 }
 
 
+CHOICES = {"choice_columns": ["a", "b", "c", "d", "e"]}
+
+
 @pytest.fixture
 def export(exported):
     """A function: the folder with the versions of a model of a kind."""
@@ -333,11 +336,7 @@ def test_a_table_gets_the_predictions_beside_its_columns(export, predict, fill_t
 
 def test_tsv_has_no_quotes_and_choices_are_columns(fill_table):
     content = b'story\task\ta\tb\tc\td\te\na "day"\tis it _ ?\tgood\tso\tit\ta\tb\n'
-    columns = {
-        "text_column": "story",
-        "second_text_column": "ask",
-        "choice_columns": ["a", "b", "c", "d", "e"],
-    }
+    columns = {"text_column": "story", "second_text_column": "ask", **CHOICES}
     [row] = fill_table("multiple_choice", "out.tsv", {"a.tsv": content}, columns)
     assert row["story"] == 'a "day"'
     scores = [float(x) for name, x in row.items() if name.startswith("probability_")]
@@ -360,7 +359,9 @@ def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
             {"a.csv": b"x,y\ngood,b\n"},
             r"which column is the text\? It has x, y. Name it with --text_column",
         ),
-        ("o.csv", {"a.csv": b"text\na,b\n"}, r"line 2: 2 fields, but the header has 1"),
+        ("o.csv", {"a.csv": b"text\na,b\n"}, r"line 2: 2 fields, .* has 1. Quote a field with"),
+        ("o.csv", {"a.csv": b"x;y\na, b;c\n"}, r"line 2: 2 fields, .* 1. Save it with commas"),
+        ("o.csv", {"a.csv": b"x;y\na b c;d\n"}, r"no column 'text'. .* Save it with commas"),
         (
             "o.csv",
             {"a.jsonl": b'{"text": "a"}\n'},
@@ -415,6 +416,17 @@ def test_suffixes_in_capitals_and_json_are_tables_too(fill_table, export, predic
     assert [(row["n"], row["text"]) for row in rows] == [("1", "good day"), ("2", "it")]
 
 
-def test_a_table_without_rows_keeps_its_header(fill_table, tmp_path):
-    assert fill_table("classification", "out.csv", {"a.csv": b"text,b\n"}) == []
-    assert (tmp_path / "out.csv").read_text() == "text,b\n"
+@pytest.mark.parametrize(
+    ("kind", "header", "row", "columns"),
+    [
+        ("classification", b"text,label\n", b"a,b\n", None),
+        ("multiple_choice", b"passage,question,a,b,c,d,e\n", b"a,b,c,d,e,f,g\n", CHOICES),
+    ],
+)
+def test_a_table_without_rows_gets_the_same_columns(
+    fill_table, tmp_path, kind, header, row, columns
+):
+    assert fill_table(kind, "none.csv", {"none.in.csv": header}, columns) == []
+    fill_table(kind, "one.csv", {"one.in.csv": header + row}, columns)
+    expected, _ = (tmp_path / "one.csv").read_text().splitlines()
+    assert (tmp_path / "none.csv").read_text().splitlines() == [expected]

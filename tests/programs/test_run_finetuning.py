@@ -31,7 +31,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert scores_file["checkpoint"] == prefix
     assert scores_file["metrics"]["accuracy"] == best["accuracy"]
     [command] = map(json.loads, (tmp_path / "run/commands.jsonl").read_text().splitlines())
-    assert command["command"].startswith("run_finetuning --config=")
+    assert command["command"].startswith("bin/run_finetuning --config=")
     assert command["finished"] is True
     page = (tmp_path / "run/report.html").read_text()
     assert f"Predicted by <bdi>{prefix}</bdi>." in page

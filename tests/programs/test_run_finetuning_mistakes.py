@@ -31,7 +31,8 @@ from tiny_program import OWN, write, write_own
         (["--init_checkpoint=nowhere"], "there is nothing at 'nowhere'"),
         (["--text_column=text"], "there is no column 'text'. It has review, stars"),
         (["--labels=good,bad"], "line 2: 'yes' is not a label of own, which has good, bad"),
-        (["--dev_file=nowhere.tsv"], "no file matches 'nowhere.tsv'"),
+        (["--dev_file=nowhere.tsv"], "--dev_file: no file matches 'nowhere.tsv'"),
+        (["--train_file=nowhere.tsv"], "--train_file: no file matches 'nowhere.tsv'"),
         (["--set=train_batch_size=3", "--set=num_micro_batches=2"], "train_batch_size 3 is not"),
     ],
 )

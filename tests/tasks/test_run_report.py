@@ -69,7 +69,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/some/bin/run_finetuning", "--task=own", "--labels=a b"])
     page = write_page(tmp_path, LABELS, ROWS).read_text()
     for text in (
-        "run_finetuning --task=own &#x27;--labels=a b&#x27;",
+        "bin/run_finetuning --task=own &#x27;--labels=a b&#x27;",
         "+00:00 on, and was killed or failed; python 3.",
         "tensorflow 2.",
         "<td>accuracy</td><td>0.5</td>",

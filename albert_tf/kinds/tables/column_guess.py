@@ -49,7 +49,7 @@ def complete(
         labels = [name for name in rest if name not in texts]
     changes: dict[str, Any] = {}
     for name, is_missing, found in (("text", lacks_text, texts), ("label", lacks_label, labels)):
-        if is_missing and len(found) != 1:
+        if is_missing and (len(found) != 1 or table_files.hint_separator(names)):
             if len(names) == 1:
                 raise table_files.missing_column(name, names, path)
             raise UserError(

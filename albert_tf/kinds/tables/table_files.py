@@ -75,12 +75,17 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
 
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
-    hint = tell_apart(name, columns)
-    parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
-    if name in parts or len(columns) == 1 < len(parts):
-        hint = " Save it with commas between the fields as .csv, or with tabs as .tsv."
+    hint = hint_separator(columns, name) or tell_apart(name, columns)
     known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
     return UserError(f"{place}: there is no column {name!r}. It has {known}.{hint}")
+
+
+def hint_separator(columns: Sequence[str], name: str | None = None) -> str:
+    """Returns the remedy for a header whose names another separator joins; "" if there is none."""
+    parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
+    is_joined = name in parts or len(columns) == 1 < len(parts)
+    remedy = " Save it with commas between the fields as .csv, or with tabs as .tsv."
+    return remedy if is_joined else ""
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -119,7 +124,10 @@ def _read_csv(path: str) -> Iterator[Row]:
             yield reader.line_num, fields
             begin = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path}, line {begin}: this is not csv: {error}.") from None
+        raise UserError(
+            f"{path}, line {begin}: this is not csv: {error}. Put commas between the fields, and "
+            "double the quotation marks within one."
+        ) from None
 
 
 def read_lines(path: str) -> list[str]:
@@ -168,8 +176,10 @@ def _name_fields(rows: Iterator[Row], path: str) -> Table:
             if not any(map(str.strip, fields)):
                 continue  # a blank line
             if len(fields) != len(header):
+                remedy = " Quote a field with a comma in .csv; take tabs out of one in .tsv."
                 raise UserError(
                     f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)}."
+                    f"{hint_separator(header) or remedy}"
                 )
             yield line, dict(zip(header, fields, strict=True))
 

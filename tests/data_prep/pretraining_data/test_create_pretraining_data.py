@@ -156,7 +156,7 @@ def test_documents_are_counted_by_language(create, tmp_path, capsys):
     folder = create(inputs=[CORPUS, tmp_path / "de.txt"], report_languages=True)
     languages = manifest.read(str(folder))["statistics"]["train"]["languages"]
     assert languages == {"en": 9, "de": 2, "br": 1}  # one document is a single short word
-    assert "  languages: en 9, de 2, br 1\n" in capsys.readouterr().out
+    assert "  languages: 9 en, 2 de, 1 br\n" in capsys.readouterr().out
 
 
 def test_languages_without_the_library_are_refused(create, monkeypatch):

@@ -156,7 +156,7 @@ def test_own_from_one_file(run, tmp_path):
     [
         (["--task=mnli-mm"], "there is no task 'mnli-mm'"),
         (["--task=sentiment"], "squad1, squad2, race, own."),
-        (["--task=sst-2"], "there is no file of train: give --data_dir, or name the file"),
+        (["--task=sst-2"], "name --input, or --data_dir."),
         (["--task=sst-2", "--input=a.tsv"], "--input is one file of one --split"),
         (["--task=sst-2", "--split=dev", "--input=none.tsv"], "no file matches 'none.tsv'"),
         (["--task=sst-2", "--data_dir=none"], "--data_dir: none holds no SST-2/train.tsv"),

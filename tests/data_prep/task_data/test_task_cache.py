@@ -238,10 +238,10 @@ def test_sources_without_one_file_are_refused(tmp_path, tokenizer):
         split = TaskSplit(task=TASK, name=name, input_file=input_file, source=DataSource(**source))
         task_cache.prepare(split, tokenizer, str(tmp_path), Lengths())
 
-    with pytest.raises(
-        UserError, match="there is no file of train: give --data_dir, or name the file"
-    ):
-        prepare("train")
+    for name, more in (("train", ""), ("dev", " or --train_file, a tenth of which is held out")):
+        message = f"there is no file of {name}: give --{name}_file{more}, or --data_dir"
+        with pytest.raises(UserError, match=message):
+            prepare(name)
     with pytest.raises(
         UserError, match=r"no split 'valid'. Take one of train, dev, dev_mismatched"
     ):
