@@ -28,7 +28,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf import config_io
-from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.objectives import all_objectives
 from albert_tf.train import train_state, train_step
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import PretrainConfig
@@ -67,7 +67,7 @@ def make_update(
     config: PretrainConfig, *, state: TrainState | None = None, warm_up: int = 2
 ) -> Callable[[], train_step.Totals]:
     """Returns a function that runs one update, after `warm_up` updates."""
-    objective, one = OBJECTIVES[config.sentence_task], tf.distribute.get_strategy()
+    objective, one = all_objectives.choose(config), tf.distribute.get_strategy()
     state = state or train_state.make_train_state(config, one, objective)
     run_updates = train_step.make_run_updates(state)
     batches = iter(tf.data.Dataset.from_tensors(random_batch(config)).repeat())

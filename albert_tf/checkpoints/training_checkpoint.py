@@ -1,6 +1,7 @@
 """Saves and resumes training runs: raw variables under stable names.
 
 weights/<published variable name>       the model
+helpers/<variable name>                 what training alone needs, if it needs more
 slots/<published variable name>/adam_m  (adam_v) the optimizer
 step, position                          updates done; batches of the data used up
 """
@@ -30,7 +31,9 @@ def make_checkpoint(
     network: keras.Model, optimizer: keras.optimizers.Optimizer, position: tf.Variable
 ) -> tf.train.Checkpoint:
     """What a training run saves and resumes from; the optimizer is a `Lamb`."""
+    helpers = weight_names.weights_by_name(network, helpers=True)
     return tf.train.Checkpoint(
+        **({weight_names.HELPERS: helpers} if helpers else {}),
         weights=weight_names.weights_by_name(network),
         slots=optimizer.slots(),
         step=optimizer.iterations.value,

@@ -14,6 +14,9 @@ MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
 ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 
+# Begins the names of what training alone needs, such as a generator: no part of the model.
+HELPERS = "helpers"
+
 # The parts of a model. Of a part a checkpoint has every weight, or none.
 ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
@@ -34,9 +37,20 @@ _MODELS: tuple[Set[str], ...] = (
 )
 
 
-def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
-    """The model's raw variables under the names of the published checkpoints, sorted by name."""
-    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
+def weights_by_name(model: keras.Model, *, helpers: bool = False) -> dict[str, tf.Variable]:
+    """The model's raw variables under the names of the published checkpoints, sorted by name.
+
+    With `helpers` those that training alone needs, under names of ours.
+    """
+    chosen = [w for w in model.trainable_weights if w.path.startswith(f"{HELPERS}/") == helpers]
+    return {w.path: w.value for w in sorted(chosen, key=lambda w: w.path)}
+
+
+def pair_followers(model: keras.Model) -> list[tuple[keras.Variable, keras.Variable]]:
+    """Pairs the embeddings of a generator with the model's: these take their steps, too."""
+    by_name = {weight.path: weight for weight in model.trainable_weights}
+    of_generator = [name for name in by_name if name.startswith(f"{HELPERS}/bert/embeddings/")]
+    return [(by_name[x], by_name[x.removeprefix(f"{HELPERS}/")]) for x in of_generator]
 
 
 def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:

@@ -87,21 +87,26 @@ class Lamb(keras.optimizers.Optimizer):
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
     def build(
-        self, variables: Sequence[keras.Variable], rate_factors: Sequence[float] | None = None
+        self,
+        variables: Sequence[keras.Variable],
+        rate_factors: Sequence[float] | None = None,
+        followers: Sequence[tuple[keras.Variable, keras.Variable]] = (),
     ) -> None:
         """Creates the moments of `variables`; call it in the strategy's scope.
 
-        `rate_factors` multiply the learning rate of each variable; None is 1 for all.
+        `rate_factors` multiply the learning rate of each variable; None is 1 for all. Of a pair of
+        `followers` the second takes the steps of the first, too.
         """
         if self.built:
             return
+        self._followers = {variable.path: follower.value for variable, follower in followers}
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
         self.rate_factors = list(rate_factors or [1.0] * len(variables))
         assert len(self.rate_factors) == len(variables)
         self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient, variable, learning_rate, *followers):
         """Updates one `tf.Variable` and its moments; `gradient` may be `tf.IndexedSlices`."""
         index = self._get_variable_index(variable)
         m, v, excluded = self._m[index], self._v[index], self._excluded[index]
@@ -122,7 +127,8 @@ class Lamb(keras.optimizers.Optimizer):
         learning_rate = tf.cast(learning_rate, variable.dtype)
         if self.rate_factors[index] != 1:
             learning_rate *= self.rate_factors[index]
-        self.assign_sub(variable, learning_rate * update)
+        for changed in (variable, *followers):
+            self.assign_sub(changed, learning_rate * update)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
         """Applies gradients that the caller has summed over the replicas, and clipped since.
@@ -132,10 +138,11 @@ class Lamb(keras.optimizers.Optimizer):
 
         def update_all(strategy, gradients, learning_rate):
             for variable, gradient in zip(self._trainable_variables, gradients, strict=True):
+                follower = self._followers.get(variable.path)
                 strategy.extended.update(
                     variable.value,
-                    lambda variable, *args: self.update_step(args[0], variable, args[1]),
-                    args=(gradient, learning_rate),
+                    lambda variable, gradient, *args: self.update_step(gradient, variable, *args),
+                    args=(gradient, learning_rate, *([] if follower is None else [follower])),
                     group=False,
                 )
 

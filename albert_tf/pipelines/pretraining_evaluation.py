@@ -1,5 +1,6 @@
 """Evaluation of a pre-trained checkpoint on held-out records."""
 
+import dataclasses
 import functools
 import math
 import os
@@ -14,7 +15,7 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, weight_names
-from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.objectives import all_objectives
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
@@ -44,10 +45,12 @@ def load(
     )
     config = config_io.from_dict(PretrainConfig, values, found.source)
     with strategy.scope():
-        network, _ = OBJECTIVES[config.sentence_task].make_model(config)
+        network, _ = all_objectives.choose(config).make_model(config)
     names = weight_names.weights_by_name(network).keys() & found.weights.keys()
     weights = {name: found.weights[name] for name in names}
     matching.assign_weights(weights, network, found.source, log_level=logging.DEBUG)
+    for name, variable in weight_names.weights_by_name(network, helpers=True).items():
+        variable.assign(found.helpers[name])
     return config, network, found
 
 
@@ -101,7 +104,10 @@ def evaluate(
         _check_records(own[0], length, found)
         masking = pretraining_records.read_masking(own, tokenizer)
         size = config.eval_batch_size
-        compute = functools.partial(_evaluate, network, strategy, own, data, size, masking=masking)
+        of_records = dataclasses.replace(config, sentence_task=data["sentence_task"])
+        compute = functools.partial(
+            _evaluate, network, strategy, own, data, size, of_records, masking=masking
+        )
         whole = compute()
         results[task] = {**whole, "files": own}
         if by_layer:
@@ -168,6 +174,7 @@ def _evaluate(
     paths: Sequence[str],
     data: Mapping[str, Any],
     batch_size: int,
+    config: PretrainConfig,
     *,
     masking: OnlineMasking | None,
 ) -> dict[str, float]:
@@ -175,7 +182,7 @@ def _evaluate(
     batches = input_pipeline.distribute_eval(
         strategy, paths, spec, batch_size=batch_size, masking=masking
     )
-    loss = OBJECTIVES[data["sentence_task"]].loss
+    loss = all_objectives.choose(config).loss
     try:
         evaluate = eval_step.make_evaluate(strategy, network, loss, num_branches=1)
         return evaluate(batches)

@@ -112,7 +112,7 @@ class OnlineMasking:
 
     def _draw_replacements(self, ids: tf.Tensor, words: "_Words", keys: tf.Tensor) -> tf.Tensor:
         """What takes the place of each token if it is chosen, [B, S]."""
-        draws, others = _draw(_mix(keys), ids.shape[1])
+        draws, others = draw(mix(keys), ids.shape[1])
         if self.whole_words:  # what becomes of a word is drawn at its first token
             begins = tf.minimum(words.begins, ids.shape[1] - 1)  # some are of no word
             draws = tf.gather(draws, begins, batch_dims=1)
@@ -120,11 +120,11 @@ class OnlineMasking:
         candidates = tf.constant(self.tokenizer.replacement_ids, tf.int32)
         places = tf.bitwise.right_shift(others * _uint64(candidates.shape[0]), _uint64(32))
         kept_or_random = tf.where(
-            _to_unit(draws) < MASK_SHARE + KEEP_SHARE,
+            to_unit(draws) < MASK_SHARE + KEEP_SHARE,
             ids,
             tf.gather(candidates, tf.cast(places, tf.int32)),
         )
-        return tf.where(_to_unit(draws) < MASK_SHARE, self.tokenizer.mask_id, kept_or_random)
+        return tf.where(to_unit(draws) < MASK_SHARE, self.tokenizer.mask_id, kept_or_random)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,12 +158,12 @@ def _find_words(starts: tf.Tensor, is_text: tf.Tensor, ngram: int, keys: tf.Tens
     padding = [[0, 0], [0, ngram]]
     bounds = tf.pad(begins, padding, constant_values=length)
     can_mask = tf.gather(tf.pad(is_text, [[0, 0], [0, 1]]), bounds, batch_dims=1)
-    order, draws = _draw(keys, most)
+    order, draws = draw(keys, most)
     cumulative = np.cumsum(1 / np.arange(1, ngram + 1))
     goes_on = can_mask[:, :most]
     sizes = [tf.where(goes_on, bounds[:, 1 : most + 1] - begins, _TOO_LONG)]
     for n in range(1, ngram):
-        is_longer = _to_unit(draws) >= cumulative[n - 1] / cumulative[-1]
+        is_longer = to_unit(draws) >= cumulative[n - 1] / cumulative[-1]
         goes_on &= can_mask[:, n : n + most] & is_longer
         ends = bounds[:, n + 1 : n + 1 + most]
         sizes.append(tf.where(goes_on, ends - begins, sizes[-1]))
@@ -224,20 +224,29 @@ def _list_predictions(ids: tf.Tensor, chosen: tf.Tensor, most: int) -> dict[str,
 def _make_keys(raw: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Tensor:
     """[B] uint64, a key of the draws of each record."""
     content = tf.cast(tf.strings.to_hash_bucket_fast(raw, 2**63 - 1), tf.uint64)
-    key = _mix(tf.constant(seed, tf.uint64) + _uint64(_STEP))
-    return _mix(_mix(tf.cast(passes, tf.uint64) + key) + content)
+    key = mix(tf.constant(seed, tf.uint64) + _uint64(_STEP))
+    return mix(mix(tf.cast(passes, tf.uint64) + key) + content)
 
 
-def _draw(keys: tf.Tensor, number: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def draw(keys: tf.Tensor, number: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Two independent draws of 32 bits for each of `number` places, [B, number] uint64."""
-    places = tf.cast(tf.range(1, number + 1), tf.uint64)
-    values = _mix(keys[:, tf.newaxis] + places * _uint64(_STEP))
+    values = mix(keys[:, tf.newaxis] + _number_places(number))
     return tf.bitwise.right_shift(values, _uint64(32)), tf.bitwise.bitwise_and(
         values, _uint64(2**32 - 1)
     )
 
 
-def _mix(values: tf.Tensor) -> tf.Tensor:
+def make_row_keys(ids: tf.Tensor, seed: int) -> tf.Tensor:
+    """[B, S] integers -> [B] uint64, a key of the draws of each row."""
+    values = mix(tf.cast(ids, tf.uint64) + _number_places(tf.shape(ids)[1]))
+    return mix(tf.reduce_sum(values, axis=1) + tf.constant(seed, tf.uint64))
+
+
+def _number_places(number: int | tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.range(1, number + 1), tf.uint64) * _uint64(_STEP)
+
+
+def mix(values: tf.Tensor) -> tf.Tensor:
     """The output function of the generator SplitMix64, a permutation of uint64."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = tf.bitwise.bitwise_xor(values, tf.bitwise.right_shift(values, _uint64(shift)))
@@ -245,7 +254,7 @@ def _mix(values: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(values, tf.bitwise.right_shift(values, _uint64(31)))
 
 
-def _to_unit(draws: tf.Tensor) -> tf.Tensor:
+def to_unit(draws: tf.Tensor) -> tf.Tensor:
     """32 bits -> float32 in [0, 1]."""
     return tf.cast(tf.cast(draws, tf.int64), tf.float32) / 2.0**32
 

@@ -22,7 +22,7 @@ from albert_tf.train import devices, reports, run_folder
 from albert_tf.train.run_data import RunData
 from albert_tf.train.start import Start
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import TrainConfig
+from albert_tf.train_config import GENERATOR, TrainConfig
 
 # What a continued run may change of its model: no shape of a weight depends on it.
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
@@ -100,7 +100,7 @@ def _check(workdir: str, data: RunData, source: Source) -> None:
         )
     for name, (old, new) in source.changes.items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
-        if is_model or name in ("sentence_task", "num_words"):
+        if is_model or name in ("sentence_task", "num_words", "token_task", *GENERATOR):
             raise UserError(
                 f"{source.run} was trained with {name}={old!r}, the config has {new!r}: a run goes "
                 "on with the model that it has. Take that value, or only the weights, with "

@@ -127,7 +127,7 @@ class Loop:
 
     def _run_turns(self) -> Iterator[Turn]:
         """Runs updates to the last step; the caller does the duties after each turn."""
-        state, config = self.state, self.state.config
+        state, config, loss = self.state, self.state.config, self.state.objective.loss
         run_updates = train_step.make_run_updates(state)
         # When the first turn was over: it compiles, which tells nothing of the updates to come.
         compiled: tuple[int, float] | None = None
@@ -147,7 +147,7 @@ class Loop:
                 now = time.monotonic()
                 record = {
                     "step": step,
-                    **losses.means(totals, state.objective.loss.names),
+                    **losses.means(totals, loss.names, loss.weights),
                     **{x: totals[x] for x in ("learning_rate", "gradient_norm", "weight_norm")},
                     "sequences_per_second": (step - first)
                     * config.train_batch_size

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from albert_tf.model import weight_names
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features
@@ -51,7 +52,8 @@ def make_train_state(
         model, weights = objective.make_model(config)
         optimizer = optimizers.make_optimizer(config)
         names = [weight.path for weight in weights]
-        optimizer.build(weights, objective.choose_rate_factors(config, names))
+        followers = weight_names.pair_followers(model)
+        optimizer.build(weights, objective.choose_rate_factors(config, names), followers)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
     if not features.vary_in_length(objective.list_features(config)):

@@ -100,7 +100,7 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
 def _gradients(model, loss, variables, batch, counts, key):
     with tf.GradientTape() as tape:
         sums = loss.sums(model(batch, training=True, seed=key), batch)
-        minimised = losses.mean_loss(sums, counts)
+        minimised = losses.mean_loss(sums, counts, loss.weights)
     return tape.gradient(minimised, variables), sums
 
 

@@ -14,6 +14,7 @@ from albert_tf import config_io
 from albert_tf.checkpoints import model_checkpoint, training_checkpoint
 from albert_tf.errors import require
 from albert_tf.lazy_tensorflow import PACKS_ONCE
+from albert_tf.model import weight_names
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import input_pipeline
 from albert_tf.train import (
@@ -152,12 +153,16 @@ class Trainer:
         start, data = self.start, self.data
         if start.name is None:
             self.objective.initialize(state.model, state.config, stretch.paths, data.tokenizer)
-            return {"checkpoint": None, "weights": None}, "new weights"
-        weights = start.read(state.config.albert)
-        model_checkpoint.log_summary(weights)
-        check_vocabulary(weights, data.tokenizer, data.vocabulary)
-        start.assign(weights, state)
-        return start.describe(weights), weights.source
+            first = {"checkpoint": None, "weights": None}, "new weights"
+        else:
+            weights = start.read(state.config.albert)
+            model_checkpoint.log_summary(weights)
+            check_vocabulary(weights, data.tokenizer, data.vocabulary)
+            start.assign(weights, state)
+            first = start.describe(weights), weights.source
+        for weight, follower in weight_names.pair_followers(state.model):
+            weight.assign(follower.value)
+        return first
 
 
 def _log_phase(stretch: Stretch, name: str, first: int) -> None:

@@ -13,6 +13,7 @@ import tiny_run
 
 from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
+from albert_tf.objectives import all_objectives
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan.aot import lint, lowering
 from albert_tf.plan.formula import costs, memory
@@ -48,6 +49,17 @@ def test_parameters_are_those_of_the_real_model(options):
     train_config = tiny_run.settings(albert=config, sentence_task="none")
     left_out = sum(parameters.values()) - costs.count_trained_parameters(train_config)
     assert left_out == sum(math.prod(w.shape) for w in heads)
+
+
+@pytest.mark.parametrize("options", [{}, {"generator_embeddings": "disentangled"}])
+def test_a_generator_and_the_head_of_replaced_tokens_are_counted(options):
+    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2, **options)
+    model, trained = all_objectives.choose(config).make_model(config)
+    assert sum(costs.count_model_parameters(config).values()) == model.count_params()
+    assert costs.count_trained_parameters(config) == sum(math.prod(w.shape) for w in trained)
+    masked = dataclasses.replace(config, token_task="masked_lm")
+    totals = [memory.estimate_memory(x, BATCH).total for x in (masked, config)]
+    assert totals[0] < totals[1]
 
 
 def test_the_head_of_words_is_counted():
@@ -99,6 +111,16 @@ def test_operations_are_those_of_the_products_in_the_real_step(options):
     assert lint.lint(lowered.module) == []
     assert (flops.recomputed > 0) == config.rematerialize
     assert flops.forward < flops.model < flops.total or not config.rematerialize
+
+
+def test_operations_of_replaced_tokens_are_those_of_the_step():
+    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2)
+    module = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1).module
+    # The gradient of a matrix with one column looks like a sum; XLA takes out what nobody reads.
+    column = 2 * BATCH * config.max_seq_length * config.albert.hidden_size
+    unread = 2 * BATCH * config.generator.albert.hidden_size * (4 + 2)  # of the generator
+    assert costs.count_flops(config, BATCH).total == count_module_flops(module) + column - unread
+    assert lint.lint(module) == []
 
 
 def test_parts_add_up_and_scale_with_the_batch():

@@ -116,9 +116,7 @@ def test_the_choice_is_that_of_visiting_word_by_word(raw):
     batch = read(raw)
     for row, ids in enumerate(SEQUENCES):
         starts = np.flatnonzero(find_starts(ids))
-        order, draws = (
-            x[0].numpy() for x in online_masking._draw(keys[row : row + 1], len(starts))
-        )
+        order, draws = (x[0].numpy() for x in online_masking.draw(keys[row : row + 1], len(starts)))
         barriers = np.isin(ids[starts], [2, 3]).tobytes()
         cumulative = np.cumsum([6 / 11, 3 / 11])
         lengths = np.searchsorted(cumulative, draws / 2**32, side="right") + 1

@@ -85,6 +85,20 @@ def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy,
         assert totals[name] == pytest.approx(value, rel=1e-5), name
 
 
+@pytest.mark.usefixtures("in_graphs")
+@pytest.mark.parametrize("embeddings", ["shared", "disentangled"])
+def test_replaced_tokens_are_the_same_however_a_batch_is_cut_up(embeddings):
+    options = {"token_task": "replaced_tokens", "generator_divisor": 2}
+    options |= {"generator_embeddings": embeddings}
+    whole = train(ONE(), **options)
+    assert whole[0]["replaced_token_sought"] > 5
+    for strategy, cuts in (ONE(), {"num_branches": 2}), (two_replicas(), {"num_micro_batches": 2}):
+        totals, weights, slots = train(strategy, **options, **cuts)
+        assert_same(weights, whole[1], 1e-5)
+        assert_same(slots, whole[2], 1e-5)
+        assert totals == pytest.approx(whole[0], rel=1e-5)
+
+
 def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
     # Clipped at 0.1 (see `train`), so both norms must be over it for the test above to say so.
     assert plain[0]["gradient_norm"] > 0.2
@@ -142,9 +156,9 @@ def test_each_branch_and_each_replica_has_dropout_of_its_own(
 def test_an_update_is_traced_without_autograph(monkeypatch):
     statuses = []
 
-    def note_status(sums, counts, mean_loss=losses.mean_loss):
+    def note_status(*args, mean_loss=losses.mean_loss):
         statuses.append(ag_ctx.control_status_ctx().status)
-        return mean_loss(sums, counts)
+        return mean_loss(*args)
 
     monkeypatch.setattr(losses, "mean_loss", note_status)
     state = tiny_run.train_state(ONE(), albert=tiny_run.albert())

@@ -12,7 +12,7 @@ from albert_tf import files
 from albert_tf.config_io import to_dict
 from albert_tf.environments import virtual_environments
 from albert_tf.errors import UserError
-from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.objectives import all_objectives
 from albert_tf.plan.aot import environment, lowering
 from albert_tf.plan.formula import costs
 from albert_tf.records import features
@@ -74,7 +74,7 @@ def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any
     return {
         "per_replica_batch": config.train_batch_size,
         "model_flops": costs.count_flops(config, config.train_batch_size).model,
-        "counts": list(OBJECTIVES[config.sentence_task].loss.names),
+        "counts": list(all_objectives.choose(config).loss.names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
         "outputs": [dataclasses.asdict(x) for x in lowered.outputs],

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.kinds.base import Task
 from albert_tf.model import xla
-from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.objectives import all_objectives
 from albert_tf.objectives.objective import Objective
 from albert_tf.pipelines import finetuning
 from albert_tf.records import features
@@ -58,7 +58,7 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     size. With one replica there is no all-reduce.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch)
-    state = _make_state(config, OBJECTIVES[config.sentence_task])
+    state = _make_state(config, all_objectives.choose(config))
     return _lower(state, num_replicas)
 
 

@@ -1,8 +1,8 @@
 """Parameters, operations and bytes of an update, by formula from the config.
 
 Letters as in `albert_tf.model.layers`; R = P + 1 is the number of rows of a sequence that the last
-block computes; over phonemes it is S. Only matrix products are counted: 98 to 99 % of the
-operations.
+block computes; where a head reads all tokens it is S. Only matrix products are counted: 98 to 99 %
+of the operations.
 """
 
 import collections
@@ -11,10 +11,11 @@ import math
 from collections.abc import Sequence
 
 from albert_tf.config import AlbertConfig
-from albert_tf.train_config import PHONEMES, PretrainConfig
+from albert_tf.train_config import MASKED, PHONEMES, SHARED, PretrainConfig
 
 EMBEDDINGS, ATTENTION, SCORES, FFN = "embeddings", "attention", "attention scores", "feed-forward"
 MASKED_LM, SENTENCE, WORDS = "masked LM head", "pooler and sentence head", "head of words"
+GENERATOR, DETECTION = "generator", "head of replaced tokens"
 # A side of a product that streams through the matrix unit is filled up to this.
 ROWS_OF_A_TILE = 8
 
@@ -71,8 +72,9 @@ def count_words(config: PretrainConfig) -> int:
 
 
 def count_last_rows(config: PretrainConfig) -> int:
-    """Returns the rows of a sequence that the last block computes: with words behind them, all."""
-    return config.max_seq_length if count_words(config) else config.max_predictions_per_seq + 1
+    """Returns the rows of a sequence that the last block computes: all if a head reads all."""
+    reads_all = count_words(config) or config.token_task != MASKED
+    return config.max_seq_length if reads_all else config.max_predictions_per_seq + 1
 
 
 def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]:
@@ -91,6 +93,20 @@ def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]
     }
 
 
+def count_model_parameters(config: PretrainConfig) -> dict[str, int]:
+    """Returns {part: parameters} of the model of a run, with what training alone needs."""
+    parts = count_parameters(config.albert, count_words(config))
+    if config.token_task == MASKED:
+        return parts
+    small, hidden = config.generator.albert, config.albert.hidden_size
+    rows = small.vocab_size + small.type_vocab_size + small.max_position_embeddings + 2
+    shared = rows * small.embedding_size if config.generator_embeddings == SHARED else 0
+    parts[GENERATOR] = sum(count_parameters(small).values()) - shared
+    parts[DETECTION] = (hidden + 1) * hidden + hidden + 1
+    del parts[MASKED_LM]
+    return parts
+
+
 def num_weight_sets(albert: AlbertConfig) -> tuple[int, int]:
     """Returns how many attentions and feed-forward parts have weights of their own."""
     inner = albert.inner_group_num
@@ -99,8 +115,11 @@ def num_weight_sets(albert: AlbertConfig) -> tuple[int, int]:
 
 def count_trained_parameters(config: PretrainConfig) -> int:
     """Counts those with a gradient: without a sentence task its head and the pooler have none."""
-    parts = count_parameters(config.albert, count_words(config))
-    return sum(parts.values()) - (0 if config.sentence_task in ("sop", "nsp") else parts[SENTENCE])
+    parts = count_model_parameters(config)
+    unread = 0 if config.sentence_task in ("sop", "nsp") else parts[SENTENCE]
+    if config.token_task != MASKED:
+        unread += count_parameters(config.generator.albert)[SENTENCE]
+    return sum(parts.values()) - unread
 
 
 def list_products(config: PretrainConfig, batch: int) -> list[Product]:
@@ -108,11 +127,14 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
     albert, length = config.albert, config.max_seq_length
     size, hidden = albert.embedding_size, albert.hidden_size
     tokens, chosen = batch * length, batch * config.max_predictions_per_seq
-    sides = [
-        (EMBEDDINGS, tokens, albert.type_vocab_size, size),
-        (MASKED_LM, chosen, hidden, size),
-        (MASKED_LM, chosen, size, albert.vocab_size),
-    ]
+    sides = [(EMBEDDINGS, tokens, albert.type_vocab_size, size)]
+    if config.token_task == MASKED:
+        sides += [(MASKED_LM, chosen, hidden, size), (MASKED_LM, chosen, size, albert.vocab_size)]
+        of_generator = []
+    else:
+        sides += [(DETECTION, tokens, hidden, hidden), (DETECTION, tokens, hidden, 1)]
+        products = list_products(config.generator, batch)
+        of_generator = [dataclasses.replace(x, part=GENERATOR) for x in products]
     if size != hidden:
         sides.append((EMBEDDINGS, tokens, size, hidden))
     if config.sentence_task in ("sop", "nsp"):
@@ -125,6 +147,7 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
         *outside,
         *_list_block_products(config, batch, length, albert.num_blocks - 1),
         *_list_block_products(config, batch, count_last_rows(config), 1),
+        *of_generator,
     ]
 
 

@@ -72,7 +72,7 @@ def make_plan(
         batch=batch,
         global_batch=global_batch,
         utilization=utilization,
-        parameters=costs.count_parameters(config.albert, costs.count_words(config)),
+        parameters=costs.count_model_parameters(config),
         flops_by_part=costs.count_flops_by_part(config, batch),
         flops=flops,
         memory=memory_of.estimate_memory(config, batch),

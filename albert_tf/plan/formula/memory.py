@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.plan.formula import costs
-from albert_tf.train_config import PretrainConfig
+from albert_tf.train_config import MASKED, PretrainConfig
 
 PROBABILITIES, LAST, INPUTS = "attention probabilities", "last block", "inputs of blocks"
 
@@ -62,7 +62,7 @@ def estimate_memory(config: PretrainConfig, batch: int) -> Memory:
     peak = max([*moments, all_reduce], key=_sum_parts)
     peak["gradients"] += gradients if config.num_micro_batches > 1 else 0
     return Memory(
-        weights=4 * sum(costs.count_parameters(config.albert, costs.count_words(config)).values()),
+        weights=4 * sum(costs.count_model_parameters(config).values()),
         optimizer=8 * costs.count_trained_parameters(config),
         batch=4 * batch * (3 * config.max_seq_length + 3 * config.max_predictions_per_seq),
         **peak,
@@ -90,6 +90,11 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     head_gradients = 4 * albert.vocab_size * size  # of the word embeddings
     logits = width * batch * config.max_predictions_per_seq * albert.vocab_size
     logits += 4 * batch * config.max_seq_length * costs.count_words(config)
+    of_generator = {}
+    if config.token_task != MASKED:  # what its heads see stays until the model's gradients are done
+        first = _list_backward_moments(config.generator, batch)[0]
+        of_generator = {costs.GENERATOR: _sum_parts(first["activations"]) + first["working"]}
+        logits = 0
 
     def kept(blocks: int) -> dict[str, int]:
         if again:
@@ -98,7 +103,10 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
         return {part: blocks * each for part, each in block.items()}
 
     def moment(gradients: int, activations: dict[str, int], working: int) -> dict[str, Any]:
-        parts = {"gradients": head_gradients + gradients, "activations": activations}
+        parts = {
+            "gradients": head_gradients + gradients,
+            "activations": {**activations, **of_generator},
+        }
         return {"copies": copies, **parts, "working": working}
 
     # The heads: all blocks are kept.
