@@ -1,5 +1,7 @@
 """The one exception that a user sees, and the checks that raise it."""
 
+import contextlib
+import contextvars
 import errno
 import os
 import re
@@ -8,7 +10,7 @@ import stat
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -55,6 +57,8 @@ _NO_TEXT = {
 
 # Letters of Cyrillic that look like Latin ones.
 _LOOK_ALIKES = str.maketrans("АВЕКМНОРСТХаеорсухѕіј", "ABEKMHOPCTXaeopcyxsij")
+# {flag, or name of a file: the argument of Python that it stands for}; None where flags are known.
+_ARGUMENTS = contextvars.ContextVar[Mapping[str, str] | None]("arguments", default=None)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxother = 2, 80
 
@@ -79,6 +83,30 @@ def require(condition: bool, message: str) -> None:
     """Raises `UserError` with the message unless the condition holds."""
     if not condition:
         raise UserError(message)
+
+
+@contextlib.contextmanager
+def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
+    """Within, messages name arguments of Python, not flags and the files that hold arguments."""
+    token = _ARGUMENTS.set(names)
+    try:
+        yield
+    finally:
+        _ARGUMENTS.reset(token)
+
+
+def name_setting(name: str) -> str:
+    """Returns a setting as a message names it: the flag `--name`, or the argument of Python."""
+    names = _ARGUMENTS.get()
+    return f"--{name}" if names is None else names.get(name, name.removeprefix("set "))
+
+
+def name_place(path: str, line: int | None = None) -> str:
+    """Returns a file, or its row at a line from 1 on, as a message names it."""
+    argument = (_ARGUMENTS.get() or {}).get(os.path.basename(path))
+    if line is None:
+        return argument or path
+    return f"{argument}[{line - 1}]" if argument else f"{path}, line {line}"
 
 
 def to_one_line(value: object) -> str:

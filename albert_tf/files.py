@@ -357,6 +357,23 @@ def read_object(path: str, name: str) -> dict[str, Any]:
     return value
 
 
+def find_object(path: str, name: str) -> dict[str, Any]:
+    """Reads a JSON object; an empty one if there is no file."""
+    return read_object(path, name) if tf.io.gfile.exists(path) else {}
+
+
+def read_log(path: str, name: str) -> list[dict[str, Any]]:
+    """Returns the objects of JSON lines, none if there is no file.
+
+    A line that is damaged, as a full disk cuts it short, is no reason to have no others.
+    """
+    records: list[Any] = []
+    for line in read_bytes(path, name).splitlines() if tf.io.gfile.exists(path) else ():
+        with contextlib.suppress(UserError):
+            records.append(parse_json(line, path, name))
+    return [record for record in records if isinstance(record, dict)]
+
+
 def parse_json(content: bytes, path: str, name: str) -> Any:
     text = to_text(content, f"{name}: {path!r}")
     try:
@@ -370,8 +387,12 @@ def to_json(value: Any) -> bytes:
 
 
 def seal(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a JSON object with the hash of its other keys, as `sha256`."""
-    return {**value, SEAL: _hash_value(value)}
+    """Returns a JSON object with the hash of its other keys, as `sha256`.
+
+    The hash is by way of JSON: tuples are lists there, and all keys strings.
+    """
+    content = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
+    return {**value, SEAL: hashlib.sha256(content.encode()).hexdigest()}
 
 
 def unseal(value: Any, place: str) -> Any:
@@ -389,12 +410,6 @@ def unseal(value: Any, place: str) -> Any:
 def _is_seal(name: str) -> bool:
     """Whether a key is that of the hash, or became another by one flipped bit."""
     return len(name) == len(SEAL) and sum(a != b for a, b in zip(name, SEAL, strict=True)) < 2
-
-
-def _hash_value(value: Any) -> str:
-    """Returns the hash of a value by way of JSON: tuples are lists there, and all keys strings."""
-    content = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def write_sealed(path: str, value: Mapping[str, Any]) -> None:
@@ -435,9 +450,7 @@ def check_hashes(folder: str) -> None:
     One flipped bit may give another model, or other words to read, in silence.
     """
     path = os.path.join(folder, HASHES)
-    hashes = read_json(path, HASHES) if tf.io.gfile.exists(path) else {}
-    require(isinstance(hashes, dict), f"{path} is damaged: it holds no JSON object. Restore it.")
-    for name, expected in hashes.items():
+    for name, expected in find_object(path, HASHES).items():
         file = os.path.join(folder, name)
         if os.path.isabs(name) or ".." in name.split("/"):
             raise UserError(f"{path} names a file of another folder, {name!r}. Do not trust it.")

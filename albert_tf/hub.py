@@ -60,7 +60,7 @@ def find_name(path: str) -> str:
     if match := re.search(r"/models--(.+?)--([^/]+)/snapshots/([^/]+)", path):
         return "{}/{}@{}".format(*match.groups())
     note = os.path.join(os.path.dirname(path), _NOTE)
-    return files.read_object(note, _NOTE).get("url", path) if tf.io.gfile.exists(note) else path
+    return files.find_object(note, _NOTE).get("url", path)
 
 
 def strip_keys(text: str) -> str:

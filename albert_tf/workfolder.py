@@ -105,8 +105,10 @@ class WorkFolder:
             return
         if not self._is_begun():
             return
-        if difference := _find_difference(self.read_json(IDENTITY), self.identity):
-            raise UserError(f"{self.path} holds work with {difference}. {_REMEDY}")
+        if difference := find_difference(self.read_json(IDENTITY), self.identity):
+            name, *values = difference
+            old, new = map(reprlib.repr, values)
+            raise UserError(f"{self.path} holds work with {name}={old}, not {new}. {_REMEDY}")
 
     @contextlib.contextmanager
     def locked(self, share: int = 0, shares: int = 1) -> Iterator[None]:
@@ -127,11 +129,12 @@ class WorkFolder:
             self.check()
             if not (self.done(IDENTITY) and self._is_begun()):
                 self.put(IDENTITY, self.identity)
-            leftovers = [] if files.is_remote(self.path) else self._list_temporary()
+            names = () if files.is_remote(self.path) else files.list_files(self.path)
+            leftovers = [*filter(files.is_temporary, names)]
             if leftovers and not self._has_others(files.LOCK + suffix):
-                for path in leftovers:
+                for name in leftovers:
                     with contextlib.suppress(FileNotFoundError):
-                        os.remove(path)
+                        os.remove(self.join(name))
             try:
                 yield
             finally:
@@ -145,10 +148,6 @@ class WorkFolder:
             name == IDENTITY or name.startswith(files.LOCK) or files.is_temporary(name)
             for name in names
         )
-
-    def _list_temporary(self) -> list[str]:
-        names = filter(files.is_temporary, files.list_files(self.path))
-        return [self.join(name) for name in names]
 
     def _has_others(self, own: str) -> bool:
         """Whether another share is locked by a process; removes the locks of dead ones."""
@@ -165,13 +164,13 @@ class WorkFolder:
         return False
 
 
-def _find_difference(old: Any, new: Any, name: str = "") -> str:
-    """Returns the first difference of two JSON values in words; empty if there is none."""
+def find_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Returns the first difference of two JSON values: its name, and the value in each."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = {key: f"{name}.{key}".strip(".") for key in old | new}
-        found = (_find_difference(old.get(k), new.get(k), full) for k, full in keys.items())
-        return next(filter(None, found), "")
+        found = (find_difference(old.get(k), new.get(k), full) for k, full in keys.items())
+        return next(filter(None, found), None)
     if isinstance(old, list) and isinstance(new, list):
         rows = itertools.zip_longest(old, new)
         old, new = next((row for row in rows if row[0] != row[1]), (old, new))
-    return "" if old == new else f"{name}={reprlib.repr(old)}, not {reprlib.repr(new)}"
+    return None if old == new else (name, old, new)

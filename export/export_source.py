@@ -46,12 +46,12 @@ def configure(
     kind: str | None = None,
 ) -> tuple[Task | None, FinetuneConfig]:
     """Returns the task of a checkpoint, unless it is given, and the config of its run."""
-    run = finetuned_model.read_finetuning_run(checkpoint.run)
-    values, own_task = run or (make_default_values(checkpoint), None)
-    task = task or own_task or finetuned_model.infer_task(checkpoint)
+    own = checkpoint.task_config
+    values = make_default_values(checkpoint) if own is None else own
+    task = task or finetuned_model.infer_task(checkpoint)
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
-    config = recipes.change_config(values, changes, known, is_run=run is not None)
+    config = recipes.change_config(values, changes, known, is_run=own is not None)
     return task, finetuned_model.choose_patience(config, checkpoint.source)
 
 
@@ -69,7 +69,7 @@ def choose(
     thresholds = finetuned_model.read_thresholds(checkpoint.source)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
-        threshold = thresholds.get(run_files.NULL_ODDS)
+        threshold = thresholds.get(run_files.NULL_ODDS, 0.0)
     if config.text:
         token_lengths.check(run_config, task_table.KINDS.get(kind))
     options = Options(
@@ -81,8 +81,7 @@ def choose(
         pooling=config.source.pooling or run_config.pooling,
         normalize=config.source.normalize or bool(checkpoint.vectors.normalize),
         top_k=config.source.top_k or Options.top_k,
-        may_be_none=may_be_none,
-        null_threshold=threshold or 0.0,
+        null_threshold=threshold,
         thresholds=thresholds if served.has_label_thresholds else {},
         exits=finetuned_model.read_dev_metrics(checkpoint.source).get(run_files.EXITS, ()),
         text=config.text,

@@ -175,7 +175,7 @@ def write(
     notes = ""
     if options.labels:
         notes += f"\nLabels, in the order of their ids: {', '.join(options.labels)}.\n"
-    if options.may_be_none and options.text:
+    if options.null_threshold is not None and options.text:
         threshold = f"{options.null_threshold:g}"
         notes += f"\nThe threshold of `null_odds`, above which there is no answer: {threshold}.\n"
     if options.thresholds:

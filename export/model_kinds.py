@@ -33,8 +33,7 @@ class Options:
         pooling: the embedding of a text is the `mean` over its tokens, or the pooled `first` one.
         normalize: whether embeddings have length 1.
         top_k: guesses for each [MASK].
-        may_be_none: whether a question may have no answer in the text.
-        null_threshold: null odds above it mean that there is no answer.
+        null_threshold: null odds above it mean that there is no answer; None: there always is one.
         thresholds: of several labels: a probability above it means that the label applies; of
             labels that are not there the default of `multi_label`.
         exits: of each patience its number of layers and score on dev.
@@ -50,8 +49,7 @@ class Options:
     pooling: str = "mean"
     normalize: bool = False
     top_k: int = 5
-    may_be_none: bool = False
-    null_threshold: float = 0.0
+    null_threshold: float | None = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     exits: Sequence[Mapping[str, float]] = ()
     text: bool = True

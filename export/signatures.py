@@ -52,7 +52,7 @@ def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[s
 
     def parse_and_compute(batch: Mapping[str, tf.Tensor]) -> Tensors:
         outputs = answer(token_ids.parse_examples(batch["inputs"], model.inputs, choices))
-        return kind.to_reply(outputs, model.options.labels)
+        return kind.to_reply(outputs)
 
     example = features.to_example({key: np.ravel(value) for key, value in ids.items()})
     signatures[name] = _make_signature(parse_and_compute, {"inputs": [example]}, method)
@@ -124,13 +124,14 @@ class _TextModel(NamedTuple):
         return self.answer(text_requests.pack_choices(inputs, self.tokenizer, self.config))
 
     def answer_questions(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
-        options, config, names = self.model.options, self.config, self.model.inputs
+        config, names = self.config, self.model.inputs
+        threshold = self.model.options.null_threshold
         read = answer_ops.make_reader(
             lambda batch: self.answer_windows({name: batch[name] for name in names}),
             self.tokenizer,
             config,
-            AnswerOptions(options.may_be_none, config.n_best_size, config.max_answer_length),
-            null_threshold=options.null_threshold,
+            AnswerOptions(threshold is not None, config.n_best_size, config.max_answer_length),
+            null_threshold=threshold or 0.0,
         )
         return read(inputs["question"], inputs["context"])
 

@@ -80,8 +80,8 @@ def read(folder: str) -> dict[str, bytes]:
 
 def _read_switches(folder: str) -> dict[str, Any]:
     """Raises `UserError` if a switch has a wrong value, or pieces are added to the vocabulary."""
-    path = os.path.join(folder, TOKENIZER_CONFIG)
-    values = _read_object(os.path.join(folder, _SPECIAL_MAP)) | _read_object(path)
+    path, specials = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, _SPECIAL_MAP))
+    values = files.find_object(specials, "vocabulary") | files.find_object(path, "vocabulary")
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
     contents = {k: _to_content(x) for k, x in special.items()}
     model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
@@ -93,14 +93,10 @@ def _read_switches(folder: str) -> dict[str, Any]:
     return switches
 
 
-def _read_object(path: str) -> dict[str, Any]:
-    return files.read_object(path, "vocabulary") if tf.io.gfile.exists(path) else {}
-
-
 def _check_added(folder: str, values: Mapping[str, Any]) -> None:
     """Raises `UserError` if a text may become a piece that is not in the vocabulary's own file."""
-    fast = _read_object(os.path.join(folder, FAST)).get("added_tokens")
-    lists = [fast, _read_object(os.path.join(folder, _ADDED))]
+    fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
+    lists = [fast.get("added_tokens"), more]
     lists += [
         values.get(name)
         for name in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")

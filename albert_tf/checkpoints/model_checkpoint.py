@@ -77,6 +77,11 @@ class ModelCheckpoint:
         return tuple(self.run.get("task", {}).get("labels", ()))
 
     @property
+    def task_config(self) -> Mapping[str, Any] | None:
+        """The values of the config with which its run was fine-tuned; None if it was not."""
+        return self.run.get("config") if "task" in self.run else None
+
+    @property
     def scores(self) -> str:
         """The step of its run, and the scores of the evaluation there; empty if of no run."""
         scores = self.run.get("evaluation", {}).items()
@@ -186,6 +191,12 @@ def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
     """The JSON values of the config, for a file that `says_regression` reads."""
     more = {PROBLEM_TYPE: REGRESSION} if checkpoint.is_regression else {}
     return config_io.to_dict(checkpoint.config) | more
+
+
+def list_without_heads(checkpoint: ModelCheckpoint) -> set[str]:
+    """Returns the names of the weights that its encoder and its pooler have."""
+    parts = weight_names.parts(checkpoint.config)
+    return parts[weight_names.ENCODER].keys() | parts[weight_names.POOLER].keys()
 
 
 def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:

@@ -1,6 +1,5 @@
 """Reads and writes this project's checkpoints as a format: weights, config and vocabulary."""
 
-import contextlib
 import json
 import os
 import re
@@ -135,22 +134,13 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]
     if match := re.search(r"-(\d+)$", prefix):
         run["step"] = int(match[1])
-        for record in _read_log(folder, METRICS_LOG):
+        for record in files.read_log(os.path.join(folder, METRICS_LOG), METRICS_LOG):
             evaluation = {k[5:]: x for k, x in record.items() if k.startswith("eval_")}
             if evaluation and record.get("step") == run["step"]:
                 run["evaluation"] = {k: x for k, x in evaluation.items() if type(x) in (int, float)}
-    commands = [str(x["command"]) for x in _read_log(folder, COMMANDS) if "command" in x]
+    log = files.read_log(os.path.join(folder, COMMANDS), COMMANDS)
+    commands = [str(x["command"]) for x in log if "command" in x]
     return run | {"metrics": own, "commands": [*dict.fromkeys(commands)]}
-
-
-def _read_log(folder: str, name: str) -> list[dict[str, Any]]:
-    """The records of a log of a run that are sound: the model may be, though its log is not."""
-    path = os.path.join(folder, name)
-    records: list[Any] = []
-    for line in files.read_bytes(path, name).splitlines() if tf.io.gfile.exists(path) else ():
-        with contextlib.suppress(UserError):
-            records.append(files.parse_json(line, path, name))
-    return [record for record in records if isinstance(record, dict)]
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

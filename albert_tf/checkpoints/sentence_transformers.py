@@ -18,8 +18,6 @@ from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import weight_names
-from albert_tf.model.weight_names import ENCODER, POOLER
 from albert_tf.train_config import SentenceVectors
 
 MODULES = "modules.json"
@@ -94,10 +92,8 @@ def read(folder: str) -> ModelCheckpoint:
         _check_pooler(checkpoint, os.path.join(folder, modules[2][1]))
     for name in (name for kind, name in modules if kind == "Normalize"):
         config = os.path.join(folder, name, "config.json")
-        if tf.io.gfile.exists(config):
-            model_checkpoint.check_keys(
-                files.read_object(config, "config of a module"), config, _ON_VECTORS, ()
-            )
+        values = files.find_object(config, "config of a module")
+        model_checkpoint.check_keys(values, config, _ON_VECTORS, ())
     _check_settings(os.path.join(folder, _SETTINGS))
     vectors = SentenceVectors(
         pooling=pooling, normalize=normalizes, max_seq_length=read_length(checkpoint, encoder)
@@ -128,9 +124,7 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
 
 def _check_settings(path: str) -> None:
     """Raises `UserError` if vectors are made with a prompt, or cut."""
-    if not tf.io.gfile.exists(path):
-        return
-    values = files.read_object(path, "config of a module")
+    values = files.find_object(path, "config of a module")
     prompts, name = values.get("prompts"), values.get("default_prompt_name")
     if isinstance(prompts, dict) and prompts.get(name) == "":  # changes nothing
         del values["default_prompt_name"]
@@ -181,7 +175,7 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
         (hugging_face_vocabulary.TOKENIZER_CONFIG, "model_max_length"),
     ):
         path = os.path.join(folder, name)
-        values = files.read_object(path, "config of a module") if tf.io.gfile.exists(path) else {}
+        values = files.find_object(path, "config of a module")
         if name in _LENGTHS:
             if values.get("do_lower_case") is True:
                 tokenizer = model_checkpoint.load_tokenizer(checkpoint)
@@ -194,22 +188,15 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
     return longest
 
 
-def list_places(checkpoint: ModelCheckpoint) -> set[str]:
-    """Names of weights that vectors may need: all but those of heads."""
-    parts = weight_names.parts(checkpoint.config)
-    return parts[ENCODER].keys() | parts[POOLER].keys()
-
-
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes the weights of `list_places`; `UserError` without a vocabulary or a pooler."""
+    """Writes all weights but those of heads; `UserError` without a vocabulary or a pooler."""
     if not checkpoint.vocabulary:
         raise UserError(
             f"{checkpoint.source} has no vocabulary beside it, without which there are no vectors "
             "of texts. Put it there."
         )
-    bare = model_checkpoint.select_weights(
-        checkpoint, list_places(checkpoint) & checkpoint.weights.keys()
-    )
+    names = model_checkpoint.list_without_heads(checkpoint)
+    bare = model_checkpoint.select_weights(checkpoint, names & checkpoint.weights.keys())
     hugging_face.write(bare, folder)
     hugging_face_vocabulary.write(bare, folder, needs_tokenizer=True)
     vectors, longest = checkpoint.vectors, checkpoint.config.max_position_embeddings

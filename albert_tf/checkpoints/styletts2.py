@@ -17,10 +17,9 @@ import tensorflow as tf
 import yaml  # huggingface_hub needs it, too
 
 from albert_tf import files
-from albert_tf.checkpoints import hugging_face, torch_pickle
+from albert_tf.checkpoints import hugging_face, model_checkpoint, torch_pickle
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
-from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
 
 CONFIG = "config.yml"
@@ -83,12 +82,6 @@ def _read(
     return ModelCheckpoint(source=path, config=config, weights=weights, skipped=skipped, **others)
 
 
-def list_places(checkpoint: ModelCheckpoint) -> set[str]:
-    """Returns the names of the weights that the folder has room for."""
-    parts = weight_names.parts(checkpoint.config)
-    return {*parts[weight_names.ENCODER], *parts[weight_names.POOLER]}
-
-
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     """Writes the encoder and the pooler; `UserError` without PyTorch, or for another model."""
     try:
@@ -96,9 +89,10 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     except ImportError:
         raise UserError("step_N.t7 needs PyTorch to be written: pip install torch") from None
     config = checkpoint.config
-    if missing := sorted(list_places(checkpoint) - checkpoint.weights.keys()):
+    names = model_checkpoint.list_without_heads(checkpoint)
+    if missing := sorted(names - checkpoint.weights.keys()):
         raise UserError(f"{checkpoint.source} lacks {missing[0]}, which StyleTTS2's model has.")
-    arrays = hugging_face.to_arrays(checkpoint, list_places(checkpoint))
+    arrays = hugging_face.to_arrays(checkpoint, names)
     arrays = {name.removeprefix("albert."): array for name, array in arrays.items()}
     arrays[_POSITIONS] = np.arange(config.max_position_embeddings)[np.newaxis]
     content = io.BytesIO()

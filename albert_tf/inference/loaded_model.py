@@ -1,11 +1,10 @@
 """A trained model in memory that takes texts: what `albert_tf.load` returns."""
 
-import contextlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import (
     UserError,
+    naming_arguments,
     require,
     require_choice,
     require_count,
@@ -55,21 +55,6 @@ class Guess(NamedTuple):
 
     piece: str
     probability: float
-
-
-@contextlib.contextmanager
-def _naming_arguments() -> Iterator[None]:
-    """Within, an error names the arguments of `fit`, not flags and the tables that it writes."""
-
-    def rename(match: re.Match[str]) -> str:
-        name = "inputs" if match[1] == "train" else "dev"
-        return f"{name}[{int(match[2]) - 1}]" if match[2] else name
-
-    try:
-        yield
-    except UserError as error:
-        text = re.sub(r"\S*/(train|dev)\.jsonl(?:, (?:line|row) (\d+))?", rename, str(error))
-        raise UserError(re.sub(r"--(?:set )?(\w+?)(?:_file)?\b", r"\1", text)) from None
 
 
 @dataclass(kw_only=True)
@@ -238,7 +223,7 @@ class LoadedModel:
         token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
-    @_naming_arguments()
+    @naming_arguments({"train.jsonl": "inputs", "dev.jsonl": "dev", "dev_file": "dev"})
     def fit(
         self,
         inputs: Inputs,

@@ -18,6 +18,7 @@ from albert_tf.data_prep.corpus import corpus_files, documents
 from albert_tf.errors import UserError, require
 from albert_tf.inference import loaded_model
 from albert_tf.kinds import metrics
+from albert_tf.model import encoder
 from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
@@ -100,7 +101,8 @@ def evaluate_checkpoint(
     compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs, rule=rule)
     results = compute()
     if by_layer:
-        layers = [*loaded.encoder.encoder.after_each_block(compute), results]
+        ends = encoder.list_ends(loaded.config)
+        layers = [*(compute(num_blocks=number) for number in ends), results]
         results["by_layer"] = {"accuracy": [values["accuracy"] for values in layers]}
     return {"checkpoint": loaded.checkpoint.source, "minimal_pairs": results}
 
@@ -122,8 +124,9 @@ def evaluate(
     pairs: Sequence[Pair],
     *,
     rule: str = PAIR_RULES[0],
+    num_blocks: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the accuracy of a model on pairs, in all and by group.
+    """Returns the accuracy of a model, or of its first blocks, on pairs, in all and by group.
 
     A pair counts 1 if the score of its good sentence is the higher one, and a half if both are
     equal. Intervals are 95 % bootstrap intervals over the pairs.
@@ -136,7 +139,8 @@ def evaluate(
         UserError: a sentence is too long for the model.
     """
     sentences = [*dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad))]
-    scores = dict(zip(sentences, score(model, tokenizer, sentences, rule=rule), strict=True))
+    numbers = score(model, tokenizer, sentences, rule=rule, num_blocks=num_blocks)
+    scores = dict(zip(sentences, numbers, strict=True))
     wins = np.array([(np.sign(scores[x.good] - scores[x.bad]) + 1) / 2 for x in pairs])
     results: dict[str, Any] = {**_summarize(wins), "rule": rule}
     for place, group in enumerate(_GROUPS):
@@ -151,6 +155,7 @@ def score(
     sentences: Sequence[str],
     *,
     rule: str = PAIR_RULES[0],
+    num_blocks: int | None = None,
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
 
@@ -165,7 +170,7 @@ def score(
             f"{sentences[place][:60]!r} has {lengths[place]} tokens: a sentence must have 1 to "
             f"{longest}. Take it out."
         )
-    compute = _make_compute(model)
+    compute = _make_compute(model, num_blocks)
     scores = np.zeros(len(sentences))
     with documents.progress_bar(len(sentences), unit=" sentences", description="pairs") as bar:
         for places, ids, positions, targets in _make_batches(encoded, lengths, tokenizer, rule):
@@ -175,7 +180,7 @@ def score(
     return scores
 
 
-def _make_compute(model: AlbertForPretraining) -> Callable[..., tf.Tensor]:
+def _make_compute(model: AlbertForPretraining, num_blocks: int | None) -> Callable[..., tf.Tensor]:
     @tf.function(
         input_signature=[
             tf.TensorSpec([None, None], tf.int32),
@@ -185,7 +190,8 @@ def _make_compute(model: AlbertForPretraining) -> Callable[..., tf.Tensor]:
     )
     def compute(ids, positions, targets):  # [R, S], [R, 1], [R] -> [R]
         batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
-        logits = tf.cast(model(batch)["masked_lm_logits"][:, 0], tf.float32)
+        outputs = model(batch, num_blocks=num_blocks)
+        logits = tf.cast(outputs["masked_lm_logits"][:, 0], tf.float32)
         # Twice as fast as TensorFlow's cross entropy, which computes a gradient, too.
         return tf.gather(logits, targets, batch_dims=1) - tf.reduce_logsumexp(logits, axis=1)
 

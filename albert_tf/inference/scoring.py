@@ -1,6 +1,7 @@
 """The program bin/score: predictions of any origin, scored with a file of a task's data."""
 
 import dataclasses
+from typing import Any
 
 from absl import logging
 
@@ -34,7 +35,10 @@ def score(
     """
     content = files.read_json(predictions_file, "--predictions")
     is_plain = not (isinstance(content, dict) and isinstance(content.get("predictions"), dict))
-    task, predicted = (_read_plain if is_plain else _read_own)(data, predictions_file)
+    if is_plain:
+        task, predicted = _to_predictions(content, data, predictions_file)
+    else:
+        task, predicted = _read_own(data, predictions_file)
     is_squad2 = task.kind.may_be_none
     if odds_file:
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
@@ -69,9 +73,8 @@ def _read_own(data: DataArguments, path: str) -> tuple[Task, Predictions]:
     return task_table.from_header(content), content["predictions"]
 
 
-def _read_plain(data: DataArguments, path: str) -> tuple[Task, Predictions]:
+def _to_predictions(content: Any, data: DataArguments, path: str) -> tuple[Task, Predictions]:
     task = task_cache.make_task(data)
-    content = files.read_json(path, "--predictions")
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} is neither a predictions file nor a JSON object {{id: answer}}.")
     for id_, value in content.items():

@@ -14,11 +14,11 @@ import numpy as np
 from absl import logging
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, require, tell_apart
+from albert_tf import settings
+from albert_tf.errors import UserError, name_place, name_setting, require, tell_apart
 from albert_tf.kinds import metrics, sequence_features
 from albert_tf.kinds.sequence_features import Tokens
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
-from albert_tf.kinds.spans.qa_windows import AnswerOptions
 from albert_tf.kinds.tables import table_files, task_rows
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 from albert_tf.records import features
@@ -78,10 +78,9 @@ class Records(NamedTuple):
 
 # {field of `Columns` that not all kinds know: its flag}
 _FLAGS = {
-    "second_text": "second_text_column",
-    "choices": "choice_columns",
-    "negatives": "negative_columns",
-    "simcse": "simcse",
+    name: about.get("flag", name)
+    for name, about in settings.describe(Columns).items()
+    if name not in ("text", "label", "id")
 }
 
 
@@ -115,6 +114,7 @@ class Kind(Served):
         metrics: of a task of the user's own; none where there can be no such task.
         num_labels: how many labels a task has at least; 0 if it has none.
         has_class_weights: whether the loss may have weights of the classes.
+        may_exit_early: whether there may be a head after each layer (`task_heads.Classifier`).
         is_percent: whether scores are percent.
         may_lack_predictions: whether an example without prediction is wrong, and no mistake.
         files: the arrays of a task dataset that `decode` needs.
@@ -131,6 +131,7 @@ class Kind(Served):
     metrics: ClassVar[tuple[str, ...]] = ()
     num_labels = 2
     has_class_weights = False
+    may_exit_early = False
     is_percent = False
     may_lack_predictions = False
     files: ClassVar[tuple[str, ...]] = ()
@@ -168,16 +169,12 @@ class Kind(Served):
         """Raises `UserError` unless the columns suit the kind, and the labels if they are known."""
         for name, flag in _FLAGS.items():
             is_known = name in self.columns or not getattr(columns, name)
-            require(is_known, f"--{flag} is not for {self}: leave it out, or name another --kind.")
+            message = f"{name_setting(flag)} is not for {self}: leave it out, or name another "
+            require(is_known, f"{message}{name_setting('kind')}.")
 
     def describe_columns(self, columns: Columns) -> dict[str, Any]:
         """Returns fields of the `Task` that the columns tell."""
         return {"has_pairs": columns.second_text is not None}
-
-    @property
-    def has_one_answer(self) -> bool:
-        """Tells whether a classifier gives each text one answer, so that it may skip layers."""
-        return "classifier" in self.parts
 
     @property
     def has_plain_tables(self) -> bool:
@@ -198,12 +195,13 @@ class Kind(Served):
         require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
         values: set[str] = set()
         for line, row in rows:
-            place = f"{path}, line {line}"
+            place = name_place(path, line)
             if column not in row:
                 raise table_files.missing_column(column, list(row), place)
             values.update(self.split_labels(row[column], source, place))
         labels = sorted(values)
-        task_rows.check_labels_of_file(labels, f"{path}: the column {column!r}", self.num_labels)
+        place = f"{name_place(path)}: the column {column!r}"
+        task_rows.check_labels_of_file(labels, place, self.num_labels)
         # Numbers in numerical order: 2 before 10.
         labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
         # Logged because a typing error in the file is one more label.
@@ -226,7 +224,7 @@ class Kind(Served):
         if split.task.has_pairs not in (None, has_pairs):
             one, two = "one text, so leave it out", "pairs of texts, so name the column"
             advice = one if has_pairs else two
-            raise UserError(f"--second_text_column: the task is of {advice}.")
+            raise UserError(f"{name_setting('second_text_column')}: the task is of {advice}.")
         second = [columns.second_text] if columns.second_text else []
         return [columns.text, *second, *columns.choices], None if split.is_test else columns.label
 
@@ -260,7 +258,7 @@ class Kind(Served):
         examples = []
         places: dict[str, str] = {}
         for number, (line, row) in enumerate(table.rows):
-            place = f"{path}, line {line}"
+            place = name_place(path, line)
             try:
                 name = task_rows.read_id(row, columns.id, number, place)
                 task_rows.check_new_id(name, place, places)
@@ -394,7 +392,7 @@ class Kind(Served):
         from albert_tf.model import task_heads, task_model
 
         run = options.run_config
-        sizes = task_heads.HeadSizes(len(options.labels), *list_sizes(run))
+        sizes = task_heads.HeadSizes.from_config(len(options.labels), run)
         head = self.choose_head(run)
         return task_model.AlbertForTask(config, head, sizes, seed=None, dtype=options.dtype)
 
@@ -442,10 +440,6 @@ class Kind(Served):
         """Returns the lines in which a terminal shows a prediction."""
         values = prediction.get("probabilities")
         return [f"{prediction['prediction']}{f' ({max(values):.3f})' if values else ''}"]
-
-    def make_options(self, config: FinetuneConfig) -> AnswerOptions:
-        """Returns which parts of a text are answers, where predictions are such."""
-        raise NotImplementedError
 
     # Scores.
 
@@ -603,7 +597,7 @@ class Task:
         model = task_model.AlbertForTask(
             config.albert,
             self.kind.choose_head(config),
-            task_heads.HeadSizes(self.num_classes, *list_sizes(config)),
+            task_heads.HeadSizes.from_config(self.num_classes, config),
             seed=config.seed if is_new else None,
             rematerialize=config.rematerialize,
             layer_loop=config.layer_loop,
@@ -634,12 +628,6 @@ class TaskSplit:
     def is_test(self) -> bool:
         """Whether examples may lack labels."""
         return self.name.startswith("test")
-
-
-def list_sizes(config: FinetuneConfig) -> tuple[Any, ...]:
-    """Returns the fields of `HeadSizes` after the first."""
-    exits = (config.early_exit, config.exit_patience or 0, config.exit_tolerance)
-    return config.start_n_top, config.end_n_top, *exits
 
 
 def truncate_pair(num_first: int, num_second: int, room: int) -> tuple[int, int]:

@@ -30,6 +30,7 @@ class Classification(Kind):
 
     metrics = ("accuracy",)
     has_class_weights = True
+    may_exit_early = True
     head = "Classifier"
     description = "tells the class of a text, or of a pair of texts"
     view = "label"
@@ -52,9 +53,6 @@ class Classification(Kind):
 
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         return choose_label("label", self.apply(network, ids), options.labels)
-
-    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-        return to_classes(outputs)
 
     def decode(
         self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
@@ -129,8 +127,3 @@ def choose_label(name: str, outputs: Tensors, labels: tuple[str, ...]) -> dict[s
 def list_classes(logits: Any, labels: tuple[str, ...]) -> Any:
     """Returns the labels beside the numbers of each row, [B, C]."""
     return tf.broadcast_to(tf.constant(labels), tf.shape(logits))
-
-
-def to_classes(outputs: Tensors) -> dict[str, Any]:
-    """Returns outputs as TensorFlow Serving's method classify has them."""
-    return {"classes": outputs["classes"], "scores": outputs["probabilities"]}

@@ -20,7 +20,7 @@ from albert_tf.kinds.base import (
     Task,
     Tensors,
 )
-from albert_tf.kinds.classification import list_classes, to_classes
+from albert_tf.kinds.classification import list_classes
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
 from albert_tf.records import features
@@ -37,6 +37,7 @@ class MultiLabel(Kind):
     num_labels = 1
     has_class_weights = True
     has_label_thresholds = True
+    may_exit_early = True
     head = "MultiLabel"
     description = "tells which labels apply to a text"
     view = "labels"
@@ -79,9 +80,6 @@ class MultiLabel(Kind):
         counts = tf.reduce_sum(tf.cast(chosen, tf.int32), -1)
         own = {"labels": labels.to_tensor(), "num_labels": counts, "classes": classes}
         return {**outputs, **own, "probabilities": probabilities}
-
-    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-        return to_classes(outputs)
 
     def make_label_ids(self, values: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
         sets = [value if isinstance(value, tuple) else () for value in values]

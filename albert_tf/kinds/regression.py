@@ -31,6 +31,7 @@ class Regression(Kind):
 
     metrics = ("pearson", "spearman")
     num_labels = 0
+    may_exit_early = True
     head = "Regression"
     description = "gives a number for a text, or for a pair of texts"
     view = "value"
@@ -44,9 +45,6 @@ class Regression(Kind):
     def serve(self, network: Any, ids: Tensors, options: Any) -> dict[str, Any]:
         outputs = self.apply(network, ids)
         return {"value": outputs.pop("logits")[:, 0], **outputs}
-
-    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
-        return {"outputs": outputs["value"]}
 
     def count_outputs(self, labels: Sequence[str]) -> int:
         return 1

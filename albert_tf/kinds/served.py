@@ -10,6 +10,11 @@ TEXT, PAIR = "text", "text_pair"
 # The texts of an example of a request.
 SENTENCE = "The museum opens at nine and closes at five."
 QUESTION = "When does the museum open?"
+# {method of TensorFlow Serving: {its output: ours}}
+_REPLIES = {
+    "classify": {"classes": "classes", "scores": "probabilities"},
+    "regress": {"outputs": "value"},
+}
 # The value of `Served.cut` where texts are read in windows.
 WINDOWS = "; a longer text is read in windows that overlap"
 
@@ -69,9 +74,10 @@ class Served:
         """Returns the outputs, by name, for checked token ids."""
         raise NotImplementedError
 
-    def to_reply(self, outputs: Tensors, labels: tuple[str, ...]) -> dict[str, Any]:
+    def to_reply(self, outputs: Tensors) -> dict[str, Any]:
         """Returns the outputs as `reply` has them."""
-        return dict(outputs)
+        names = _REPLIES.get(self.reply) or {name: name for name in outputs}
+        return {theirs: outputs[ours] for theirs, ours in names.items()}
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
         """Returns {signature: {input of text: those of an example}}, the most usual first."""

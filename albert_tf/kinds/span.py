@@ -173,10 +173,6 @@ class Span(Kind):
             f"{ANSWER_CLASS}_correct": tf.reduce_sum(correct * weights),
         }
 
-    def make_options(self, config: FinetuneConfig) -> AnswerOptions:
-        """Returns which spans are answers."""
-        return AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
-
     def decode(
         self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
     ) -> Predictions:
@@ -185,7 +181,8 @@ class Span(Kind):
         windows = arrays[qa_windows.WINDOWS]
         ids = outputs.get(features.UNIQUE_IDS, windows.unique_ids[:, np.newaxis])
         outputs = {**outputs, features.UNIQUE_IDS: ids[:, 0]}
-        return span_decoding.predict(outputs, windows, gold, self.make_options(config))
+        options = AnswerOptions(self.may_be_none, config.n_best_size, config.max_answer_length)
+        return span_decoding.predict(outputs, windows, gold, options)
 
     def is_sound(self, prediction: Prediction, labels: Sequence[str]) -> bool:
         nbest = prediction.get("nbest")

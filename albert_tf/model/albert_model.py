@@ -33,6 +33,7 @@ class Albert(ConfiguredModel):
     With `skips_padding` vectors at padding are 0, and on a CPU or GPU nothing is computed for them,
     unless XLA compiles the whole graph; those of tokens are the same.
     With `pooled=False` there is no `pooled_output`, and a graph reads no weights of the pooler.
+    With `num_blocks` only the first of the blocks run, as if the model had no others.
 
     Args:
         seed: of the initial weights; None: matrices are zeros.
@@ -80,6 +81,7 @@ class Albert(ConfiguredModel):
         positions=None,
         pooled=True,
         skips_padding=False,
+        num_blocks=None,
     ) -> dict[str, Any]:
         batch = self.read_inputs(batch)
         ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
@@ -90,7 +92,7 @@ class Albert(ConfiguredModel):
         x = self.embeddings(ids, segments, **options)
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
-        *outputs, last = self.encoder(x, positions=positions, **options)
+        *outputs, last = self.encoder(x, positions=positions, num_blocks=num_blocks, **options)
         outputs = [layout.restore(x) for x in outputs]
         if positions is not None:
             last = layout.restore_queries(last, positions)
@@ -163,10 +165,13 @@ class AlbertForPretraining(ConfiguredModel):
             )
         self.built = True
 
-    def call(self, batch: Batch, training=False, seed=None) -> dict[str, tf.Tensor]:
+    def call(
+        self, batch: Batch, training=False, seed=None, num_blocks=None
+    ) -> dict[str, tf.Tensor]:
         batch = self.read_inputs(batch)
         positions = batch[features.MASKED_LM_POSITIONS]
         options = {"training": training, "seed": seed, "skips_padding": True}
+        options["num_blocks"] = num_blocks
         options |= {"pooled": False} if self.num_words else {"positions": positions}
         with xla.trace_options(checks_values=False):
             outputs = self.albert(batch, **options)

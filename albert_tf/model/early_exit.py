@@ -4,6 +4,7 @@ Zhou et al. 2020, "BERT Loses Patience" (PABEE). Beyond it, rows that are done l
 and what a row is answered does not depend on the others.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -24,7 +25,7 @@ class _Rows(NamedTuple):
         places: [B * C, S], the row of `x` at each place.
         mask: [B * C, S].
         numbers: [B], which rows of the batch they are.
-        agreed: [B], how many heads in a row have agreed.
+        agreed: [B], how many heads in a row agree; -1 before the first layer.
         logits: [B, C] of the last head.
     """
 
@@ -46,34 +47,18 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
     """Returns `OUTPUTS`; `head` is a `task_heads.Classifier` with exits."""
     batch = albert.read_inputs(tokens)
     ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
-    num_heads, num_layers = albert.config.num_attention_heads, head.num_layers
+    num_heads = albert.config.num_attention_heads
     layout = token_layout.make_layout(mask, num_heads, training=False)
     x = albert.embeddings(ids, segments, layout=layout, training=False, seed=None)
     choices = head.classes if head.takes_choices else 1
     classes = head.classes if choices > 1 else head.output_bias.shape[0]
     size = tf.shape(mask)[0] // choices
-    step = albert.encoder.make_step()
+    run_until_done = _make_run_until_done(albert, head)
 
     def run_layers(layer, rows, logits, used):
         """Runs layers until a row is done, and takes the rows that are done out of the batch."""
         layout = token_layout.make_layout(rows.mask, num_heads, training=False)
-        x = tf.gather(rows.x, tf.gather(tf.reshape(rows.places, [-1]), layout.indices))
-        first = tf.zeros([tf.shape(rows.mask)[0], 1], tf.int32)
-        first_rows = layout.find_rows(first)
-
-        def run_layer(layer, x, agreed, before, done):
-            x = tf.ensure_shape(step(x, layout), x.shape)
-            vectors = layout.restore_queries(tf.gather(x, tf.reshape(first_rows, [-1])), first)
-            answer = head.score_layer(albert.pool(vectors[:, 0]), layer)
-            answer = tf.ensure_shape(answer, before.shape)
-            agreed = tf.where(head.agree(before, answer) & (layer > 0), agreed + 1, 0)
-            done = (agreed >= head.sizes.patience) | (layer + 1 == num_layers)
-            return layer + 1, x, agreed, answer, done
-
-        start = (layer, x, rows.agreed, rows.logits, tf.zeros_like(rows.agreed, tf.bool))
-        layer, x, agreed, answer, done = tf.while_loop(
-            lambda *state: ~tf.reduce_any(state[-1]), run_layer, start, parallel_iterations=1
-        )
+        layer, x, agreed, answer, done = run_until_done(layer, rows, layout)
         leaving = tf.boolean_mask(rows.numbers, done)[:, tf.newaxis]
         logits = tf.tensor_scatter_nd_update(logits, leaving, tf.boolean_mask(answer, done))
         used = tf.tensor_scatter_nd_update(used, leaving, tf.fill(tf.shape(leaving)[:1], layer))
@@ -92,7 +77,7 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
     numbers, zeros = tf.range(size), tf.zeros([size], tf.int32)
     logits = tf.ensure_shape(tf.zeros([size, classes]), [None, classes])
     places = tf.reshape(layout.rows, tf.shape(mask))
-    rows = _Rows(albert.encoder.project(x), places, mask, numbers, zeros, logits)
+    rows = _Rows(albert.encoder.project(x), places, mask, numbers, zeros - 1, logits)
     one, two = tf.TensorShape([None]), tf.TensorShape([None, None])
     hidden = tf.TensorShape([None, albert.config.hidden_size])
     shapes = _Rows(hidden, two, two, one, one, logits.shape)
@@ -104,3 +89,32 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
         parallel_iterations=1,
     )
     return dict(zip(OUTPUTS, state[2:], strict=True))
+
+
+def _make_run_until_done(albert: Albert, head: Any) -> Callable[..., tuple[tf.Tensor, ...]]:
+    """Returns the function that runs layers until a row is done.
+
+    It takes the number of the first layer, the rows and their layout. It returns the number of the
+    next layer, and the vectors, agreements and logits of the rows, and which are done.
+    """
+    step = albert.encoder.make_step()
+
+    def run_until_done(layer, rows, layout):
+        x = tf.gather(rows.x, tf.gather(tf.reshape(rows.places, [-1]), layout.indices))
+        first = tf.zeros([tf.shape(rows.mask)[0], 1], tf.int32)
+        first_rows = layout.find_rows(first)
+
+        def run_layer(layer, x, agreed, before, done):
+            x = tf.ensure_shape(step(x, layout), x.shape)
+            vectors = layout.restore_queries(tf.gather(x, tf.reshape(first_rows, [-1])), first)
+            answer = head.score_layer(albert.pool(vectors[:, 0]), layer)
+            answer = tf.ensure_shape(answer, before.shape)
+            agreed, done = head.judge(before, answer, agreed, layer, head.sizes.exit_patience)
+            return layer + 1, x, agreed, answer, done
+
+        start = (layer, x, rows.agreed, rows.logits, tf.zeros_like(rows.agreed, tf.bool))
+        return tf.while_loop(
+            lambda *state: ~tf.reduce_any(state[-1]), run_layer, start, parallel_iterations=1
+        )
+
+    return run_until_done

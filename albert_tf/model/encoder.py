@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,7 +41,6 @@ class SharedEncoder(AlbertLayer):
     ):
         super().__init__(config, rng, name="encoder", **kwargs)
         self.rematerialize, self.layer_loop = rematerialize, layer_loop
-        self._num_blocks: int | None = None  # that run; all
         assert not layer_loop or config.num_groups("attention") == config.num_groups("ffn") == 1
         with layers.scope("encoder"):
             self.projection = None
@@ -64,34 +63,24 @@ class SharedEncoder(AlbertLayer):
         """[T, E] -> [T, D], the input of the first block."""
         return x if self.projection is None else self.projection(x)
 
-    def call(self, x, *, layout, training=False, seed=None, positions=None):
+    def call(
+        self, x, *, layout, training=False, seed=None, positions=None, num_blocks: int | None = None
+    ):
         """[T, E] -> a list of [T, D], one for each block; of layers in a loop the last alone.
 
-        With `positions` [B, R] the last block computes these tokens alone, [B * R, D].
+        With `positions` [B, R] the last block computes these tokens alone, [B * R, D]. With
+        `num_blocks` only the first of the blocks run.
         """
         x = self.project(x)
         rows = None if positions is None else layout.find_rows(positions)
         options = {"layout": layout, "training": training}
         if training and self.layer_loop:
             return [self._run_loop(x, seed, rows, **options)]
-        if xla.loops_layers() and not training and self._num_blocks is None:
+        if xla.loops_layers() and not training and num_blocks is None:
             return [self._run_steps(x, rows, layout)]
-        return self._run_blocks(x, seed, rows, **options)
+        return self._run_blocks(x, seed, rows, slice(num_blocks), **options)
 
-    def after_each_block(self, compute: Callable[[], Any]) -> list[Any]:
-        """Returns for each block but the last what `compute` returns if it is the last to run."""
-        results = []
-        try:
-            for number in range(1, self.config.num_blocks):
-                logging.info(f"after layer {number} of {self.config.num_blocks}")
-                self._num_blocks = number
-                results.append(compute())
-        finally:
-            self._num_blocks = None
-        return results
-
-    def _run_blocks(self, x, seed, rows, **options):
-        run = slice(self._num_blocks)
+    def _run_blocks(self, x, seed, rows, run, **options):
         attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))[run]
         ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))[run]
         outputs = []
@@ -161,6 +150,13 @@ class SharedEncoder(AlbertLayer):
     def _cast(self, weight):
         """Casts a matrix to the computing type: once, not in each step."""
         return tf.cast(weight, self.compute_dtype) if weight.shape.rank == 2 else weight
+
+
+def list_ends(config: AlbertConfig) -> Iterator[int]:
+    """Yields the values of `num_blocks` that leave blocks out, and says where it is."""
+    for number in range(1, config.num_blocks):
+        logging.info(f"after layer {number} of {config.num_blocks}")
+        yield number
 
 
 def _repeat(step: Callable[[tf.Tensor], tf.Tensor], times: int, x: tf.Tensor) -> tf.Tensor:

@@ -12,19 +12,24 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.model import layers, ops, pretraining_heads
 from albert_tf.records import features
+from albert_tf.train_config import FinetuneConfig
 
 Tensors = Mapping[str, tf.Tensor]
 
 
 class HeadSizes(NamedTuple):
-    """The sizes of a head that the model does not fix."""
+    """What the model does not fix of a head: all but the first are fields of `FinetuneConfig`."""
 
     classes: int = 1  # C, classes or choices
     start_n_top: int = 5  # K, places where an answer may start, in the beam search
     end_n_top: int = 5  # M, ends for each of them
     early_exit: bool = False  # whether there is a head after each layer
-    patience: int = 0  # of these heads; 0: all layers run
-    tolerance: float = 0.1  # values that differ by less agree
+    exit_patience: int | None = None  # of these heads; None: all layers run
+    exit_tolerance: float = 0.1  # values that differ by less agree
+
+    @classmethod
+    def from_config(cls, classes: int, config: FinetuneConfig) -> "HeadSizes":
+        return cls(classes, *(getattr(config, name) for name in cls._fields[1:]))
 
 
 class Head:
@@ -87,17 +92,27 @@ class Classifier(Head, pretraining_heads.ClassWeights):
         """[..., C] twice -> [...], whether both give the same answer."""
         return tf.equal(tf.argmax(one, -1), tf.argmax(other, -1))
 
+    def judge(self, before, logits, agreed, layer, patience: int):
+        """Returns [B], how many heads in a row agree, and whether a row leaves after this layer.
+
+        It leaves when `patience` heads in a row agree with the one before. `agreed` is the number
+        up to the layer before, -1 before the first; `before` are its logits, [B, C], and any there.
+        """
+        agreed = tf.where(self.agree(before, logits), agreed + 1, 0)
+        return agreed, (agreed >= patience) | (layer + 1 == self.num_layers)
+
     def leave(self, logits, patience: int):
         """Returns [B, C], the logits at the layer where a row leaves, and [B], the layers it used.
 
-        It leaves when `patience` heads in a row agree with the one before. [B, L, C] are of all.
+        [B, L, C] are of all layers.
         """
-        agreed = self.agree(logits[:, 1:], logits[:, :-1])  # [B, L - 1]
-        count = tf.zeros_like(agreed[:, 0], tf.int32)
-        used = tf.fill(tf.shape(count), self.num_layers)
-        for layer in range(2, self.num_layers + 1):
-            count = tf.where(agreed[:, layer - 2], count + 1, 0)
-            used = tf.where(count >= patience, tf.minimum(used, layer), used)
+        agreed = tf.fill(tf.shape(logits)[:1], -1)
+        used = tf.zeros_like(agreed)
+        for layer in range(self.num_layers):
+            agreed, leaves = self.judge(
+                logits[:, layer - 1], logits[:, layer], agreed, layer, patience
+            )
+            used = tf.where(leaves & (used == 0), layer + 1, used)
         return tf.gather(logits, used - 1, batch_dims=1), used
 
 
@@ -107,7 +122,7 @@ class Regression(Classifier):
     has_one_output = True
 
     def agree(self, one, other):
-        return tf.abs(one - other)[..., 0] < self.sizes.tolerance
+        return tf.abs(one - other)[..., 0] < self.sizes.exit_tolerance
 
 
 class MultipleChoice(Classifier):

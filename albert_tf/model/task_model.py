@@ -89,7 +89,8 @@ class AlbertForTask(ConfiguredModel):
 
         Where layers cannot be a loop, all of them run, and the answers are the same.
         """
-        head, config, patience = self.head, self.config, 0 if training else self.head.sizes.patience
+        head, config = self.head, self.config
+        patience = None if training else head.sizes.exit_patience
         if patience and early_exit.is_possible(config):
             return early_exit.run(self.albert, head, tokens)
         with xla.trace_options(loops_layers=False):

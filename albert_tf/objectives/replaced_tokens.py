@@ -56,7 +56,7 @@ class AlbertForReplacedTokens(ConfiguredModel):
         self.masked_lm = self.generator.masked_lm
         self.built = True
 
-    def call(self, batch, training=False, seed=None) -> dict[str, tf.Tensor]:
+    def call(self, batch, training=False, seed=None, num_blocks=None) -> dict[str, tf.Tensor]:
         batch = self.read_inputs(batch)
         others = None if seed is None else tf.random.fold_in(seed, 1, alg="philox")
         with xla.trace_options(checks_values=False):
@@ -65,7 +65,8 @@ class AlbertForReplacedTokens(ConfiguredModel):
             ]
             ids, is_replaced = self._fill_masks(batch, masked_lm_logits)
             filled = {**batch, features.INPUT_IDS: ids}
-            outputs = self.albert(filled, training=training, seed=seed, skips_padding=True)
+            options = {"training": training, "seed": seed, "num_blocks": num_blocks}
+            outputs = self.albert(filled, **options, skips_padding=True)
         x = tf.reshape(outputs["sequence_output"], [-1, self.config.hidden_size])
         x = layers.ACTIVATIONS[self.config.hidden_act](self.dense(x), fused=training)
         return {

@@ -14,7 +14,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
-from albert_tf.model import albert_model, weight_names
+from albert_tf.model import albert_model, encoder, weight_names
 from albert_tf.objectives import all_objectives
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
@@ -88,20 +88,18 @@ def evaluate(
     results: dict[str, Any] = {"checkpoint": found.source}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
+        own = [path for path in paths if os.path.dirname(path) == folder]
         require(
             contents["vocabulary"]["sha256"] == tokenizer.sha256,
             f"the records in {folder} are of another vocabulary than {path}. Make them with the "
             "vocabulary of the checkpoint.",
         )
-        manifest.check_pretraining(folder, contents)
-        data = contents["settings"]
-        task, length = data["sentence_task"], data["max_seq_length"]
+        data = _check_records(own[0], contents, found)
+        task = data["sentence_task"]
         if (random_from := data.get("random_from", "any")) != "any":
             task += f"_{random_from}"
         if task in results:
             raise UserError(f"{folder}: a second folder of {task} records. Evaluate it by itself.")
-        own = [path for path in paths if os.path.dirname(path) == folder]
-        _check_records(own[0], length, found)
         masking = pretraining_records.read_masking(own, tokenizer)
         size = config.eval_batch_size
         of_records = dataclasses.replace(config, sentence_task=data["sentence_task"])
@@ -111,27 +109,30 @@ def evaluate(
         whole = compute()
         results[task] = {**whole, "files": own}
         if by_layer:
-            layers = [*network.albert.encoder.after_each_block(compute), whole]
+            ends = encoder.list_ends(network.config)
+            layers = [*(compute(num_blocks=number) for number in ends), whole]
             results[task]["by_layer"] = {
                 name: [values[name] for values in layers]
                 for name in layers[0]
                 if name.endswith(("loss", "accuracy"))
             }
         if measures_layers and "layer_distances" not in results:
-            spec = features.pretraining(length, data["max_predictions_per_seq"])
-            batches = input_pipeline.distribute_eval(
-                *(tf.distribute.get_strategy(), own, spec),
-                batch_size=config.eval_batch_size,
-                max_examples=_MEASURED,
-                masking=masking,
-            )
+            options = {"masking": masking, "max_examples": _MEASURED}
+            batches = _read_batches(tf.distribute.get_strategy(), own, data, size, **options)
             results["layer_distances"] = measure_layers(network.albert, batches)
     return results
 
 
-def _check_records(path: str, length: int, found: ModelCheckpoint) -> None:
-    """Raises `UserError` if records are longer than a model's positions, or of other words."""
+def _check_records(
+    path: str, contents: Mapping[str, Any], found: ModelCheckpoint
+) -> Mapping[str, Any]:
+    """Returns the settings of records, which fit the model; `contents` are their manifest.
+
+    Raises `UserError` if they are longer than the model's positions, or of other words.
+    """
     folder, longest = os.path.dirname(path), found.config.max_position_embeddings
+    manifest.check_pretraining(folder, contents)
+    length = contents["settings"]["max_seq_length"]
     require(
         length <= longest,
         f"the records in {folder} have max_seq_length={length}, over the model's "
@@ -144,6 +145,7 @@ def _check_records(path: str, length: int, found: ModelCheckpoint) -> None:
         f"the records in {folder} tell other words apart than {found.source}. Make them with the "
         "--words of the run.",
     )
+    return contents["settings"]
 
 
 def measure_layers(
@@ -177,14 +179,24 @@ def _evaluate(
     config: PretrainConfig,
     *,
     masking: OnlineMasking | None,
+    num_blocks: int | None = None,
 ) -> dict[str, float]:
-    spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
-    batches = input_pipeline.distribute_eval(
-        strategy, paths, spec, batch_size=batch_size, masking=masking
-    )
+    batches = _read_batches(strategy, paths, data, batch_size, masking=masking)
     loss = all_objectives.choose(config).loss
+    apply = functools.partial(network, num_blocks=num_blocks)
     try:
-        evaluate = eval_step.make_evaluate(strategy, network, loss, num_branches=1)
-        return evaluate(batches)
+        return eval_step.make_evaluate(strategy, apply, loss, num_branches=1)(batches)
     except input_pipeline.DAMAGED as error:
         raise input_pipeline.corrupt_error(paths, error) from None
+
+
+def _read_batches(
+    strategy: tf.distribute.Strategy,
+    paths: Sequence[str],
+    data: Mapping[str, Any],
+    batch_size: int,
+    **options: Any,
+) -> Iterable[Mapping[str, tf.Tensor]]:
+    """Returns the batches of records with the settings `data`; options of `distribute_eval`."""
+    spec = features.pretraining(data["max_seq_length"], data["max_predictions_per_seq"])
+    return input_pipeline.distribute_eval(strategy, paths, spec, batch_size=batch_size, **options)

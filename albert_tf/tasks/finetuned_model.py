@@ -13,7 +13,7 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, name_setting, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
@@ -34,14 +34,15 @@ def read_finetuned(
     the task. Raises `UserError` if there is none, or something is wrong with it.
     """
     checkpoint = formats.read(path, which=which)
-    run = read_finetuning_run(checkpoint.run)
-    if run is None:
+    values = checkpoint.task_config
+    if values is None:
         task = task or infer_task(checkpoint)
         if task is None:
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
         config = recipes.resolve_config(task, checkpoint.config, changes)
         return FinetunedModel(checkpoint, config, task)
-    values, task = run
+    task = infer_task(checkpoint)
+    assert task, "a run that has the config of a task has the task"
     overrides = (*changes.overrides, f"seed={values['seed']}")  # several runs differ in it
     changes = dataclasses.replace(changes, overrides=overrides)
     config = recipes.change_config(values, changes, task.kind, is_run=True)
@@ -80,17 +81,10 @@ def read_with_data(
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
-    """The task of a checkpoint that is not of a run, as its folder names it."""
+    """The task of a checkpoint, as its run, or its folder of another format, names it."""
     if header := checkpoint.run.get("task"):
         return task_table.from_header(header)
     return task_table.make_own("regression") if checkpoint.is_regression else None
-
-
-def read_finetuning_run(run: Mapping[str, Any]) -> tuple[dict[str, Any], Task] | None:
-    """Returns the config's values and the task of `ModelCheckpoint.run`, if it was fine-tuned."""
-    if "config" not in run or "task" not in run:
-        return None
-    return run["config"], task_table.from_header(run["task"])
 
 
 def read_dev_metrics(prefix: str) -> dict[str, Any]:
@@ -156,7 +150,8 @@ def find_vocabulary(
     if tokenizer.size != config.albert.vocab_size:
         raise UserError(
             f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
-            f"{config.albert.vocab_size}. Take --set albert.vocab_size={tokenizer.size}."
+            f"{config.albert.vocab_size}. Take {name_setting('set albert.vocab_size')}="
+            f"{tokenizer.size}."
         )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
     if initial and not tf.io.gfile.exists(folder):
@@ -177,5 +172,7 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
     tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
     if tokenizer is None:
         source = checkpoint.source if checkpoint else "the checkpoint"
-        raise UserError(f"there is no vocabulary beside {source}: name it with --vocabulary.")
+        raise UserError(
+            f"there is no vocabulary beside {source}: name it with {name_setting('vocabulary')}."
+        )
     return tokenizer

@@ -241,7 +241,7 @@ def resolve_config(
 
 def _check_exits(config: FinetuneConfig, kind: Kind | None) -> None:
     require(
-        not config.early_exit or kind is None or kind.has_one_answer,
+        not config.early_exit or kind is None or kind.may_exit_early,
         f"early_exit is for kinds with one answer a text, not for {kind}. Leave it out.",
     )
 

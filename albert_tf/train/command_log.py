@@ -1,6 +1,5 @@
 """The commands that trained a run, `commands.jsonl` in its folder: a line for each."""
 
-import contextlib
 import datetime
 import json
 import os
@@ -43,15 +42,8 @@ def end(workdir: str, record: dict[str, Any], *, finished: bool) -> None:
 
 def read(workdir: str) -> list[dict[str, Any]]:
     """Returns the records; none if there is no file, as of a copy of a run."""
-    path = os.path.join(workdir, COMMANDS)
-    records = []
-    for line in files.read_bytes(path, COMMANDS).splitlines() if tf.io.gfile.exists(path) else ():
-        # A line that a full disk cut short is no reason to have no others.
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line.decode())
-            if isinstance(record, dict) and record.keys() >= _KEYS:
-                records.append(record)
-    return records
+    records = files.read_log(os.path.join(workdir, COMMANDS), COMMANDS)
+    return [record for record in records if record.keys() >= _KEYS]
 
 
 def _write(workdir: str, records: list[dict[str, Any]]) -> None:

@@ -21,7 +21,7 @@ _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
 def make_evaluate(
     strategy: tf.distribute.Strategy,
-    model: keras.Model,
+    model: Callable[..., Any],
     loss: losses.Loss,
     *,
     num_branches: int,
@@ -81,7 +81,7 @@ def make_predict(
     return predict
 
 
-def _apply(model: keras.Model, rows: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+def _apply(model: Callable[..., Any], rows: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
     with xla.trace_options(loops_layers=True):
         return model(rows)
 

@@ -7,7 +7,7 @@ import re
 import reprlib
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,6 +15,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import LostWorkerError, UserError, reason
+from albert_tf.workfolder import find_difference
 
 _ANSWERS_WITHIN = 2.0  # seconds
 # Part of every error that TensorFlow raises in one worker because of another.
@@ -104,13 +105,14 @@ def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> N
     if cluster is None:
         return
     of_workers = [json.loads(t) for t in _gather_texts(strategy, json.dumps(values), cluster)]
-    if difference := find_difference(of_workers):
-        k, name = difference
-        own, other = (reprlib.repr(values.get(name)) for values in (of_workers[0], of_workers[k]))
-        raise UserError(
-            f"the workers differ: {name} is {own} for {cluster.name(0)}, {other} for "
-            f"{cluster.name(k)}. Start all with the same command, config and files."
-        )
+    for k, values in enumerate(of_workers):
+        if difference := find_difference(of_workers[0], values):
+            name, *different = difference
+            first, other = map(reprlib.repr, different)
+            raise UserError(
+                f"the workers differ: {name} is {first} for {cluster.name(0)}, {other} for "
+                f"{cluster.name(k)}. Start all with the same command, config and files."
+            )
 
 
 def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster) -> list[str]:
@@ -123,16 +125,6 @@ def _gather_texts(strategy: tf.distribute.Strategy, text: str, cluster: Cluster)
     replicas = tf.RaggedTensor.from_row_lengths(texts, lengths).to_list()
     per_worker = len(replicas) // len(cluster.tasks)
     return [bytes(numbers).decode() for numbers in replicas[::per_worker]]
-
-
-def find_difference(of_workers: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
-    """The first worker that differs from worker 0, and the name of the value."""
-    first, absent = of_workers[0], object()
-    for k, values in enumerate(of_workers):
-        for name in {**first, **values}:
-            if values.get(name, absent) != first.get(name, absent):
-                return k, name
-    return None
 
 
 @contextlib.contextmanager

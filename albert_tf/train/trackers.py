@@ -122,7 +122,7 @@ def tracking(names: Sequence[str], folder: str, config: TrainConfig) -> Iterator
 
     def start() -> None:
         path = os.path.join(folder, TRACKERS)
-        ids = files.read_object(path, TRACKERS) if tf.io.gfile.exists(path) else {}
+        ids = files.find_object(path, TRACKERS)
         values = run_folder.flatten(config_io.to_dict(config))
         while waiting:
             name = waiting.pop(0)

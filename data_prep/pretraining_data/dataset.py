@@ -75,12 +75,6 @@ def create(
     file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     cut = sources.cut(file_sizes, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
-    # Compressed text is a few times as long; a table may be.
-    growth = 1 if all(map(corpus_files.can_seek, paths)) else 5
-    num_blocks = -(-growth * max(sizes) // int(config.shard_megabytes * 1e6))
-    assert config.dupe_factor
-    # To read text takes about a third of the time of the first pass over it.
-    per_process = 4 if config.dupe_factor >= 10 else 1
     with folder.locked(*driver.lock):
         if folder.done(manifest.NAME):  # a shard is missing: from now on the folder is unfinished
             tf.io.gfile.remove(folder.join(manifest.NAME))
@@ -96,11 +90,24 @@ def create(
             sizes,
             driver,
             options,
-            shares=driver.count_shares(len(cut), num_blocks, per_process),
+            shares=_count_shares(config, driver, paths, sizes),
         )
         if made is not None:
             tokenization.copy_vocabulary(vocabulary, own_vocabulary)
             _write_manifest(folder, config, made, num_left_out)
+
+
+def _count_shares(
+    config: DataConfig, driver: Driver, paths: Sequence[str], sizes: Sequence[int]
+) -> int:
+    """Returns how many shares each source has; `sizes` are the bytes of the sources."""
+    # Compressed text is a few times as long; a table may be.
+    growth = 1 if all(map(corpus_files.can_seek, paths)) else 5
+    num_blocks = -(-growth * max(sizes) // int(config.shard_megabytes * 1e6))
+    assert config.dupe_factor
+    # To read text takes about a third of the time of the first pass over it.
+    per_process = 4 if config.dupe_factor >= 10 else 1
+    return driver.count_shares(len(sizes), num_blocks, per_process)
 
 
 def _describe_vocabulary(config: DataConfig, path: str, words: str | None) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def make_shard_writer(
     tokenizer = tokenization.load(vocabulary)
     if tokenizer.sha256 != folder.identity["vocabulary"]["sha256"]:
         raise UserError(f"{vocabulary} has changed since the work began.")
-    segment = chinese_words.load_segmenter(config.word_segmenter)
-    number_words = phoneme_examples.load_words(words) if words else None
-    identify = load_identifier() if config.report_languages else None
+    encode = _make_encode(config, tokenizer, words)
+    make_examples: Callable[..., Iterator[bytes]]
+    make_examples = phoneme_examples.make if words else _make_examples
 
     def write_shards(source: int, share: int, shares: int) -> Iterator[Made]:
         left_out = duplicates.read_left_out(duplicates_dir, source) if duplicates_dir else ()
@@ -70,21 +70,8 @@ def make_shard_writer(
         names, listed = _name_shards(block, config), f"shards-{block.name}.json"
         found = (folder.find_json(listed) or {"shards": {}})["shards"]
         made = {x: numbers for x, numbers in found.items() if shards.is_whole(folder, x, numbers)}
-        encoded: Any = []  # documents, as the function that makes examples of them takes them
         if not made.keys() >= set(names):
-            if number_words:
-                encoded, text_counts = phoneme_examples.encode(block.texts, tokenizer, number_words)
-                text_counts += _count_lengths(document.shape[1] for document in encoded)
-            else:
-                encoded, text_counts = encode_documents(
-                    block.texts, tokenizer, segment, file_numbers=block.files
-                )
-            if identify:
-                text_counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
-            if config.needs_two_documents and (
-                alone := sum(_is_alone(encoded, index, config) for index in range(len(encoded)))
-            ):
-                text_counts["alone"] = alone
+            encoded, text_counts = encode(block)
         for dupe, name in enumerate(names):
             if name not in made:
                 key = [config.seed, blocks.SPLITS.index(block.split), block.number, dupe]
@@ -92,16 +79,39 @@ def make_shard_writer(
                     key.append(block.source)
                 counts = Counter({"examples": 0, **(text_counts if dupe == 0 else {})})
                 rng = np.random.default_rng(key)
-                if number_words:
-                    examples = phoneme_examples.make(encoded, tokenizer, rng, config, counts)
-                else:
-                    examples = _make_examples(encoded, tokenizer, rng, config, counts)
+                examples = make_examples(encoded, tokenizer, rng, config, counts)
                 record_writer.write(folder.join(name), examples)
                 made[name] = shards.describe(folder, name, counts)
                 folder.put(listed, {"shards": dict(sorted(made.items()))})
             yield Made(name, made[name], block.num_bytes / len(names))
 
     return write_shards
+
+
+def _make_encode(
+    config: DataConfig, tokenizer: Tokenizer, words: str | None
+) -> Callable[[Block], tuple[Any, Counter[str]]]:
+    """Returns `encode(block)` -> its documents, as the maker of examples takes them, and counts."""
+    segment = chinese_words.load_segmenter(config.word_segmenter)
+    numbers = phoneme_examples.load_words(words) if words else None
+    identify = load_identifier() if config.report_languages else None
+
+    def encode(block: Block) -> tuple[Any, Counter[str]]:
+        encoded: Any
+        if numbers:
+            encoded, counts = phoneme_examples.encode(block.texts, tokenizer, numbers)
+            counts += _count_lengths(document.shape[1] for document in encoded)
+        else:
+            encoded, counts = _encode_documents(block, tokenizer, segment)
+        if identify:
+            counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
+        if config.needs_two_documents and (
+            alone := sum(_is_alone(encoded, index, config) for index in range(len(encoded)))
+        ):
+            counts["alone"] = alone
+        return encoded, counts
+
+    return encode
 
 
 def _name_shards(block: Block, config: DataConfig) -> list[str]:
@@ -122,19 +132,14 @@ def load_identifier() -> Callable[[str], str]:
     return lambda text: py3langid.classify(text[:1000])[0]
 
 
-def encode_documents(
-    texts: Sequence[str],
-    tokenizer: Tokenizer,
-    cut: chinese_words.Cut | None = None,
-    *,
-    file_numbers: Sequence[int] = (),
+def _encode_documents(
+    block: Block, tokenizer: Tokenizer, cut: chinese_words.Cut | None
 ) -> tuple[list[Encoded], Counter[str]]:
-    """Encodes documents of one sentence a line; drops sentences and documents without a piece.
+    """Encodes the documents of a block; drops sentences and documents without a piece.
 
-    With `cut` the ids are those of `chinese_words.encode_batch`. Without `file_numbers` all
-    documents are of one file.
+    With `cut` the ids are those of `chinese_words.encode_batch`.
     """
-    sentences = [text.split("\n") for text in texts]
+    sentences = [text.split("\n") for text in block.texts]
     flat = list(itertools.chain.from_iterable(sentences))
     ids: list[np.ndarray] = []
     lengths: list[int] = []
@@ -150,7 +155,7 @@ def encode_documents(
         ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32))
     all_ids = np.concatenate(ids)
     encoded, first, begin = [], 0, 0
-    for document, file in zip(sentences, file_numbers or [0] * len(texts), strict=True):
+    for document, file in zip(sentences, block.files, strict=True):
         last = first + len(document)
         bounds = [0, *itertools.accumulate(n for n in lengths[first:last] if n)]
         if len(bounds) > 1:

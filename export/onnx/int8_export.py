@@ -137,7 +137,7 @@ def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
     if task.kind.has_label_thresholds:
         thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint.source)
         predicted = task.kind.apply_thresholds(task, predicted, thresholds)
-    threshold = source.exported.options.null_threshold
+    threshold = source.exported.options.null_threshold or 0.0
     return predictions.score(task, dev.examples, predicted, null_threshold=threshold)
 
 

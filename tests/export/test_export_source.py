@@ -25,7 +25,7 @@ def test_a_run_knows_what_it_is_for(tmp_path, vocabulary, kind):
     assert model.options.labels == tiny_exports.LABELS.get(kind, ())
     assert model.options.run_config.max_seq_length == 9
     assert formats.read(model.source).vectors.max_seq_length == 9
-    assert model.options.may_be_none == (kind == "span_or_none")
+    assert (model.options.null_threshold is not None) == (kind == "span_or_none")
     assert model.tokenizer.sha256 == tokenization.load(vocabulary).sha256
     trained = tiny_exports.contents(kind).weights
     weights = {w.path: w.value.numpy() for w in model.network.trainable_weights}
@@ -79,7 +79,7 @@ def test_a_null_score_is_of_the_head_of_squad1(tmp_path, vocabulary):
     (tmp_path / "run" / "best" / "albert_config.json").unlink()
     model = tiny_exports.read(path)
     assert model.options.kind == "span"
-    assert model.options.may_be_none
+    assert model.options.null_threshold == 0
 
 
 def test_the_threshold_is_that_of_the_run(tmp_path, vocabulary):
@@ -101,7 +101,6 @@ def test_a_checkpoint_of_no_run_may_have_no_answer(tmp_path):
         ["max_query_length=5"],
     )
     model = tiny_exports.read(path, "span_or_none", overrides=lengths, null_threshold=2.5)
-    assert model.options.may_be_none
     assert model.options.null_threshold == 2.5
 
 

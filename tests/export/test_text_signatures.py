@@ -90,14 +90,13 @@ def make_choices(model):
 def make_questions(model):
     """As `span_decoding` answers, from windows that Python makes."""
     questions, run_config = python_reference.make_questions(9), model.options.run_config
+    threshold = model.options.null_threshold
     rows = python_reference.answer_questions(
         model.tokenizer,
         questions,
         lambda batch: answer(model, batch),
-        AnswerOptions(
-            model.options.may_be_none, run_config.n_best_size, run_config.max_answer_length
-        ),
-        model.options.null_threshold,
+        AnswerOptions(threshold is not None, run_config.n_best_size, run_config.max_answer_length),
+        threshold or 0.0,
     )
     outputs = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     outputs["answer"] = np.array([row["answer"].encode() for row in rows], object)

@@ -25,7 +25,7 @@ from albert_tf.checkpoints import formats, native, training_checkpoint
 from albert_tf.data_prep.corpus import documents, duplicates, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.export import model_versions, saved_model
-from albert_tf.kinds import task_dataset
+from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.spans import qa_windows
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import input_pipeline, manifest
@@ -287,7 +287,7 @@ def make_finetuning_run(folder: Path) -> None:
 def read_finetuning_run(folder: Path) -> Any:
     beginning = files.read_sealed(str(folder / BEGINNING), BEGINNING)
     run = native.read_run(str(folder), str(folder / "model.ckpt-0"))
-    return beginning, finetuned_model.read_finetuning_run(run)
+    return beginning, run["config"], task_table.from_header(run["task"])
 
 
 def make_task_dataset(folder: Path) -> None:

@@ -336,7 +336,7 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
     run_folder.read_config(str(folder), FinetuneConfig)
     prefix = str(folder / "model.ckpt-0")
     (folder / "model.ckpt-0.index").touch()
-    finetuned_model.read_finetuning_run(native.read_run(str(folder), prefix))
+    task_table.from_header(native.read_run(str(folder), prefix).get("task"))
     finetuned_model.read_thresholds(prefix)
     for record in history.read(str(folder)):
         history.format_change(record)

@@ -13,7 +13,7 @@ LAYERS = 5
 
 def make(kind, patience, tolerance=0.3, **changes):
     sizes = task_heads.HeadSizes(
-        tiny_tasks.CLASSES, early_exit=True, patience=patience, tolerance=tolerance
+        tiny_tasks.CLASSES, early_exit=True, exit_patience=patience, exit_tolerance=tolerance
     )
     changes = {"num_hidden_layers": LAYERS, **changes}
     model = tiny_tasks.make(kind, sizes=sizes, **changes)
@@ -71,7 +71,7 @@ def test_a_row_leaves_when_heads_agree_whoever_is_with_it(kind, patience, inner)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_weighted_by_depth(kind):
     batch = tiny_tasks.batch(kind)
-    outputs = make(kind, 0)(batch, training=True, seed=tf.constant([1, 2]))
+    outputs = make(kind, None)(batch, training=True, seed=tf.constant([1, 2]))
     loss = tiny_tasks.make_objective(kind)
     per_head = [loss.sums({"logits": outputs["exit_logits"][:, k]}, batch) for k in range(LAYERS)]
     sums = loss.sums(outputs, batch)

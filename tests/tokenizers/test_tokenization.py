@@ -237,7 +237,7 @@ def test_a_flipped_bit_is_noticed_at_every_load(folder, tmp_path, name):
             read(str(folder))
     assert not (tmp_path / "copy").exists()
     (folder / "sha256.json").write_text("[]")
-    with pytest.raises(UserError, match=r"sha256\.json is damaged: it holds no JSON object"):
+    with pytest.raises(UserError, match=r"sha256\.json does not hold a JSON object"):
         tokenization.load(str(folder))
 
 

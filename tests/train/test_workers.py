@@ -113,19 +113,6 @@ def test_one_process_agrees_with_itself():
     multi_worker.check_same(ONE, {"seed": 1})
 
 
-@pytest.mark.parametrize(
-    ("descriptions", "difference"),
-    [
-        ([{"a": 1, "b": 2}] * 3, None),
-        ([{"a": 1, "b": 2}, {"a": 1, "b": 3}], (1, "b")),
-        ([{"a": 1}, {"a": 1}, {"a": 1, "b": None}], (2, "b")),
-        ([{"a": None}, {}], (1, "a")),
-    ],
-)
-def test_the_first_difference(descriptions, difference):
-    assert multi_worker.find_difference(descriptions) == difference
-
-
 @pytest.fixture
 def compared(monkeypatch):
     """Calls of `check_same` end what runs; returns what the workers would have compared."""

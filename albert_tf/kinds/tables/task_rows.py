@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albert_tf.errors import UserError, require, tell_apart
+from albert_tf.errors import UserError, name_setting, require, tell_apart
 from albert_tf.settings import setting
 
 # More are rather texts, numbers or ids in the wrong column.
@@ -81,15 +81,16 @@ def list_labels(labels: Iterable[str]) -> str:
 
 def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> None:
     """Raises `UserError` if a file, or its column, has few labels, too many, or one twice."""
+    remedy = f"name them all with {name_setting('labels')}."
     if len(labels) < least:
         raise UserError(
             f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
-            f"least {least}, or name them all with --labels."
+            f"least {least}, or {remedy}"
         )
     if len(labels) > MAX_LABELS_IN_FILE:
         raise UserError(
-            f"{place} has {len(labels):,} different labels: is --label_column right? If it is, "
-            "name them all with --labels."
+            f"{place} has {len(labels):,} different labels: is {name_setting('label_column')} "
+            f"right? If it is, {remedy}"
         )
     numbers: dict[float, str] = {}
     for label in labels:
@@ -98,8 +99,7 @@ def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> N
             alike = f" The numbers {same} and {label} are the same."
         if alike:
             raise UserError(
-                f"{place} has two labels for one.{alike} Write them in one way, or name them all "
-                "with --labels."
+                f"{place} has two labels for one.{alike} Write them in one way, or {remedy}"
             )
 
 
