@@ -69,8 +69,6 @@ def read(prefix: str) -> ModelCheckpoint:
             f"{prefix} has no config beside it. Put its {ALBERT_CONFIG} or {RUN_CONFIG} there."
         )
     vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
-    tasks = filter(tf.io.gfile.exists, (os.path.join(home, TASK) for home in homes))
-    kinds = [files.read_sealed(path, TASK).get("kind") for path in tasks]
     config, weights = _read_config(config_path), read_weights(prefix)
     run = {}
     if os.path.basename(config_path) == RUN_CONFIG:
@@ -83,7 +81,8 @@ def read(prefix: str) -> ModelCheckpoint:
         config=config,
         weights=weights,
         vocabulary=tokenization.read_files(vocabulary),
-        is_regression=REGRESSION in kinds or model_checkpoint.says_regression(config_path),
+        is_regression=run.get("task", {}).get("kind") == REGRESSION
+        or model_checkpoint.says_regression(config_path),
         vectors=SentenceVectors(
             pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
         ),

@@ -575,10 +575,7 @@ class Task:
                 raise UserError(f"{place}: {message}")
             return value
         if text not in self.labels:
-            raise UserError(
-                f"{place}: {text!r} is not a label of {self.name}, which has "
-                f"{task_rows.list_labels(self.labels)}.{tell_apart(text, self.labels)}"
-            )
+            raise task_rows.unknown_label(place, text, self.labels, self.name)
         return self.labels[self.labels.index(text)]  # one string for all rows
 
     def make_features(self, max_seq_length: int) -> features.Features:

@@ -8,24 +8,12 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base
-from albert_tf.kinds.base import (
-    Arrays,
-    Confusions,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
 
-class Classification(Kind):
+class Classification(base.Kind):
     """A prediction is {"prediction": label, "probabilities": [C numbers]}."""
 
     metrics = ("accuracy",)
@@ -55,7 +43,7 @@ class Classification(Kind):
         return choose_label("label", self.apply(network, ids), options.labels)
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         logits = outputs["logits"].astype(np.float64)
         exponents = np.exp(logits - logits.max(-1, keepdims=True))
@@ -79,7 +67,7 @@ class Classification(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         return base.score_values(task, task.metrics, gold, predictions)
 
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
@@ -87,9 +75,9 @@ class Classification(Kind):
 
     def count_confusions(
         self, task: Task, gold: Gold, predictions: Predictions
-    ) -> Confusions | None:
+    ) -> base.Confusions | None:
         pairs = Counter((row["label"], predictions[row["id"]]["prediction"]) for row in gold)
-        return Confusions("labels", task.labels, pairs)
+        return base.Confusions("labels", task.labels, pairs)
 
     def predict_majority(self, task: Task, gold: Gold) -> Predictions:
         [(label, _)] = Counter(row["label"] for row in gold).most_common(1)

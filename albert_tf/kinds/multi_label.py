@@ -8,18 +8,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base, metrics
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.classification import list_classes
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import DataSource
@@ -29,7 +18,7 @@ from albert_tf.train_config import FinetuneConfig
 DEFAULT_THRESHOLD = 0.5
 
 
-class MultiLabel(Kind):
+class MultiLabel(base.Kind):
     """A prediction is {"prediction": labels, "probabilities": [C numbers]}."""
 
     # Thresholds are tuned on the very examples for those with best_.
@@ -103,7 +92,7 @@ class MultiLabel(Kind):
         }
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         """Labels of a probability over a half; the caller may have better thresholds."""
         probabilities = 1 / (1 + np.exp(-outputs["logits"].astype(np.float64)))
@@ -131,7 +120,7 @@ class MultiLabel(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         """F1 of the labels as predicted, and with the thresholds that are best for these examples.
 
         Predictions of other programs may have no probabilities, hence no more than the first.

@@ -7,18 +7,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -26,7 +15,7 @@ from albert_tf.train_config import FinetuneConfig
 _CONSTANT_RANGE = 0.01
 
 
-class Regression(Kind):
+class Regression(base.Kind):
     """A prediction is {"prediction": number}."""
 
     metrics = ("pearson", "spearman")
@@ -66,7 +55,7 @@ class Regression(Kind):
         return {f"{self}_loss": tf.reduce_sum(tf.square(errors) * weights)}
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         pairs = zip(gold, outputs["logits"][:, 0].tolist(), strict=True)
         return {example["id"]: {"prediction": value} for example, value in pairs}
@@ -87,7 +76,7 @@ class Regression(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         return base.score_values(task, task.metrics, gold, predictions)
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:

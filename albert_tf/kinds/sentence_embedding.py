@@ -8,22 +8,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, name_place, name_setting, require
 from albert_tf.kinds import base
-from albert_tf.kinds.base import (
-    Arrays,
-    Example,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    TaskSplit,
-    Tensors,
-    Tokens,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.served import Served
 from albert_tf.kinds.tables import task_rows
 from albert_tf.kinds.tables.task_rows import Columns
@@ -38,7 +23,7 @@ _CONSTANT_COSINES = 1e-4
 SIMILARITY_METRICS = ("spearman", "pearson")
 
 
-class SentenceEmbedding(Kind):
+class SentenceEmbedding(base.Kind):
     """A prediction is {"prediction": cosine of the two texts, "rank": number}.
 
     The rank, from 1, is that of the second text among the second texts of the file, by cosines.
@@ -60,7 +45,7 @@ class SentenceEmbedding(Kind):
         return {"num_texts": 2 + len(columns.negatives)}
 
     def choose_columns(
-        self, split: TaskSplit, known: Sequence[str], path: str
+        self, split: base.TaskSplit, known: Sequence[str], path: str
     ) -> tuple[list[str], str | None]:
         """Hard negatives are needed for training alone, and a number how alike texts are never."""
         columns, trains = split.source.columns, split.name == "train"
@@ -76,7 +61,7 @@ class SentenceEmbedding(Kind):
         return [columns.text, columns.second_text, *negatives], label
 
     def read_label(
-        self, row: Mapping[str, Any], column: str | None, split: TaskSplit, place: str
+        self, row: Mapping[str, Any], column: str | None, split: base.TaskSplit, place: str
     ) -> base.Label | None:
         if column is None:
             return None
@@ -84,13 +69,13 @@ class SentenceEmbedding(Kind):
 
     def encode(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[base.Example],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each example to train on, and else one of each text.
 
         To train on, a record has a text, its counterpart and hard negatives, a sequence each. To
@@ -120,11 +105,11 @@ class SentenceEmbedding(Kind):
         return {features.LABEL_IDS: tf.io.FixedLenFeature([num_classes], tf.int64)}
 
     def truncate(
-        self, rows: Sequence[Sequence[Tokens]], lengths: Lengths
-    ) -> tuple[list[Sequence[Tokens]], dict[str, int]]:
+        self, rows: Sequence[Sequence[base.Tokens]], lengths: Lengths
+    ) -> tuple[list[Sequence[base.Tokens]], dict[str, int]]:
         """Each text a sequence of its own, which loses its end."""
         room = lengths.max_seq_length - features.NUM_TEXT_TOKENS
-        sequences: list[Sequence[Tokens]] = [(text[:room],) for row in rows for text in row]
+        sequences: list[Sequence[base.Tokens]] = [(text[:room],) for row in rows for text in row]
         num_truncated = sum(any(len(text) > room for text in row) for row in rows)
         return sequences, {"truncated": num_truncated}
 
@@ -192,7 +177,7 @@ class SentenceEmbedding(Kind):
         }
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         """Ranks the second text of an example among all of them.
 
@@ -226,7 +211,7 @@ class SentenceEmbedding(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         """Correlations of cosines and labels, or without labels the mean reciprocal rank and so on.
 
         These are the shares of ranks up to 1, 5 and 10.

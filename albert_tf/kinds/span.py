@@ -8,19 +8,7 @@ import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.kinds import base, squad_metrics
-from albert_tf.kinds.base import (
-    Arrays,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.served import QUESTION, SENTENCE, WINDOWS, TextServer
 from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.spans.qa_windows import AnswerOptions
@@ -36,7 +24,7 @@ _SPAN_LABELS = {"start_logits": features.START_POSITIONS, "end_logits": features
 
 
 @dataclass(frozen=True)
-class Span(Kind):
+class Span(base.Kind):
     """A prediction is {"prediction": text, "nbest": [{"text", "probability", ...}]}.
 
     It has "null_odds", a number, if `may_be_none`: there may be no answer in the context.
@@ -76,7 +64,7 @@ class Span(Kind):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each window."""
         tokens = span_features.tokenize(examples, tokenizer, lengths.max_query_length)
         windows = span_features.split_into_windows(tokens, lengths)
@@ -91,7 +79,7 @@ class Span(Kind):
         }
         if num_lost := int(np.count_nonzero(has_answer & ~is_held)):
             counts[span_features.ANSWERS_IN_NO_WINDOW] = num_lost
-        return Records(
+        return base.Records(
             len(windows.unique_ids),
             lambda rows: span_features.make_features(
                 rows, tokens, windows, places, lengths.max_seq_length
@@ -174,7 +162,7 @@ class Span(Kind):
         }
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import span_decoding
 
@@ -216,7 +204,7 @@ class Span(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         """The scores of the official script; of those, exact and f1 are means over questions."""
         texts, odds = self._split(predictions)
         scores = squad_metrics.score_questions(gold, texts, odds, threshold=null_threshold)

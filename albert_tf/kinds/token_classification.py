@@ -9,20 +9,7 @@ import numpy as np
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.kinds import base, metrics
-from albert_tf.kinds.base import (
-    Arrays,
-    Confusions,
-    Gold,
-    Kind,
-    Mistake,
-    Outputs,
-    Prediction,
-    Predictions,
-    Records,
-    Scores,
-    Task,
-    Tensors,
-)
+from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.served import SENTENCE, TEXT, WINDOWS, TextServer
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
 from albert_tf.kinds.spans.token_features import TaggedText
@@ -34,7 +21,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 
-class TokenClassification(Kind):
+class TokenClassification(base.Kind):
     """A prediction is {"prediction": [{"text", "type", "start", "end", "score"}]}."""
 
     metrics = ("f1", "precision", "recall", "accuracy")
@@ -83,7 +70,7 @@ class TokenClassification(Kind):
         lengths: Lengths,
         *,
         trains: bool = False,
-    ) -> Records:
+    ) -> base.Records:
         """Returns a record of each window.
 
         Of the counts, `words_without_tokens` are those that the tokenizer drops, and
@@ -100,7 +87,7 @@ class TokenClassification(Kind):
             "words_without_tokens": int(np.count_nonzero(words.tokens < 0)),
             "inexact_spans": num_inexact,
         }
-        return Records(
+        return base.Records(
             len(windows.unique_ids),
             lambda rows: token_features.make_features(
                 rows, tokens, windows, lengths.max_seq_length, label_ids
@@ -152,7 +139,7 @@ class TokenClassification(Kind):
         return labels
 
     def decode(
-        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: Arrays
+        self, outputs: Outputs, gold: Gold, task: Task, config: FinetuneConfig, arrays: base.Arrays
     ) -> Predictions:
         from albert_tf.kinds.spans import tag_decoding
 
@@ -195,7 +182,7 @@ class TokenClassification(Kind):
 
     def score(
         self, task: Task, gold: Gold, predictions: Predictions, null_threshold: float = 0.0
-    ) -> Scores:
+    ) -> base.Scores:
         """Precision, recall and F1 of spans, exact in their ends and type; accuracy of words."""
         base.check_scorable(gold, predictions, "spans")
         counts = np.array(
@@ -214,7 +201,7 @@ class TokenClassification(Kind):
     def list_types(self, labels: Sequence[str]) -> Sequence[str]:
         return tag_schemes.list_types(labels)
 
-    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> Confusions:
+    def count_confusions(self, task: Task, gold: Gold, predictions: Predictions) -> base.Confusions:
         scheme = tag_schemes.find_scheme(task.labels)
         pairs: Counter[tuple[str, str]] = Counter()
         for row in gold:
@@ -224,7 +211,7 @@ class TokenClassification(Kind):
             )
             pairs.update(zip(target, guess, strict=True))
         labels = [tag_schemes.OUTSIDE, *self.list_types(task.labels)]
-        return Confusions("types of the words", labels, pairs)
+        return base.Confusions("types of the words", labels, pairs)
 
     def find_mistakes(self, task: Task, gold: Gold, predictions: Predictions) -> Iterator[Mistake]:
         """The more spans are missing, or are none, the worse."""

@@ -79,6 +79,14 @@ def list_labels(labels: Iterable[str]) -> str:
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
 
 
+def unknown_label(
+    place: str, label: str, labels: Sequence[str], task: str = "the task"
+) -> UserError:
+    """Returns the error for a label that is none of the task's."""
+    known = f"which has {list_labels(labels)}.{tell_apart(label, labels)}"
+    return UserError(f"{place}: {label!r} is not a label of {task}, {known}")
+
+
 def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> None:
     """Raises `UserError` if a file, or its column, has few labels, too many, or one twice."""
     remedy = f"name them all with {name_setting('labels')}."

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.errors import UserError, tell_apart
+from albert_tf.errors import UserError
 from albert_tf.kinds.spans import tag_schemes
 from albert_tf.kinds.spans.token_features import CharacterSpan, TaggedText
 from albert_tf.kinds.tables import table_files, task_rows
@@ -88,7 +88,7 @@ def read(
                 for begin, end, type_ in tag_schemes.find_spans(sentence.tags, scheme)
             ]
         elif spans is not None and (unknown := {type_ for *_, type_ in spans} - types):
-            raise _unknown(sentence.places[0], min(unknown), sorted(types))
+            raise task_rows.unknown_label(sentence.places[0], min(unknown), sorted(types))
         examples.append(
             TaggedText(
                 sentence.name,
@@ -107,7 +107,7 @@ def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: b
     tags = sentence.tags or ()
     for tag, place in zip(tags, sentence.places, strict=True):
         if tag not in known and not (repairs and tag.partition("-")[0] in tuple("BIESLU")):
-            raise _unknown(place, tag, sorted(known))
+            raise task_rows.unknown_label(place, tag, sorted(known))
     mistake = tag_schemes.find_mistake(tags, scheme)
     if mistake and not repairs:
         index, why = mistake
@@ -116,13 +116,6 @@ def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: b
             "take --repair_tags."
         )
     return mistake is None
-
-
-def _unknown(place: str, label: str, labels: Sequence[str]) -> UserError:
-    return UserError(
-        f"{place}: {label!r} is not a label of the task, which has "
-        f"{task_rows.list_labels(labels)}.{tell_apart(label, labels)}"
-    )
 
 
 def _read_sentences(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sentence]:
