@@ -25,6 +25,7 @@ LABEL_PIECES = ("first", "all")
 BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
+COPIED, INTERPOLATED = GROWN_POSITIONS = ("copied", "interpolated")
 DTYPES = ("float32", "mixed_bfloat16")
 LINEAR, SQUARE_ROOT = DECAYS = ("linear", "1-sqrt")
 OPTIMIZERS = ("lamb", "adamw")
@@ -117,9 +118,9 @@ class TrainConfig:
         settings.check(self)
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
-            shares_all or not self.layer_loop,
-            "layer_loop needs layers that share all their weights (cross_layer_sharing=all, "
-            "num_hidden_groups=1). Take rematerialize=true instead.",
+            not self.layer_loop or (shares_all and not self.albert.full_attention_layers),
+            "layer_loop needs layers that are alike (cross_layer_sharing=all, num_hidden_groups=1, "
+            "no full_attention_layers). Take rematerialize=true instead.",
         )
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         schedule_steps = self.num_train_steps - self.first_schedule_step
@@ -244,6 +245,11 @@ class PretrainConfig(TrainConfig):
     initial_positions: str = setting(
         "of a new model: `truncated_normal` or `sinusoids`", "truncated_normal", choices=POSITIONS
     )
+    grown_positions: str = setting(
+        "how --grow_from makes more positions: `copied`, or `interpolated` between the old ones",
+        COPIED,
+        choices=GROWN_POSITIONS,
+    )
     phases: tuple[Phase, ...] = setting(
         "one after the other, each on the records that have its lengths; none: one", ()
     )
@@ -294,12 +300,14 @@ class PretrainConfig(TrainConfig):
     def generator(self) -> "PretrainConfig":
         """The config of the generator, as of a run that trains it alone."""
         albert, n = self.albert, self.generator_divisor
+        layers = self.generator_layers or albert.num_hidden_layers
         small = dataclasses.replace(
             albert,
             hidden_size=albert.hidden_size // n,
             intermediate_size=albert.intermediate_size // n,
             num_attention_heads=max(1, albert.num_attention_heads // n),
-            num_hidden_layers=self.generator_layers or albert.num_hidden_layers,
+            num_hidden_layers=layers,
+            full_attention_layers=tuple(x for x in albert.full_attention_layers if x < layers),
         )
         return dataclasses.replace(self, albert=small, sentence_task="none", token_task=MASKED)
 

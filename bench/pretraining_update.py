@@ -5,6 +5,7 @@
     python bench/pretraining_update.py --profile --set albert=albert_base_v2
 
 Prints one line of JSON: median seconds and CPU seconds of an update, sequences a second, memory.
+--forward times the forward pass alone, as in an evaluation.
 --memory measures the first update of a new process, its compilation included, and stops it above
 --max_gigabytes. --profile prints a table of operations instead; concurrent ones are summed, and
 `XLA` are the loops of albert_tf/model/ops.py.
@@ -39,6 +40,7 @@ STEPS = flags.DEFINE_integer("steps", 6, "updates to time, after two to warm up"
 MEMORY = flags.DEFINE_bool("memory", False, "measure the memory of the first update")
 MAX_GIGABYTES = flags.DEFINE_float("max_gigabytes", 16.0, "resident memory at which it gives up")
 PROFILE = flags.DEFINE_bool("profile", False, "print the time of each kind of operation")
+FORWARD = flags.DEFINE_bool("forward", False, "time the forward pass alone")
 SHOWN = 16
 
 
@@ -74,6 +76,15 @@ def make_update(
     if warm_up:
         run_updates(batches, warm_up)
     return lambda: run_updates(batches, 1)
+
+
+def make_forward(config: PretrainConfig) -> Callable[[], dict[str, tf.Tensor]]:
+    """Returns a function that runs the forward pass, after it ran twice."""
+    model, _ = all_objectives.choose(config).make_model(config)
+    batch = {name: tf.constant(x) for name, x in random_batch(config).items()}
+    forward = tf.function(lambda: model(batch), autograph=False)
+    forward(), forward()
+    return forward
 
 
 def time_call(update: Callable) -> tuple[float, float]:
@@ -142,7 +153,7 @@ def main(_):
     if MEMORY.value:
         print(json.dumps(measure_memory(config)))
         return
-    update = make_update(config)
+    update = make_forward(config) if FORWARD.value else make_update(config)
     if PROFILE.value:
         print_profile(update)
         return

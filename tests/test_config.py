@@ -58,6 +58,9 @@ MISTAKES = {
     "hidden size": ({"hidden_size": 10**6}, "hidden_size must be at most 65536"),
     "vocabulary": ({"vocab_size": 10**12}, "vocab_size must be at most 10000000"),
     "certain dropout": ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
+    "window": ({"attention_window": -1}, "attention_window must be at least 0"),
+    "no window": ({"full_attention_layers": (0,)}, "attention_window must be at least 1 beside"),
+    "full": ({"attention_window": 2, "full_attention_layers": (3, 12)}, "are not from 0 to 11"),
     "negative dropout": ({"classifier_dropout_prob": -0.1}, "classifier_dropout_prob must be in"),
 }
 PRETRAIN_MISTAKES = {
@@ -100,7 +103,7 @@ def test_a_published_file_is_read():
 
 def test_fields_are_the_published_keys():
     fields = {field.name for field in dataclasses.fields(AlbertConfig)}
-    own = {"cross_layer_sharing", "classifier_dropout_prob"}
+    own = {*config.OWN_KEYS, "classifier_dropout_prob"}
     assert fields - own == set(PUBLISHED_BASE_V2) - config.DEAD_KEYS.keys()
     assert not fields & config.DEAD_KEYS.keys()
 
@@ -254,7 +257,14 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [PretrainConfig, FinetuneConfig])
-@pytest.mark.parametrize("changes", [{"cross_layer_sharing": "ffn"}, {"num_hidden_groups": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cross_layer_sharing": "ffn"},
+        {"num_hidden_groups": 2},
+        {"attention_window": 9, "full_attention_layers": (0,)},
+    ],
+)
 def test_a_loop_needs_one_set_of_weights(kind, changes):
     albert = AlbertConfig(**changes)
     assert not kind(albert=albert).layer_loop

@@ -87,7 +87,6 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         shape_and_slices=[""] * len(checkpoint.weights),
         tensors=list(checkpoint.weights.values()),
     )
-    values = model_checkpoint.config_values(checkpoint)
-    del values["cross_layer_sharing"]
+    values = model_checkpoint.drop_own_keys(model_checkpoint.config_values(checkpoint))
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values | DEAD_KEYS)
     tokenization.write_files(checkpoint.vocabulary, folder, model_checkpoint.GOOGLE_NAMES)

@@ -264,7 +264,7 @@ def to_config(values: Any, path: str) -> AlbertConfig:
             f"{_VERSION}, as those of version 1."
         )
         activation = "gelu_new"
-    fields = config_io.to_dict(AlbertConfig()).keys() - {"cross_layer_sharing"}
+    fields = model_checkpoint.drop_own_keys(config_io.to_dict(AlbertConfig()))
     kept = {key: value for key, value in values.items() if key in fields}
     kept["hidden_act"] = _ACTIVATIONS[activation]
     return config_io.from_dict(AlbertConfig, model_checkpoint.PUBLISHED_DEFAULTS | kept, path)
@@ -372,8 +372,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
 
 def to_values(config: AlbertConfig) -> dict[str, Any]:
     """Returns the arguments of their AlbertConfig."""
-    values, ours = config_io.to_dict(config), config.hidden_act
-    del values["cross_layer_sharing"]
+    values, ours = model_checkpoint.drop_own_keys(config_io.to_dict(config)), config.hidden_act
     values["hidden_act"] = next(x for x, name in _ACTIVATIONS.items() if name == ours)
     # Of this format; without it "gelu" is version 1's.
     return values | ({_VERSION: "5.0.0"} if ours == "gelu_erf" else {})
@@ -381,8 +380,8 @@ def to_values(config: AlbertConfig) -> dict[str, Any]:
 
 def make_config(checkpoint: ModelCheckpoint, class_name: str) -> dict[str, Any]:
     """Returns the values of `config.json` for a class of transformers."""
-    values = model_checkpoint.config_values(checkpoint) | to_values(checkpoint.config)
-    del values["cross_layer_sharing"]
+    values = model_checkpoint.drop_own_keys(model_checkpoint.config_values(checkpoint))
+    values |= to_values(checkpoint.config)
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     values |= {
         "architectures": [class_name],

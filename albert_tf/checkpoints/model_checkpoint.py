@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.config import PRESETS, PROBLEM_TYPE, REGRESSION, AlbertConfig
+from albert_tf.config import OWN_KEYS, PRESETS, PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError, show_fields
 from albert_tf.kinds.base import Task
 from albert_tf.model import weight_names
@@ -109,6 +109,11 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
             "project's alone. Only models with 'all' can be written in other formats."
         )
+    if config.attention_window:
+        raise UserError(
+            f"{checkpoint.source}: attention_window {config.attention_window} is this project's "
+            "alone: other programs would attend to all tokens. Keep it in this project's format."
+        )
     steps, groups = config.num_hidden_layers, config.num_hidden_groups
     theirs = tuple(choose_group(step, steps, groups) for step in range(steps))
     if theirs != config.group_of_step("attention"):
@@ -197,6 +202,11 @@ def list_without_heads(checkpoint: ModelCheckpoint) -> set[str]:
     """Returns the names of the weights that its encoder and its pooler have."""
     parts = weight_names.parts(checkpoint.config)
     return parts[weight_names.ENCODER].keys() | parts[weight_names.POOLER].keys()
+
+
+def drop_own_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a config that other programs know."""
+    return {key: value for key, value in values.items() if key not in OWN_KEYS}
 
 
 def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:

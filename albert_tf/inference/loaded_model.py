@@ -314,7 +314,7 @@ class LoadedModel:
         if not tf.io.gfile.exists(path):
             formats.write_folder(snapshot, path)
         start = Start(init_checkpoint=path, init_head=init_head)
-        before, after = start.read(snapshot.config).weights, snapshot.weights
+        before, after = start.read(self.run_config).weights, snapshot.weights
         require(
             before.keys() == after.keys()
             and all(np.array_equal(x, before[name]) for name, x in after.items()),

@@ -15,14 +15,15 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, encoder, weight_names
-from albert_tf.objectives import all_objectives
+from albert_tf.model.losses import Loss
+from albert_tf.objectives import all_objectives, masked_lm
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.run_files import BEST, WORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.train import devices, eval_step
-from albert_tf.train_config import PretrainConfig
+from albert_tf.train_config import MASKED, PretrainConfig
 
 _MEASURED = 512  # examples on which the distances between layers are measured
 
@@ -61,6 +62,7 @@ def evaluate(
     *,
     measures_layers: bool = False,
     by_layer: bool = False,
+    by_position: int | None = None,
     which: str = BEST,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
@@ -73,14 +75,20 @@ def evaluate(
         which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
         by_layer: whether the heads also read what each layer gives, as if it were the last.
+        by_position: of how many positions each the masked-LM loss is computed, too.
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
-        {"masked_lm_accuracy": a list, ...}}, "layer_distances": see `measure_layers`}. Of records
-        with a `random_from` the task has its name, too, such as `nsp_other_file`.
+        {"masked_lm_accuracy": a list, ...}, "by_position": {first position: loss}},
+        "layer_distances": see `measure_layers`}. Of records with a `random_from` the task has its
+        name, too, such as `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
     config, network, found = load(path, strategy, which)
+    require(
+        by_position is None or (by_position > 0 and config.token_task == MASKED),
+        "--by_position must be at least 1, and is for models of masked words alone.",
+    )
     devices.check_batches(config, strategy, evaluates=True)
     tokenizer = model_checkpoint.load_tokenizer(found)
     if tokenizer is None:
@@ -115,6 +123,12 @@ def evaluate(
                 name: [values[name] for values in layers]
                 for name in layers[0]
                 if name.endswith(("loss", "accuracy"))
+            }
+        if by_position:
+            parts = masked_lm.make_position_loss(data["max_seq_length"], by_position)
+            losses = compute(loss=parts)
+            results[task]["by_position"] = {
+                name.removeprefix("from_"): losses[f"{name}_loss"] for name in parts.names
             }
         if measures_layers and "layer_distances" not in results:
             options = {"masking": masking, "max_examples": _MEASURED}
@@ -180,9 +194,10 @@ def _evaluate(
     *,
     masking: OnlineMasking | None,
     num_blocks: int | None = None,
+    loss: Loss | None = None,
 ) -> dict[str, float]:
     batches = _read_batches(strategy, paths, data, batch_size, masking=masking)
-    loss = all_objectives.choose(config).loss
+    loss = loss or all_objectives.choose(config).loss
     apply = functools.partial(network, num_blocks=num_blocks)
     try:
         return eval_step.make_evaluate(strategy, apply, loss, num_branches=1)(batches)

@@ -1,9 +1,12 @@
-"""Grows a model: a deeper or a wider one begins with the weights and moments of a smaller one.
+"""Grows a model: a deeper, wider or longer one begins with a smaller one's weights and moments.
 
 Depth: step i of n takes the weights of step i * m // n of the m before; shared weights stay the
 same. Width: hidden and intermediate units are copied k times, and so are the heads, whose size
 stays. What a unit sends is split among its copies by random shares of every weight, so that the
 copies learn unlike things; the model computes what it computed before.
+
+Length: positions are copied, one table after the other, or interpolated between the old ones. The
+first one, always [CLS], is not copied.
 """
 
 import dataclasses
@@ -18,24 +21,28 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
+from albert_tf.train_config import COPIED
 
 WEIGHT, FIRST_MOMENT, SECOND_MOMENT = "weight", "adam_m", "adam_v"
+_POSITIONS = "bert/embeddings/position_embeddings"
 _GROUP = re.compile(r"(.*/group_)(\d+)(/.*)")
 Arrays = Mapping[str, np.ndarray]
 
 
-def grow_checkpoint(checkpoint: ModelCheckpoint, config: AlbertConfig) -> ModelCheckpoint:
-    """Returns the checkpoint as one of a model of `config`.
+def grow_checkpoint(
+    checkpoint: ModelCheckpoint, config: AlbertConfig, positions: str = COPIED
+) -> ModelCheckpoint:
+    """Returns the checkpoint as one of a model of `config`; `positions` says how more are made.
 
-    Raises `UserError` if that is not larger in depth or width alone.
+    Raises `UserError` if that is not larger in depth, width or length alone.
     """
     before = checkpoint.config
-    for name in ("hidden_act", "embedding_size", "vocab_size", "max_position_embeddings"):
+    for name in ("hidden_act", "embedding_size", "vocab_size"):
         if getattr(before, name) != getattr(config, name):
             raise UserError(
                 f"--grow_from: {checkpoint.source} has {name}={getattr(before, name)!r}, the "
-                f"config {getattr(config, name)!r}. Only layers, hidden_size, intermediate_size "
-                "and num_attention_heads may grow."
+                f"config {getattr(config, name)!r}. Only layers, hidden_size, intermediate_size, "
+                "num_attention_heads and max_position_embeddings may grow."
             )
     sizes = [x.hidden_size // x.num_attention_heads for x in (before, config)]
     if sizes[0] != sizes[1]:
@@ -43,24 +50,25 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, config: AlbertConfig) -> ModelC
             f"--grow_from: heads of {checkpoint.source} have the size {sizes[0]}, those of the "
             f"config {sizes[1]}. Let num_attention_heads grow as hidden_size does."
         )
-    if config.num_hidden_layers < before.num_hidden_layers:
-        raise UserError(
-            f"--grow_from: {checkpoint.source} has {before.num_hidden_layers} layers, the config "
-            f"{config.num_hidden_layers}. A model cannot shrink."
-        )
+    for name, unit in (("num_hidden_layers", "layers"), ("max_position_embeddings", "positions")):
+        if (new := getattr(config, name)) < (old := getattr(before, name)):
+            raise UserError(
+                f"--grow_from: {checkpoint.source} has {old} {unit}, the config {new}. A model "
+                f"cannot shrink: raise albert.{name}."
+            )
     source = f"{checkpoint.source}, grown"
-    weights = grow_arrays(checkpoint.weights, _list_shapes(config))
+    weights = grow_arrays(checkpoint.weights, _list_shapes(config), positions=positions)
     return dataclasses.replace(checkpoint, source=source, config=config, weights=weights)
 
 
-def read_moments(path: str, config: AlbertConfig) -> dict[str, np.ndarray]:
+def read_moments(path: str, config: AlbertConfig, positions: str) -> dict[str, np.ndarray]:
     """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
     moments = native.read_moments(path)
     grown: dict[str, np.ndarray] = {}
     for kind in (FIRST_MOMENT, SECOND_MOMENT):
         suffix = f"/{kind}"
         own = {k.removesuffix(suffix): x for k, x in moments.items() if k.endswith(suffix)}
-        arrays = grow_arrays(own, _list_shapes(config), kind)
+        arrays = grow_arrays(own, _list_shapes(config), kind, positions=positions)
         grown |= {f"{name}{suffix}": array for name, array in arrays.items()}
     return grown
 
@@ -72,7 +80,9 @@ def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
     return {name: shape for part in chosen for name, shape in parts[part].items()}
 
 
-def grow_arrays(arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT) -> dict:
+def grow_arrays(
+    arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT, *, positions: str = COPIED
+) -> dict[str, np.ndarray]:
     """Grows weights, or their moments, by published name; returns those that `shapes` names.
 
     Gradients of copied outputs are a k-th of that of the one before on average, those of copied
@@ -86,7 +96,9 @@ def grow_arrays(arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT)
         if match := _GROUP.fullmatch(name):
             key, number = match[1] + match[3], int(match[2])
             source = f"{match[1]}{number * before.get(key, 0) // after[key]}{match[3]}"
-        if source in arrays:
+        if name == _POSITIONS and source in arrays:
+            grown[name] = _grow_positions(arrays[source], shape[0], kind, positions)
+        elif source in arrays:
             grown[name] = _grow_array(name, arrays[source], shape, kind)
     return grown
 
@@ -98,6 +110,19 @@ def _count_groups(arrays: Mapping[str, object]) -> dict[str, int]:
         key = match[1] + match[3]
         counts[key] = max(counts.get(key, 0), int(match[2]) + 1)
     return counts
+
+
+def _grow_positions(array: np.ndarray, number: int, kind: str, way: str) -> np.ndarray:
+    """Returns `number` rows; in sequences that are longer each position is a smaller part."""
+    old, new = len(array), np.arange(number)
+    if way == COPIED:
+        grown = array[np.where(new < old, new, 1 + (new - old) % max(old - 1, 1))]
+    else:
+        places = new * (old - 1) / max(number - 1, 1)
+        columns = [np.interp(places, np.arange(old), column) for column in array.T]
+        grown = np.stack(columns, 1).astype(array.dtype)
+    power = {WEIGHT: 0, FIRST_MOMENT: 1, SECOND_MOMENT: 2}[kind]
+    return grown * array.dtype.type((old / number) ** power)
 
 
 def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str) -> np.ndarray:

@@ -17,7 +17,6 @@ from albert_tf.checkpoints import (
     training_checkpoint,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, name_setting
 from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
@@ -25,6 +24,7 @@ from albert_tf.run_files import BEGINNING, BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import growth
 from albert_tf.train.train_state import TrainState
+from albert_tf.train_config import PretrainConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,12 @@ class Start:
         """Takes the checkpoint out of memory; it is read again when it is needed again."""
         vars(self).pop("checkpoint", None)
 
-    def read(self, config: AlbertConfig) -> ModelCheckpoint:
+    def read(self, config: TrainConfig) -> ModelCheckpoint:
         """Returns the weights, grown to a model of this config."""
         assert self.checkpoint
-        return (
-            growth.grow_checkpoint(self.checkpoint, config) if self.grow_from else self.checkpoint
-        )
+        if not isinstance(config, PretrainConfig) or not self.grow_from:
+            return self.checkpoint
+        return growth.grow_checkpoint(self.checkpoint, config.albert, config.grown_positions)
 
     def describe(self, checkpoint: ModelCheckpoint) -> dict[str, Any]:
         """Returns what a run keeps of the weights that it starts from: path and a checksum."""
@@ -89,7 +89,7 @@ class Start:
             digest.update(weight.tobytes())
         return {"checkpoint": self.name, "weights": digest.hexdigest()}
 
-    def check_resumed(self, workdir: str, config: AlbertConfig) -> None:
+    def check_resumed(self, workdir: str, config: TrainConfig) -> None:
         """Raises `UserError` if the run in `workdir` started from other weights.
 
         The same path is trusted: a checkpoint may be gone when its run resumes, and that of a run
@@ -155,7 +155,9 @@ NEW = Start()
 
 
 def _assign_moments(state: TrainState, path: str) -> None:
-    moments, slots = growth.read_moments(path, state.config.albert), state.optimizer.slots()
+    config, slots = state.config, state.optimizer.slots()
+    assert isinstance(config, PretrainConfig), "a task does not grow"
+    moments = growth.read_moments(path, config.albert, config.grown_positions)
     for name in slots.keys() & moments.keys():
         slots[name].assign(moments[name])
     logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown, too")

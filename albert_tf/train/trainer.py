@@ -125,7 +125,7 @@ class Trainer:
         )
         if resumed := training_checkpoint.resume(checkpoint, self.folder):
             source = f"resumed from {resumed}"
-            self.start.check_resumed(self.folder, state.config.albert)
+            self.start.check_resumed(self.folder, state.config)
         else:
             beginning, source = self._assign_first_weights(state, stretch)
         self.start.release()
@@ -155,7 +155,7 @@ class Trainer:
             self.objective.initialize(state.model, state.config, stretch.paths, data.tokenizer)
             first = {"checkpoint": None, "weights": None}, "new weights"
         else:
-            weights = start.read(state.config.albert)
+            weights = start.read(state.config)
             model_checkpoint.log_summary(weights)
             check_vocabulary(weights, data.tokenizer, data.vocabulary)
             start.assign(weights, state)

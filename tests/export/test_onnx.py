@@ -1,5 +1,6 @@
 """bin/export --format=onnx: the names of transformers, each weight once, the network's numbers."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -94,11 +95,15 @@ def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tm
     assert message == f"export: --output_dir: {target} exists. Remove it, or name another folder."
 
 
-@pytest.mark.parametrize("wrong", ["kind", "package", "outputs"])
+@pytest.mark.parametrize("wrong", ["kind", "package", "outputs", "window"])
 def test_mistakes_are_one_line(run_program, tmp_path, monkeypatch, wrong):
     kind = "span_or_none" if wrong == "kind" else "encoder"
     source, target = str(tmp_path / "checkpoint"), tmp_path / "folder"
-    formats.write_folder(tiny_exports.contents(kind), source)
+    contents = tiny_exports.contents(kind)
+    if wrong == "window":
+        config = dataclasses.replace(contents.config, attention_window=3)
+        contents = dataclasses.replace(contents, config=config)
+    formats.write_folder(contents, source)
     if wrong == "package":
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
     if wrong == "outputs":
@@ -107,6 +112,7 @@ def test_mistakes_are_one_line(run_program, tmp_path, monkeypatch, wrong):
         "kind": "transformers has no such head",
         "package": "pip install onnx onnxruntime",
         "outputs": "nothing is written",
+        "window": "has attention_window 3, which the ONNX graph has not",
     }[wrong]
     flags = [f"--checkpoint={source}", f"--output_dir={target}", f"--kind={kind}"]
     message = run_program(PROGRAM, *flags)

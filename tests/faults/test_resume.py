@@ -12,7 +12,10 @@ from albert_tf.train import reports
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SETTINGS = tiny_run.settings(
-    albert=tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1), eval_steps=4
+    albert=tiny_run.albert(
+        hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, attention_window=1
+    ),
+    eval_steps=4,
 )
 
 

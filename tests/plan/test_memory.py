@@ -106,6 +106,16 @@ def test_a_loop_keeps_one_input_a_turn_and_computes_its_blocks_together():
     assert two.working - one.working == block
 
 
+def test_a_window_keeps_no_probabilities():
+    long = {"max_seq_length": 2048, "albert_max_position_embeddings": 2048}
+    full, windowed = needed(**long), needed(**long, albert_attention_window=64)
+    assert full.activations[memory.PROBABILITIES] > windowed.activations[memory.PROBABILITIES] == 0
+    some = needed(**long, albert_attention_window=64, albert_full_attention_layers=(0, 12))
+    two = 2 * 2 * 8 * 2048 * 16 * 2048
+    assert some.activations[memory.PROBABILITIES] == pytest.approx(two, rel=1e-6)
+    assert windowed.working < some.working == full.working
+
+
 def test_long_sequences_need_the_most_at_attention():
     wide, long = (needed(max_seq_length=s, albert_max_position_embeddings=s) for s in (64, 2048))
     assert wide.working == 2 * 8 * 64 * (4096 + 4 * 1024)

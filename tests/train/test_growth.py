@@ -15,6 +15,7 @@ from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.model.weight_names import weights_by_name
 from albert_tf.train import growth
 
+POSITIONS = "bert/embeddings/position_embeddings"
 WIDER = {"hidden_size": 24, "num_attention_heads": 6, "intermediate_size": 30}
 
 
@@ -29,10 +30,10 @@ def read(model):
     return ModelCheckpoint(source="small", config=model.config, weights=weights)
 
 
-def grow(model, **changes):
+def grow(model, positions="copied", **changes):
     config = dataclasses.replace(model.config, **changes)
     larger = AlbertForPretraining(config)
-    checkpoint = growth.grow_checkpoint(read(model), config)
+    checkpoint = growth.grow_checkpoint(read(model), config, positions)
     matching.assign_weights(checkpoint.weights, larger, checkpoint.source)
     return larger
 
@@ -81,6 +82,29 @@ def test_a_deeper_model_of_shared_layers_has_the_same_weights():
         np.testing.assert_array_equal(weights_by_name(deep)[name], value)
 
 
+@pytest.mark.parametrize("way", ["copied", "interpolated"])
+def test_a_longer_model_has_more_positions(way):
+    small = make()
+    before = weights_by_name(small)[POSITIONS].numpy()
+    after = weights_by_name(grow(small, way, max_position_embeddings=46))[POSITIONS].numpy()
+    if way == "copied":  # not that of [CLS]
+        np.testing.assert_array_equal(after, np.concatenate([before, before[1:], before[1:]]))
+    else:
+        np.testing.assert_allclose(after[::3], before, atol=1e-6)
+        np.testing.assert_allclose(after[1], (2 * before[0] + before[1]) / 3, atol=1e-6)
+    for kind, ratio in (("adam_m", 16 / 46), ("adam_v", (16 / 46) ** 2)):
+        arrays = {POSITIONS: before}
+        moments = growth.grow_arrays(arrays, {POSITIONS: (46, 6)}, kind, positions=way)
+        np.testing.assert_allclose(moments[POSITIONS], after * ratio, rtol=1e-5)
+
+
+def test_a_longer_model_computes_the_same_of_short_texts():
+    small = make()
+    longer = grow(small, max_position_embeddings=50)
+    for name, value in small(batch()).items():
+        np.testing.assert_array_equal(longer(batch())[name], value)
+
+
 def test_moments_grow_as_gradients_do():
     """Each of two copies of a unit has half of its gradient."""
     kernel, bias = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
@@ -102,6 +126,7 @@ def test_moments_grow_as_gradients_do():
         ({"num_hidden_layers": 1}, "has 2 layers, the config 1. A model cannot shrink"),
         ({"hidden_size": 4, "num_attention_heads": 1}, "is no multiple of it"),
         ({"vocab_size": 70}, "has vocab_size=61"),
+        ({"max_position_embeddings": 15}, "has 16 positions, the config 15. A model cannot shrink"),
     ],
 )
 def test_what_is_not_larger_is_refused(changes, message):
@@ -112,7 +137,8 @@ def test_what_is_not_larger_is_refused(changes, message):
 @pytest.mark.usefixtures("eagerly")
 def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
     tiny_run.run(data, tmp_path / "small", tiny_run.settings())
-    wide = tiny_run.settings(albert=tiny_run.albert(**WIDER, num_hidden_layers=3))
+    sizes = {**WIDER, "num_hidden_layers": 3, "max_position_embeddings": 20}
+    wide = tiny_run.settings(albert=tiny_run.albert(**sizes), grown_positions="interpolated")
     first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
     tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
     log = capsys.readouterr().err

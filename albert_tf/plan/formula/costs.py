@@ -10,12 +10,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import SHORT_WINDOWS, AlbertConfig
 from albert_tf.train_config import MASKED, PHONEMES, SHARED, PretrainConfig
 
 EMBEDDINGS, ATTENTION, SCORES, FFN = "embeddings", "attention", "attention scores", "feed-forward"
 MASKED_LM, SENTENCE, WORDS = "masked LM head", "pooler and sentence head", "head of words"
 GENERATOR, DETECTION = "generator", "head of replaced tokens"
+# With an attention window tokens are compared with the first window and the three around them; the
+# first window with all.
+WINDOWS_SEEN = 5
 # A side of a product that streams through the matrix unit is filled up to this.
 ROWS_OF_A_TILE = 8
 
@@ -28,6 +31,7 @@ class Product:
         times: how often in an update of one replica.
         gradients: how many products the backward pass has for it, of as many operations each.
         in_block: whether it is computed again where blocks are recomputed.
+        always_again: whether it is computed again anyway.
     """
 
     part: str
@@ -37,6 +41,7 @@ class Product:
     times: int = 1
     gradients: int = 2
     in_block: bool = True
+    always_again: bool = False
 
     @property
     def flops(self) -> float:
@@ -75,6 +80,16 @@ def count_last_rows(config: PretrainConfig) -> int:
     """Returns the rows of a sequence that the last block computes: all if a head reads all."""
     reads_all = count_words(config) or config.token_task != MASKED
     return config.max_seq_length if reads_all else config.max_predictions_per_seq + 1
+
+
+def count_windowed(config: PretrainConfig) -> int:
+    """Returns how many blocks attend to an attention window: not the last one for some rows."""
+    albert, length = config.albert, config.max_seq_length
+    if not 0 < SHORT_WINDOWS * albert.attention_window < length:
+        return 0
+    layers = {*range(albert.num_hidden_layers)} - {*albert.full_attention_layers}
+    is_last = albert.num_hidden_layers - 1 in layers and count_last_rows(config) < length
+    return len(layers) * albert.inner_group_num - is_last
 
 
 def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]:
@@ -143,27 +158,32 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
         sides.append((WORDS, tokens, hidden, words))
     outside = [Product(*row, in_block=False) for row in sides]
     outside[0] = dataclasses.replace(outside[0], gradients=1)  # one-hot rows need none
+    windowed, last_rows = count_windowed(config), count_last_rows(config)
+    has_rows = last_rows < length
+    others = albert.num_blocks - windowed - has_rows
     return [
         *outside,
-        *_list_block_products(config, batch, length, albert.num_blocks - 1),
-        *_list_block_products(config, batch, count_last_rows(config), 1),
+        *_list_block_products(config, batch, length, others),
+        *_list_block_products(config, batch, length, windowed, is_windowed=True),
+        *_list_block_products(config, batch, last_rows, int(has_rows)),
         *of_generator,
     ]
 
 
 def _list_block_products(
-    config: PretrainConfig, batch: int, rows: int, times: int
+    config: PretrainConfig, batch: int, rows: int, times: int, *, is_windowed: bool = False
 ) -> list[Product]:
     """Returns the products of a block that computes `rows` of each sequence, `times` over."""
     albert, length = config.albert, config.max_seq_length
     hidden, heads = albert.hidden_size, albert.num_attention_heads
     inner, head = albert.intermediate_size, hidden // heads
+    keys = WINDOWS_SEEN * albert.attention_window if is_windowed else length
     tokens, some, maps = batch * length, batch * rows, times * batch * heads
     return [
         Product(ATTENTION, some, hidden, hidden, times),  # queries
         Product(ATTENTION, tokens, hidden, 2 * hidden, times),  # keys and values
-        Product(SCORES, rows, head, length, maps),
-        Product(SCORES, rows, length, head, maps),
+        Product(SCORES, rows, head, keys, maps, always_again=is_windowed),
+        Product(SCORES, rows, keys, head, maps, always_again=is_windowed),
         Product(ATTENTION, some, hidden, hidden, times),
         Product(FFN, some, hidden, inner, times),
         Product(FFN, some, inner, hidden, times),
@@ -187,7 +207,7 @@ def _sum_flops(parts: Sequence[Product], again: bool) -> Flops:
     return Flops(
         forward=sum(x.flops for x in parts),
         backward=sum(x.flops * x.gradients for x in parts),
-        recomputed=sum(x.flops for x in parts if x.in_block and again),
+        recomputed=sum(x.flops * ((x.in_block and again) + x.always_again) for x in parts),
     )
 
 

@@ -5,7 +5,7 @@ give, the probabilities, and the sums before LayerNorm. LayerNorm, GELU and cast
 within the products that read them. So a block keeps, in the computing type:
 
     queries, keys, values 3 D, context D, both sums before LayerNorm 2 D, intermediate I: a token
-    probabilities of attention: N S S a sequence
+    probabilities of attention: N S S a sequence, but none with an attention window
 
 and of each element that dropout has seen, in a byte, whether it was dropped. The gradients of a
 weight that layers share are kept layer by layer, and added up at the end. Not counted: the program,
@@ -79,7 +79,10 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     width = costs.bytes_per_number(config)
     albert, size = config.albert, config.albert.embedding_size
     full = albert.num_blocks - 1
-    block = _measure_kept(config, batch, config.max_seq_length)
+    options = config, batch, config.max_seq_length
+    block, windowed = (_measure_kept(*options, is_windowed=x) for x in (False, True))
+    share = min(1.0, costs.count_windowed(config) / max(1, full))
+    block = {x: int(size + share * (windowed[x] - size)) for x, size in block.items()}  # the mean
     again = costs.recomputes(config)
     last_rows = costs.count_last_rows(config)
     last_block = {} if again else {LAST: _sum_parts(_measure_kept(config, batch, last_rows))}
@@ -126,15 +129,17 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     return moments
 
 
-def _measure_kept(config: PretrainConfig, batch: int, rows: int) -> dict[str, int]:
+def _measure_kept(
+    config: PretrainConfig, batch: int, rows: int, *, is_windowed: bool = False
+) -> dict[str, int]:
     """Returns the bytes, by part, that a block which computes `rows` of each sequence keeps."""
     albert, length = config.albert, config.max_seq_length
     hidden, tokens, some = albert.hidden_size, batch * length, batch * rows
-    masks = _count_masks(config, some)
+    masks = _count_masks(config, some, is_windowed=is_windowed)
     elements = {
         # Keys and values; queries, context and the sum.
         costs.ATTENTION: hidden * (2 * tokens + 3 * some),
-        PROBABILITIES: some * albert.num_attention_heads * length,
+        PROBABILITIES: 0 if is_windowed else some * albert.num_attention_heads * length,
         costs.FFN: some * (albert.intermediate_size + hidden),
     }
     return {part: costs.bytes_per_number(config) * x + masks[part] for part, x in elements.items()}
@@ -149,15 +154,20 @@ def _measure_working(config: PretrainConfig, batch: int) -> int:
     albert, length = config.albert, config.max_seq_length
     hidden, inner, heads = albert.hidden_size, albert.intermediate_size, albert.num_attention_heads
     ffn = inner + 4 * hidden
+    keys = length
+    if costs.count_windowed(config) >= albert.num_blocks - 1:
+        keys = costs.WINDOWS_SEEN * albert.attention_window
     # Of probabilities; of queries, keys, values and context.
-    attention = heads * length + 4 * hidden - (inner + hidden)
+    attention = heads * keys + 4 * hidden - (inner + hidden)
     return costs.bytes_per_number(config) * batch * length * max(ffn, attention)
 
 
-def _count_masks(config: PretrainConfig, tokens: int) -> dict[str, int]:
+def _count_masks(
+    config: PretrainConfig, tokens: int, *, is_windowed: bool = False
+) -> dict[str, int]:
     """Counts the elements of a block for `tokens` that dropout sees, by part."""
     albert = config.albert
     hidden = tokens * albert.hidden_size if albert.hidden_dropout_prob else 0
     probabilities = tokens * albert.num_attention_heads * config.max_seq_length
-    probabilities *= bool(albert.attention_probs_dropout_prob)
+    probabilities *= bool(albert.attention_probs_dropout_prob) and not is_windowed
     return {costs.ATTENTION: hidden, PROBABILITIES: probabilities, costs.FFN: hidden}
