@@ -362,11 +362,12 @@ def find_object(path: str, name: str) -> dict[str, Any]:
     return read_object(path, name) if tf.io.gfile.exists(path) else {}
 
 
-def read_log(path: str, name: str) -> list[dict[str, Any]]:
-    """Returns the objects of JSON lines, none if there is no file.
+def read_log(folder: str, name: str) -> list[dict[str, Any]]:
+    """Returns the objects of JSON lines in a file of a folder, none if it is not there.
 
     A line that is damaged, as a full disk cuts it short, is no reason to have no others.
     """
+    path = os.path.join(folder, name)
     records: list[Any] = []
     for line in read_bytes(path, name).splitlines() if tf.io.gfile.exists(path) else ():
         with contextlib.suppress(UserError):

@@ -11,10 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from albert_tf.tokenizers import normalization, vocabulary_uses
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import TokenizerConfig
-from albert_tf.tokenizers.sentencepiece_tokenizer import (
-    WORD_START,
-    SentencePieceTokenizer,
-)
+from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceTokenizer
 

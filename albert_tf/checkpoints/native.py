@@ -133,11 +133,11 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
     own = [x for x in metrics if isinstance(x, dict) and str(x.get("checkpoint")).endswith(name)]
     if match := re.search(r"-(\d+)$", prefix):
         run["step"] = int(match[1])
-        for record in files.read_log(os.path.join(folder, METRICS_LOG), METRICS_LOG):
+        for record in files.read_log(folder, METRICS_LOG):
             evaluation = {k[5:]: x for k, x in record.items() if k.startswith("eval_")}
             if evaluation and record.get("step") == run["step"]:
                 run["evaluation"] = {k: x for k, x in evaluation.items() if type(x) in (int, float)}
-    log = files.read_log(os.path.join(folder, COMMANDS), COMMANDS)
+    log = files.read_log(folder, COMMANDS)
     commands = [str(x["command"]) for x in log if "command" in x]
     return run | {"metrics": own, "commands": [*dict.fromkeys(commands)]}
 

@@ -27,13 +27,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, reason, require, tell_apart
-from albert_tf.export import (
-    export_source,
-    model_versions,
-    saved_model,
-    serving_api,
-    signatures,
-)
+from albert_tf.export import export_source, model_versions, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds.base import Task
 from albert_tf.kinds.tables import column_guess, table_files

@@ -42,8 +42,7 @@ def end(workdir: str, record: dict[str, Any], *, finished: bool) -> None:
 
 def read(workdir: str) -> list[dict[str, Any]]:
     """Returns the records; none if there is no file, as of a copy of a run."""
-    records = files.read_log(os.path.join(workdir, COMMANDS), COMMANDS)
-    return [record for record in records if record.keys() >= _KEYS]
+    return [x for x in files.read_log(workdir, COMMANDS) if x.keys() >= _KEYS]
 
 
 def _write(workdir: str, records: list[dict[str, Any]]) -> None:

@@ -10,12 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, hub
-from albert_tf.checkpoints import (
-    formats,
-    matching,
-    model_checkpoint,
-    training_checkpoint,
-)
+from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, name_setting
 from albert_tf.model import task_heads

@@ -9,12 +9,7 @@ from absl import logging
 
 from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import table_files
-from albert_tf.kinds.tables.task_rows import (
-    MAX_LABELS_IN_FILE,
-    Columns,
-    DefaultName,
-    parse_number,
-)
+from albert_tf.kinds.tables.task_rows import MAX_LABELS_IN_FILE, Columns, DefaultName, parse_number
 
 _NUM_ROWS = 1000  # that are looked at
 
