@@ -75,6 +75,18 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def trained(data, tmp_path_factory):
+    """The folder of a run of one update on `data`, op by op, which no test changes."""
+    import tiny_run
+
+    folder, eager = tmp_path_factory.mktemp("trained"), tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    tiny_run.run(data, folder, tiny_run.settings(num_train_steps=1))
+    tf.config.run_functions_eagerly(eager)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """A function that exports a tiny model of a kind, once: see `tiny_exports.make_export`."""
     import tiny_exports

@@ -10,6 +10,7 @@ import tiny_run
 import tiny_texts
 import tokenizers
 import vocabularies
+from optional import transformers
 
 from albert_tf.checkpoints import (
     hugging_face_tokenizer,
@@ -127,7 +128,6 @@ def test_tokenizer_json_gives_our_ids(tmp_path, pieces, kind, settings):
 
 @pytest.mark.parametrize("kind", [SPIECE, WORDPIECE])
 def test_transformers_reads_tokenizer_json(tmp_path, pieces, kind):
-    transformers = pytest.importorskip("transformers")
     ours = write_fast(tmp_path, pieces, kind, {})
     (tmp_path / "config.json").write_text('{"model_type": "albert"}')
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))

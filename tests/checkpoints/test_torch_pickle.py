@@ -6,11 +6,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from optional import torch
 
 from albert_tf.checkpoints import torch_pickle
 from albert_tf.errors import UserError
-
-torch = pytest.importorskip("torch")
 
 
 class Malicious:
@@ -85,10 +84,10 @@ def test_tensors_that_are_no_plain_arrays(tmp_path, make):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [[1.0], {"epoch": 3}, {7: torch.ones(2)}])
-def test_other_things_are_refused(tmp_path, value):
-    with pytest.raises(UserError, match=r"something else than \{name: tensor\}"):
-        torch_pickle.read(save(tmp_path / "x.bin", value))
+def test_other_things_are_refused(tmp_path):
+    for value in ([1.0], {"epoch": 3}, {7: torch.ones(2)}):
+        with pytest.raises(UserError, match=r"something else than \{name: tensor\}"):
+            torch_pickle.read(save(tmp_path / "x.bin", value))
 
 
 def test_a_tensor_that_repeats_its_values_is_refused(tmp_path):

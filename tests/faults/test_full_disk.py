@@ -31,6 +31,7 @@ def assert_one_line(said):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_checkpoint_that_does_not_fit(tmp_path):
     data = tiny_run.write_data(tmp_path / "data")
     config = tiny_run.settings()

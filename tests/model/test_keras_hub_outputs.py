@@ -13,13 +13,12 @@ import pytest
 import tiny
 import tiny_checkpoints
 import tiny_run
+from optional import keras_hub as hub
 
 from albert_tf.checkpoints import formats, keras_hub, model_checkpoint
 from albert_tf.model import albert_model
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import SentenceVectors
-
-hub = pytest.importorskip("keras_hub")
 
 TOLERANCE = 2e-5
 CASES = {

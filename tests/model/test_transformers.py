@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_checkpoints
+from optional import torch, transformers
 
 from albert_tf.checkpoints import (
     formats,
@@ -17,9 +18,6 @@ from albert_tf.checkpoints import (
     model_checkpoint,
 )
 from albert_tf.model import albert_model, task_heads, task_model, weight_names
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 TOLERANCE = 2e-5
 BASE = {

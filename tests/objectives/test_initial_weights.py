@@ -85,12 +85,9 @@ def test_a_run_begins_with_them_and_others_do_not(data, tmp_path):
     assert np.abs(plain[BIAS]).max() == 0
 
 
-def test_imported_weights_are_not_changed(data, tmp_path):
-    config = tiny_run.settings(num_train_steps=1)
-    tiny_run.run(data, tmp_path / "run", config)
-    options = {"init_checkpoint": str(tmp_path / "run"), **STARTS}
-    imported = first_weights(data, tmp_path / "imported", **options)
-    for name, value in read_weights(tmp_path / "run").items():
+def test_imported_weights_are_not_changed(data, trained, tmp_path):
+    imported = first_weights(data, tmp_path, init_checkpoint=trained, **STARTS)
+    for name, value in read_weights(trained).items():
         np.testing.assert_array_equal(imported[name], value, err_msg=name)
 
 

@@ -1,5 +1,7 @@
 """What a run of fine-tuning refuses."""
 
+import shutil
+
 import pytest
 import tiny_checkpoints
 import tiny_finetuning
@@ -57,14 +59,15 @@ def test_data_of_another_task():
             task_dataset.check_task(data, task)
 
 
-def test_a_workdir_of_another_run(run, folders, vocabulary, tmp_path):
-    run()
-    refused(run, "holds work with learning_rate=0.01, not 0.5", learning_rate=0.5)
-    refused(run, "holds work with task.kind=", kind="regression")
+def test_a_workdir_of_another_run(run, trained, vocabulary, tmp_path):
+    short = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 2}
+    run(**short)
+    refused(run, "holds work with learning_rate=0.01, not 0.5", learning_rate=0.5, **short)
+    refused(run, "holds work with task.kind=", kind="regression", **short)
     other = write_folder(tmp_path / "o", "classification", vocabulary)
-    refused(run, "holds work with training data.folder=", train=other)
-    run(patience=3, n_best_size=5)  # means nothing to what is learnt
-    tiny_run.run(tiny_run.write_data(tmp_path / "data"), tmp_path / "pre", tiny_run.settings())
+    refused(run, "holds work with training data.folder=", train=other, **short)
+    run(patience=3, n_best_size=5, **short)  # means nothing to what is learnt
+    shutil.copytree(trained, tmp_path / "pre")
     refused(run, "pre holds work with ", name="pre")
 
 

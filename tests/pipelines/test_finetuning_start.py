@@ -45,7 +45,7 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, initial, tmp_path, c
 
 def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     """With its head if asked for, which must then fit."""
-    run(name="mnli")
+    run(name="mnli", num_train_steps=2, num_warmup_steps=0, eval_steps=2)
     checkpoint = formats.read(f"{tmp_path}/mnli")
     options = {"init_checkpoint": f"{tmp_path}/mnli", "init_head": True}
     still = {"learning_rate": 0.0, "num_train_steps": 1, "num_warmup_steps": 0}

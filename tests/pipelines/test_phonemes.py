@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny_records
 import tiny_run
+from optional import torch, transformers
 from replicas import two_replicas
 
 from albert_tf.checkpoints import formats, matching, styletts2
@@ -79,7 +80,8 @@ def make(folder, output, config=DATA, words="words.txt"):
 
 def settings(**changes):
     values = {"sentence_task": "phonemes", "num_words": 7, "max_seq_length": 32}
-    values |= {"max_predictions_per_seq": 8, "eval_steps": 4}
+    values |= {"max_predictions_per_seq": 8, "eval_steps": 2, "save_checkpoints_steps": 2}
+    values |= {"num_train_steps": 6}
     values |= {"albert": tiny_run.albert(vocab_size=len(SYMBOLS), max_position_embeddings=32)}
     return tiny_run.settings(**(values | changes))
 
@@ -105,9 +107,9 @@ def trained(data, tmp_path_factory):
 
 
 def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, tmp_path):
-    run(data, tmp_path / "run", settings(stop_at_step=8))
+    run(data, tmp_path / "run", settings(stop_at_step=4))
     run(data, tmp_path / "run", settings())
-    both = [formats.read(f"{x}/model.ckpt-12") for x in (trained, tmp_path / "run")]
+    both = [formats.read(f"{x}/model.ckpt-6") for x in (trained, tmp_path / "run")]
     for name, value in both[0].weights.items():
         np.testing.assert_array_equal(both[1].weights[name], value, err_msg=name)
     evaluated = pretraining_evaluation.evaluate(
@@ -120,11 +122,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, 
 
 def test_replicas_give_the_same_and_phases_are_one_run(data, trained, tmp_path):
     assert run(data, tmp_path / "two", settings(), strategy=two_replicas())
-    both = [formats.read(f"{x}/model.ckpt-12") for x in (trained, tmp_path / "two")]
+    both = [formats.read(f"{x}/model.ckpt-6") for x in (trained, tmp_path / "two")]
     for name, value in both[0].weights.items():
         np.testing.assert_allclose(both[1].weights[name], value, atol=1e-5, err_msg=name)
     make(data, data / "short", dataclasses.replace(DATA, max_seq_length=16))
-    phases = (Phase(last_step=4, max_seq_length=16), Phase(last_step=12))
+    phases = (Phase(last_step=2, max_seq_length=16), Phase(last_step=6))
     assert run(data, tmp_path / "phases", settings(phases=phases))
 
 
@@ -179,16 +181,15 @@ def heard(trained):
 
 
 def test_transformers_loads_it_with_nothing_missing(trained, heard, tmp_path):
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
     folder = str(tmp_path / "folder")
     formats.convert(str(trained), folder, to_format="hugging_face", which="newest")
     model, notes = transformers.AlbertModel.from_pretrained(folder, output_loading_info=True)
     assert not any(notes.values())
-    check(model, torch, heard)
+    check(model, heard)
     assert formats.read(folder).vocabulary.keys() == {"symbols.txt", "cleaning.json"}
 
 
-def check(model, torch, heard):
+def check(model, heard):
     ids, mask, expected = heard
     with torch.no_grad():
         outputs = model.eval()(torch.tensor(ids), attention_mask=torch.tensor(mask))
@@ -203,19 +204,18 @@ def check(model, torch, heard):
 
 
 def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_path):
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
     yaml = pytest.importorskip("yaml")
     folder = tmp_path / "plbert"
     formats.convert(str(trained), str(folder), to_format="styletts2", which="newest")
     # As StyleTTS2 reads it.
     parameters = yaml.safe_load((folder / "config.yml").read_text())["model_params"]
     model = transformers.AlbertModel(transformers.AlbertConfig(**parameters))
-    saved = torch.load(folder / "step_12.t7", map_location="cpu", weights_only=True)["net"]
+    saved = torch.load(folder / "step_6.t7", map_location="cpu", weights_only=True)["net"]
     names = (name[7:] for name in saved)
     state = {x[8:]: saved[f"module.{x}"] for x in names if x.startswith("encoder.")}
     del state["embeddings.position_ids"]
     model.load_state_dict(state)
-    check(model, torch, heard)
+    check(model, heard)
     back, source = formats.read(str(folder)), formats.read(str(trained), which="newest")
     for name, value in back.weights.items():
         np.testing.assert_array_equal(source.weights[name], value, err_msg=name)
@@ -226,9 +226,8 @@ def test_styletts2_loads_it_and_a_run_begins_from_it(data, trained, heard, tmp_p
 
 
 def test_a_file_of_kokoro_is_read_with_its_symbols(data, trained, tmp_path, monkeypatch):
-    torch = pytest.importorskip("torch")
     formats.convert(str(trained), f"{tmp_path}/plbert", to_format="styletts2", which="newest")
-    saved = torch.load(tmp_path / "plbert/step_12.t7", weights_only=True)["net"]
+    saved = torch.load(tmp_path / "plbert/step_6.t7", weights_only=True)["net"]
     state = {name.replace(".encoder.", ".", 1): x for name, x in saved.items()}
     path = tmp_path / "kokoro.pth"
     torch.save({"bert": state, "decoder": {"module.w": torch.ones(2)}}, path)

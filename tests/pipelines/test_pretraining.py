@@ -81,26 +81,29 @@ def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
         model.fill_mask(["[MASK] " + "abc " * 30])
 
 
-def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(data, tmp_path, use_graphs):
-    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
-    formats.convert(f"{tmp_path}/run", f"{tmp_path}/google", to_format="google")
+def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(
+    data, trained, tmp_path, use_graphs
+):
+    formats.convert(trained, f"{tmp_path}/google", to_format="google")
     use_graphs()
     two = replicas.two_replicas()
     [one, other] = (
         pretraining_evaluation.evaluate(path, [f"{data}/eval-*"], strategy)["sop"]
-        for path, strategy in ((f"{tmp_path}/run", ONE), (f"{tmp_path}/google", two))
+        for path, strategy in ((trained, ONE), (f"{tmp_path}/google", two))
     )
     for name in ("masked_lm_loss", "sentence_order_loss", "num_sentence_order"):
         assert other[name] == pytest.approx(one[name], rel=1e-2), name  # the run's are float32
 
 
-@pytest.mark.usefixtures("in_graphs")
-def test_after_each_layer_the_heads_read_what_a_network_of_fewer_layers_gives(data, tmp_path):
+def test_after_each_layer_the_heads_read_what_a_network_of_fewer_layers_gives(
+    data, tmp_path, use_graphs
+):
     for depth in (1, 2, 3):
         config = tiny_run.settings(
             num_train_steps=1, albert=tiny_run.albert(num_hidden_layers=depth), learning_rate=0.0
         )
         tiny_run.run(data, tmp_path / f"{depth}", config)
+    use_graphs()
     found = [
         pretraining_evaluation.evaluate(
             f"{tmp_path}/{depth}", [f"{data}/eval-*"], by_layer=depth == 3
@@ -119,12 +122,9 @@ def test_held_out_records_that_are_trained_on_are_named(data, caplog):
     assert f"1 of --eval_files ({paths[0]}) are in --train_files" in caplog.text
 
 
-def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
-    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, trained, tmp_path):
     nsp = tiny_run.write_data(tmp_path / "nsp", like=data, sentence_task="nsp")
-    results = pretraining_evaluation.evaluate(
-        str(tmp_path / "run"), [f"{data}/eval-*", f"{nsp}/eval-*"]
-    )
+    results = pretraining_evaluation.evaluate(trained, [f"{data}/eval-*", f"{nsp}/eval-*"])
     assert "sentence_order_accuracy" in results["sop"]
     # The same random records under the other name: the same hits.
     assert results["nsp"]["next_sentence_accuracy"] == results["sop"]["sentence_order_accuracy"]
@@ -132,7 +132,7 @@ def test_nsp_records_of_the_same_text_give_the_cross_evaluation(data, tmp_path):
         tmp_path / "other", like=data, sentence_task="nsp", random_from="other_file"
     )
     both = [f"{nsp}/eval-*", f"{other}/eval-*"]
-    results = pretraining_evaluation.evaluate(str(tmp_path / "run"), both)
+    results = pretraining_evaluation.evaluate(trained, both)
     assert results.keys() == {"checkpoint", "nsp", "nsp_other_file"}
 
 
@@ -144,11 +144,10 @@ def test_a_second_start_of_a_finished_run_changes_nothing(data, tmp_path):
     assert tiny_run.metrics(tmp_path) == before
 
 
-def test_init_checkpoint_starts_from_the_weights_of_another_run(data, tmp_path):
-    tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=2))
+def test_init_checkpoint_starts_from_the_weights_of_another_run(data, trained, tmp_path):
     config = tiny_run.settings(num_train_steps=1, learning_rate=1e-9, seed=6)
-    tiny_run.run(data, tmp_path / "second", config, init_checkpoint=f"{tmp_path}/first")
-    first = native.read_weights(f"{tmp_path}/first")
+    tiny_run.run(data, tmp_path / "second", config, init_checkpoint=trained)
+    first = native.read_weights(trained)
     second = native.read_weights(f"{tmp_path}/second")
     for name, value in first.items():
         np.testing.assert_allclose(second[name], value, atol=1e-6, err_msg=name)
@@ -230,26 +229,22 @@ def test_replicas_that_cannot_share_an_evaluation_are_refused_at_the_start(data,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_goes_on_with_its_own_records_alone(data, tmp_path):
+def test_a_run_goes_on_with_its_own_records_alone(data, trained):
     config = tiny_run.settings(num_train_steps=1)
-    tiny_run.run(data, tmp_path, config)
     with pytest.raises(
         UserError, match=r"holds work with --train_files\.2=\[.train-1.tfrecord., 16\], not None"
     ):
-        tiny_run.run_files([f"{data}/train-0*"], [], tmp_path, config)
+        tiny_run.run_files([f"{data}/train-0*"], [], trained, config)
 
 
-def test_weights_of_another_vocabulary_are_refused(data, tmp_path):
-    tiny_run.run(data, tmp_path / "first", tiny_run.settings(num_train_steps=1))
+def test_weights_of_another_vocabulary_are_refused(trained, tmp_path):
     other = tiny_run.write_data(tmp_path / "other")
     with pytest.raises(UserError, match="are different vocabularies"):
-        options = {"init_checkpoint": f"{tmp_path}/first"}
-        tiny_run.run(other, tmp_path / "second", tiny_run.settings(), **options)
+        tiny_run.run(other, tmp_path / "second", tiny_run.settings(), init_checkpoint=trained)
     assert not (tmp_path / "second").exists()
 
 
-def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
-    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+def test_records_that_cannot_be_evaluated_are_refused(data, trained, tmp_path):
     longer = tiny_run.write_data(tmp_path / "longer", like=data, max_seq_length=17)
     for patterns, message in {
         f"{longer}/eval-*": "max_seq_length=17, over the model's max_position_embeddings 16",
@@ -258,7 +253,7 @@ def test_records_that_cannot_be_evaluated_are_refused(data, tmp_path):
         f"{data}/*.json": "Name record files alone",
     }.items():
         with pytest.raises(UserError, match=message) as caught:
-            pretraining_evaluation.evaluate(str(tmp_path / "run"), patterns.split(","))
+            pretraining_evaluation.evaluate(trained, patterns.split(","))
         assert "\n" not in str(caught.value)
 
 
@@ -274,8 +269,7 @@ def forget_sizes(folder):
     sealed_files.write(folder / "manifest.json", content)
 
 
-def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
-    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+def test_records_cut_between_two_of_them_are_noticed(data, trained, tmp_path):
     cut = tiny_run.write_data(tmp_path / "cut", like=data)
     [path] = (tmp_path / "cut").glob("eval-*")
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
@@ -283,10 +277,10 @@ def test_records_cut_between_two_of_them_are_noticed(data, tmp_path):
         for record in records[:-1]:
             writer.write(record)
     with pytest.raises(UserError, match=r"eval-0.tfrecord has .* bytes, which is not what its"):
-        pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{cut}/eval-*"])
+        pretraining_evaluation.evaluate(trained, [f"{cut}/eval-*"])
     forget_sizes(tmp_path / "cut")
     with pytest.raises(UserError, match=r"eval-0.* \(9 examples where its .* says 10\)"):
-        pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{cut}/eval-*"])
+        pretraining_evaluation.evaluate(trained, [f"{cut}/eval-*"])
 
 
 @pytest.mark.parametrize("counted", [20, 22])
@@ -300,17 +294,18 @@ def test_a_manifest_that_counts_wrongly_is_noticed(data, tmp_path, counted):
     assert "\n" not in str(caught.value)
 
 
-def test_records_of_a_task_are_no_pretraining_records(data, tmp_path):
-    tiny_run.run(data, tmp_path / "run", tiny_run.settings(num_train_steps=1))
+def test_records_of_a_task_are_no_pretraining_records(data, trained, tmp_path):
     path = shutil.copytree(data, tmp_path / "data") / "manifest.json"
     for settings in ({"task": "mrpc"}, {"sentence_task": "sop", "max_seq_length": "14"}):
         sealed_files.write(path, {**sealed_files.read(path), "settings": settings})
         with pytest.raises(UserError, match="does not describe pre-training records"):
-            pretraining_evaluation.evaluate(str(tmp_path / "run"), [f"{path.parent}/eval-*"])
+            pretraining_evaluation.evaluate(trained, [f"{path.parent}/eval-*"])
 
 
-def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(data, tmp_path, monkeypatch):
-    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
+def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(
+    data, trained, tmp_path, monkeypatch
+):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("{\n")
     monkeypatch.setattr(train_state, "make_train_state", None)
@@ -319,9 +314,9 @@ def test_a_damaged_line_of_the_metrics_stops_a_run_before_it_starts(data, tmp_pa
 
 
 def test_a_workdir_of_another_config_is_refused_but_not_for_what_is_only_kept_or_told(
-    data, tmp_path
+    data, trained, tmp_path
 ):
-    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1))
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     with pytest.raises(UserError, match=r"holds work with albert\.hidden_size=8, not 10"):
         albert = tiny_run.albert(hidden_size=10)
         tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=1, albert=albert))

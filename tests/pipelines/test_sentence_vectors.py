@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tiny_checkpoints
 import tiny_run
+from optional import sentence_transformers
 
 import albert_tf
 from albert_tf.checkpoints import formats
 from albert_tf.train_config import SentenceVectors
-
-sentence_transformers = pytest.importorskip("sentence_transformers")
 
 TEXTS = ["the cat and the dog", "a " * 30, "", "Überaus gut, nicht?", "the"]
 

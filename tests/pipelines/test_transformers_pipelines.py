@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 import tiny_checkpoints
 import tiny_runs
+from optional import huggingface_hub, torch, transformers
 
 import albert_tf
 from albert_tf.checkpoints import formats
 from albert_tf.kinds import task_table
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-huggingface_hub = pytest.importorskip("huggingface_hub")
 
 TEXTS = ["the cat and the dog", "Überaus gut, nicht?", "the"]
 PAIRS = [("the cat", "a dog"), ("the dog and the cat", "the")]

@@ -15,7 +15,6 @@ from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
 from albert_tf.objectives import all_objectives
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.plan.aot import lint, lowering
 from albert_tf.plan.formula import costs, memory
 from albert_tf.train_config import PretrainConfig
 
@@ -71,62 +70,6 @@ def test_the_head_of_words_is_counted():
     without = tiny_run.settings(sentence_task="none")
     totals = [memory.estimate_memory(x, BATCH).total for x in (without, config)]
     assert totals[0] < totals[1]
-
-
-def count_module_flops(module):
-    """Operations of all products in a module, but those with ones that add up biases' gradients."""
-    total = 0
-    pattern = (
-        r"stablehlo\.(dot|dot_general) .*?(?:contracting_dims = \[(\d+)\].*?)?"
-        r": \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\) -> tensor<([\dx]+)x\w+>"
-    )
-    for _, contracting, left, right, result in re.findall(pattern, module.decode()):
-        left, right, result = ([int(n) for n in x.split("x")] for x in (left, right, result))
-        inner = left[int(contracting) if contracting else len(left) - 1]
-        with_ones = len(left) == 2 and math.prod(left) == inner
-        total += 0 if with_ones else 2 * math.prod(result) * inner
-    return total
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sentence_task": "nsp", "albert": tiny_run.albert(embedding_size=8, num_hidden_layers=2)},
-        {
-            "albert": tiny_run.albert(
-                inner_group_num=2,
-                hidden_dropout_prob=0.1,
-                attention_probs_dropout_prob=0.1,
-            ),
-            "rematerialize": True,
-            "bias_correction": True,
-        },
-        {
-            "albert": tiny_run.albert(
-                num_hidden_layers=4, attention_window=1, full_attention_layers=(1,)
-            )
-        },
-    ],
-)
-def test_operations_are_those_of_the_products_in_the_real_step(options):
-    config = tiny_run.settings(dtype="mixed_bfloat16", **options)
-    lowered = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1)
-    flops = costs.count_flops(config, BATCH)
-    assert flops.total == count_module_flops(lowered.module)
-    assert lint.lint(lowered.module) == []
-    is_windowed = config.albert.attention_window > 0
-    assert (flops.recomputed > 0) == (config.rematerialize or is_windowed)
-    assert flops.forward < flops.model < flops.total or not config.rematerialize
-
-
-def test_operations_of_replaced_tokens_are_those_of_the_step():
-    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2)
-    module = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1).module
-    # The gradient of a matrix with one column looks like a sum; XLA takes out what nobody reads.
-    column = 2 * BATCH * config.max_seq_length * config.albert.hidden_size
-    unread = 2 * BATCH * config.generator.albert.hidden_size * (4 + 2)  # of the generator
-    assert costs.count_flops(config, BATCH).total == count_module_flops(module) + column - unread
-    assert lint.lint(module) == []
 
 
 def test_parts_add_up_and_scale_with_the_batch():

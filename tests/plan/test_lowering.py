@@ -1,5 +1,6 @@
 """The step that is planned is the step that is trained: same model, same state, nothing less."""
 
+import math
 import re
 
 import pytest
@@ -10,15 +11,21 @@ from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
 from albert_tf.plan.aot import lint, lowering
+from albert_tf.plan.formula import costs
 from albert_tf.train import train_state
 from albert_tf.train_config import FinetuneConfig
 
 BATCH = 6
+ALBERT = tiny_run.albert(
+    inner_group_num=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+)
+HALF = {"dtype": "mixed_bfloat16"}
+ALONE = tiny_run.settings(albert=ALBERT, rematerialize=True, bias_correction=True, **HALF)
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return lowering.lower(tiny_run.settings(), per_replica_batch=BATCH, num_replicas=1)
+    return lowering.lower(ALONE, per_replica_batch=BATCH, num_replicas=1)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +67,7 @@ def test_new_state_is_what_the_module_says_it_is(name, request):
 
 
 def test_the_state_is_the_real_model_and_its_moments(alone):
-    network = albert_model.AlbertForPretraining(tiny_run.albert())
+    network = albert_model.AlbertForPretraining(ALBERT)
     shapes = {name: tuple(w.shape) for name, w in weight_names.weights_by_name(network).items()}
     expected = {
         f"{name}{end}": s for name, s in shapes.items() for end in ("", "/adam_m", "/adam_v")
@@ -82,8 +89,50 @@ def test_every_trained_gradient_is_summed_over_the_replicas_once(alone, eight_re
     assert "all_reduce" not in alone.module.decode()
 
 
-def test_our_own_step_breaks_no_rule(eight_replicas):
+def count_module_flops(module):
+    """Operations of all products in a module, but those with ones that add up biases' gradients."""
+    total = 0
+    pattern = (
+        r"stablehlo\.(dot|dot_general) .*?(?:contracting_dims = \[(\d+)\].*?)?"
+        r": \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\) -> tensor<([\dx]+)x\w+>"
+    )
+    for _, contracting, left, right, result in re.findall(pattern, module.decode()):
+        left, right, result = ([int(n) for n in x.split("x")] for x in (left, right, result))
+        inner = left[int(contracting) if contracting else len(left) - 1]
+        with_ones = len(left) == 2 and math.prod(left) == inner
+        total += 0 if with_ones else 2 * math.prod(result) * inner
+    return total
+
+
+def assert_counted(config, lowered):
+    """The formula counts the operations of the products of the step, which breaks no rule."""
+    flops = costs.count_flops(config, BATCH)
+    assert flops.total == count_module_flops(lowered.module)
+    assert lint.lint(lowered.module) == []
+    is_windowed = config.albert.attention_window > 0
+    assert (flops.recomputed > 0) == (config.rematerialize or is_windowed)
+    assert flops.forward < flops.model < flops.total or not config.rematerialize
+
+
+def test_operations_are_those_of_the_products_in_the_real_step(alone, eight_replicas):
+    assert_counted(ALONE, alone)
+    square = tiny_run.albert(embedding_size=8, num_hidden_layers=2)
+    windows = {"attention_window": 1, "full_attention_layers": (1,)}
+    windowed = tiny_run.albert(num_hidden_layers=4, **windows)
+    for albert, sentence_task in ((square, "nsp"), (windowed, "sop")):
+        config = tiny_run.settings(sentence_task=sentence_task, albert=albert, **HALF)
+        assert_counted(config, lowering.lower(config, per_replica_batch=BATCH, num_replicas=1))
     assert lint.lint(eight_replicas.module) == []
+
+
+def test_operations_of_replaced_tokens_are_those_of_the_step():
+    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2)
+    module = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1).module
+    # The gradient of a matrix with one column looks like a sum; XLA takes out what nobody reads.
+    column = 2 * BATCH * config.max_seq_length * config.albert.hidden_size
+    unread = 2 * BATCH * config.generator.albert.hidden_size * (4 + 2)  # of the generator
+    assert costs.count_flops(config, BATCH).total == count_module_flops(module) + column - unread
+    assert lint.lint(module) == []
 
 
 def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):

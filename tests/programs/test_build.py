@@ -150,7 +150,9 @@ def shrink(program, arguments):
     if program == "bin/run_finetuning" and "--mode=predict" not in arguments:
         seeds = any(word.startswith("--num_seeds=") for word in arguments)
         number = 1 if "--task=glue" in arguments else 2
-        return ["--config=tiny.json", *([f"--num_seeds={number}"] if seeds else [])]
+        passes = any(word.startswith("--epochs=") for word in arguments)
+        flags = [*([f"--num_seeds={number}"] if seeds else []), *(["--epochs=1"] if passes else [])]
+        return ["--config=tiny.json", *flags]
     return []
 
 
@@ -189,7 +191,10 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
                 program, *arguments = arguments
             if "describe_records" in arguments:
                 make_google_records(run_program, workspace)
+            # Updates and their graphs have tests of their own; tracing them takes most of the time.
+            tf.config.run_functions_eagerly(program.startswith("bin/run_"))
             error = run_program(ROOT / program, *arguments, *shrink(program, arguments))
+            tf.config.run_functions_eagerly(False)
             shown = capsys.readouterr()
             printed += shown.out
             if error:

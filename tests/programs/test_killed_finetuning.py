@@ -13,7 +13,9 @@ from albert_tf.tasks import predictions
 
 KILL = """
 import os, runpy, signal, sys
+import tensorflow as tf
 from albert_tf.train import reports
+tf.config.run_functions_eagerly(True)
 def line(record, num_steps):
     if record["step"] == 4:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -27,6 +29,7 @@ ROWS = [{"text": text, "label": [x for x in ("good", "bad") if x in text]} for t
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
     for split in ("train", "dev"):
         lines = "".join(json.dumps(row) + "\n" for row in ROWS)

@@ -39,7 +39,7 @@ def answer_here(written, inputs):
     return triton_backend.load(str(written))[frozenset(inputs)].compute(arrays)
 
 
-def test_answers_are_those_of_the_model(written, tmp_path):
+def test_answers_are_those_of_the_model_and_a_killed_server_leaves_no_process(written, tmp_path):
     contexts = [" ".join(WORDS[index:] * 3 * index) or "a" for index in range(len(WORDS))]
     texts = {
         "question": np.array([word.encode() for word in WORDS], object),
@@ -57,3 +57,7 @@ def test_answers_are_those_of_the_model(written, tmp_path):
         status, message = kserve.ask(port, KIND, bad)
         assert status == 400
         assert message.startswith("input_ids must be from 0 to")
+        servers = kserve.find_servers(served)
+        served.process.kill()
+        assert served.process.wait(60) == -9
+    assert kserve.is_gone(servers)

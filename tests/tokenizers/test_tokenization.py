@@ -20,6 +20,8 @@ from albert_tf.tokenizers.tokenization import TokenizerConfig
 # Characters of every digit-and-comma piece below, so that its parts exist.
 WORDS = ["▁the", "▁cat", "s", "▁", "the", "e", "c", "a", "t", "h", *"0123456789,", "'", "▁9", "20"]
 COMMA_PIECES = ["40,", "▁2011,", "s,"]
+MODEL = serialize_model(add_special_pieces(WORDS))
+LACKING = serialize_model({**add_special_pieces(without=("<pad>", "[SEP]")), "a": 1})
 
 
 def make_tokenizer(config=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
@@ -29,7 +31,7 @@ def make_tokenizer(config=PUBLISHED, words=(*WORDS, *COMMA_PIECES)):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "spiece.model").write_bytes(serialize_model(add_special_pieces(WORDS)))
+    (tmp_path / "spiece.model").write_bytes(MODEL)
     return tmp_path
 
 
@@ -241,13 +243,6 @@ def test_a_flipped_bit_is_noticed_at_every_load(folder, tmp_path, name):
         tokenization.load(str(folder))
 
 
-def test_pieces_that_are_not_text_are_one_line(folder):
-    content = (folder / "spiece.model").read_bytes()
-    (folder / "spiece.model").write_bytes(content.replace("▁".encode(), b"\xe2\xff\x81"))
-    with pytest.raises(UserError, match=r"spiece\.model is not a SentencePiece model"):
-        tokenization.load(str(folder))
-
-
 def test_sha256_tells_settings_and_models_apart(folder):
     before = tokenization.load(str(folder))
     assert before.config == PUBLISHED  # a model alone is a published one
@@ -259,29 +254,28 @@ def test_sha256_tells_settings_and_models_apart(folder):
     assert len(hashes) == 3
 
 
-def test_missing_folder():
-    with pytest.raises(UserError, match=r"'nowhere' is no folder that holds one of spiece\.model"):
-        tokenization.load("nowhere")
+@pytest.mark.parametrize("path", ["nowhere", "spiece.model"])
+def test_what_is_no_folder_of_a_vocabulary(folder, path, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=rf"'{path}' is no folder that holds one of spiece\.model"):
+        tokenization.load(path)
 
 
-def test_a_file_in_place_of_the_folder(tmp_path):
-    (tmp_path / "spiece.model").touch()
-    with pytest.raises(UserError, match=r"is no folder that holds one of spiece\.model"):
-        tokenization.load(str(tmp_path / "spiece.model"))
-
-
-@pytest.mark.parametrize("content", [b"", b"not a model", b"Ein Text.\n" * 99])
-def test_not_a_model(tmp_path, content):
-    (tmp_path / "spiece.model").write_bytes(content)
-    with pytest.raises(UserError, match="is not a SentencePiece model"):
-        tokenization.load(str(tmp_path))
-
-
-def test_missing_special_pieces(tmp_path):
-    pieces = add_special_pieces(without=("<pad>", "[SEP]"))
-    (tmp_path / "spiece.model").write_bytes(serialize_model({**pieces, "a": 1}))
-    with pytest.raises(UserError, match=r"lacks the special pieces <pad>, \[SEP\]\."):
-        tokenization.load(str(tmp_path))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a SentencePiece model"),
+        (b"not a model", "is not a SentencePiece model"),
+        (b"Ein Text.\n" * 99, "is not a SentencePiece model"),
+        (MODEL.replace("▁".encode(), b"\xe2\xff\x81"), "is not a SentencePiece model"),
+        (LACKING, r"lacks the special pieces <pad>, \[SEP\]\."),
+    ],
+    ids=["empty", "a word", "text", "no UTF-8", "lacking"],
+)
+def test_what_is_no_model_is_one_line(folder, content, message):
+    (folder / "spiece.model").write_bytes(content)
+    with pytest.raises(UserError, match=rf"spiece\.model.* {message}"):
+        tokenization.load(str(folder))
 
 
 @pytest.mark.parametrize(

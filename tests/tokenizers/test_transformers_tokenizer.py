@@ -5,12 +5,11 @@ import shutil
 
 import pytest
 import tokenizer_rules
+from optional import transformers
 from sentencepiece import sentencepiece_model_pb2 as pb
 
 from albert_tf.data_prep import vocabulary
 from albert_tf.tokenizers import tokenization
-
-transformers = pytest.importorskip("transformers")
 
 ENGLISH = [
     "The cat, the dog and the difficult office were found in 2011, as 40,000 others.",

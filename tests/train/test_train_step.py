@@ -28,10 +28,8 @@ def train(
     **options,
 ):
     """Totals of the last loop, all weights after it, and the optimizer's moments."""
-    albert = tiny_run.albert(num_hidden_layers=2)
     state = tiny_run.train_state(
         strategy,
-        albert=albert,
         sentence_task=task,
         num_micro_batches=num_micro_batches,
         jit_compile=jit_compile,
@@ -85,18 +83,25 @@ def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy,
         assert totals[name] == pytest.approx(value, rel=1e-5), name
 
 
-@pytest.mark.usefixtures("in_graphs")
-@pytest.mark.parametrize("embeddings", ["shared", "disentangled"])
-def test_replaced_tokens_are_the_same_however_a_batch_is_cut_up(embeddings):
+@pytest.mark.parametrize(
+    ("embeddings", "make_strategy", "cuts"),
+    [
+        ("shared", two_replicas, {"num_micro_batches": 2}),
+        ("disentangled", ONE, {"num_branches": 2}),
+    ],
+)
+def test_replaced_tokens_are_the_same_however_a_batch_is_cut_up(
+    embeddings, make_strategy, cuts, use_graphs
+):
     options = {"token_task": "replaced_tokens", "generator_divisor": 2}
     options |= {"generator_embeddings": embeddings}
     whole = train(ONE(), **options)
     assert whole[0]["replaced_token_sought"] > 5
-    for strategy, cuts in (ONE(), {"num_branches": 2}), (two_replicas(), {"num_micro_batches": 2}):
-        totals, weights, slots = train(strategy, **options, **cuts)
-        assert_same(weights, whole[1], 1e-5)
-        assert_same(slots, whole[2], 1e-5)
-        assert totals == pytest.approx(whole[0], rel=1e-5)
+    use_graphs()
+    totals, weights, slots = train(make_strategy(), **options, **cuts)
+    assert_same(weights, whole[1], 1e-5)
+    assert_same(slots, whole[2], 1e-5)
+    assert totals == pytest.approx(whole[0], rel=1e-5)
 
 
 def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
@@ -153,7 +158,7 @@ def test_each_branch_and_each_replica_has_dropout_of_its_own(
 
 
 @pytest.mark.usefixtures("in_graphs")
-def test_an_update_is_traced_without_autograph(monkeypatch):
+def test_a_tiny_model_learns_64_examples_by_heart_and_is_traced_without_autograph(monkeypatch):
     statuses = []
 
     def note_status(*args, mean_loss=losses.mean_loss):
@@ -161,19 +166,12 @@ def test_an_update_is_traced_without_autograph(monkeypatch):
         return mean_loss(*args)
 
     monkeypatch.setattr(losses, "mean_loss", note_status)
-    state = tiny_run.train_state(ONE(), albert=tiny_run.albert())
-    data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(BATCH)).batch(BATCH)
-    make_run_updates(state, 1)(iter(data), 1)
-    assert statuses
-    assert ag_ctx.Status.ENABLED not in statuses
-
-
-@pytest.mark.usefixtures("in_graphs")
-def test_a_tiny_model_learns_64_examples_by_heart():
     albert = tiny_run.albert(hidden_size=32, embedding_size=24)
     state = tiny_run.train_state(ONE(), albert=albert, num_train_steps=400)
     data = tf.data.Dataset.from_tensor_slices(tiny_run.examples(64))
     make_run_updates(state, 2)(iter(data.batch(64).repeat()), 400)
+    assert statuses
+    assert ag_ctx.Status.ENABLED not in statuses
     evaluate = eval_step.make_evaluate(ONE(), state.model, state.objective.loss, num_branches=1)
     metrics = evaluate(data.batch(16))
     assert metrics["masked_lm_accuracy"] > 0.9
