@@ -136,10 +136,12 @@ def test_what_fit_and_save_leave(pretrained, tmp_path):
         ((["a", "b"], ["x", "y"], ["a", "b"]), "dev: give a tuple of inputs and labels"),
         ((["a", "b"], ["x", "y"], (["a"], ["z"])), r"dev\[0\]: 'z' is not a label of own"),
         ((["a", "b"], ["x", "y"], (["a"], ["x"]), 99), r"sequences \(max_seq_length=\)"),
+        ((["a"], ["x"], None, 9, "token_classification"), r"inputs\[0\]: the spans are 'x'"),
+        ((["a"], ["x"], None, 9, "multiple_choice"), "multiple_choice needs choice_columns"),
     ],
 )
 def test_mistakes_in_fit_name_its_arguments(pretrained, arguments, message):
-    names = ("inputs", "labels", "dev", "max_seq_length")
+    names = ("inputs", "labels", "dev", "max_seq_length", "kind")
     model = albert_tf.load(pretrained.checkpoint.source)
     with pytest.raises(albert_tf.UserError, match=f"^[^/-]*{message}"):
         model.fit(**dict(zip(names, arguments, strict=False)))
