@@ -33,7 +33,7 @@ from albert_tf.inference import search
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
-from albert_tf.model import weight_names
+from albert_tf.model import weight_names, xla
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
@@ -46,6 +46,7 @@ from albert_tf.train_config import POOLINGS, FinetuneConfig
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 32  # sequences that are computed at once
 
+Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 Texts = Sequence[str] | np.ndarray  # one text alone, too
 Inputs = Sequence[str | Sequence[str]] | np.ndarray
 
@@ -133,7 +134,9 @@ class LoadedModel:
             return np.zeros((0, self.config.hidden_size), np.float32)
         records = self._encode(rows, task_table.KINDS[options.kind])
         order = _order_by_length(rows)
-        outputs = self._run(records, order, lambda batch: compute(self.encoder, batch, options))
+        encoder = self.encoder
+        choices = pooling, normalize
+        outputs = self._run(records, order, lambda x: compute(encoder, x, options), *choices)
         return outputs["embedding"]
 
     def search(
@@ -287,6 +290,7 @@ class LoadedModel:
         tuned = finetuned_model.read_finetuned(run, task, ConfigOverrides())
         scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
         loaded = load(run)
+        self._graphs.clear()
         self.checkpoint, self.model = loaded.checkpoint, loaded.model
         self.task, self.run_config = loaded.task, loaded.run_config
         return scores
@@ -431,15 +435,35 @@ class LoadedModel:
         tokenizer = self._require_tokenizer()
         return kind.encode(examples, tokenizer, labels, self.run_config, trains=True)
 
+    @cached_property
+    def _graphs(self) -> dict[Any, Compute]:
+        """What `_trace` has made."""
+        return {}
+
+    def _trace(self, compute: Compute, example: Mapping[str, tf.Tensor], choices: Any) -> Compute:
+        """Returns what computes the same as one graph, in which shared layers are a loop."""
+        if (key := (id(self.model), choices)) not in self._graphs:
+
+            def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+                options = {"custom_gradients": False, "loops_layers": True, "checks_values": False}
+                with xla.trace_options(**options):
+                    return compute(batch)
+
+            specs = {name: tf.TensorSpec([None, None], x.dtype) for name, x in example.items()}
+            self._graphs[key] = tf.function(run, input_signature=[specs], autograph=False)
+        return self._graphs[key]
+
     def _run(
         self,
         records: Records,
         order: np.ndarray | None,
-        compute: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+        compute: Compute,
+        *choices: Any,
     ) -> dict[str, np.ndarray]:
         """Returns the outputs [N, ...] of records; warns of texts that lose their ends.
 
-        With an order, batches are made in it and are as short as their longest sequence.
+        With an order, batches are made in it and are as short as their longest sequence. `choices`
+        are what `compute` depends on beside the model.
         """
         parts = []
         places = np.arange(records.size) if order is None else order
@@ -449,7 +473,8 @@ class LoadedModel:
             batch = {x: tf.constant(made[x].astype(np.int32)) for x in names if x in made}
             if order is not None:
                 batch = _trim(batch, self.run_config.max_seq_length)
-            parts.append({name: tensor.numpy() for name, tensor in compute(batch).items()})
+            graph = self._trace(compute, batch, choices)
+            parts.append({name: tensor.numpy() for name, tensor in graph(batch).items()})
         token_lengths.warn_of_cuts(records.counts, len(records.lines), self.run_config)
         back = np.argsort(places)
         return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}

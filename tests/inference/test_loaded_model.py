@@ -62,6 +62,7 @@ def test_predicting_imports_little():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_padding_is_not_computed(reviews, monkeypatch):
     shapes = []
     call = reviews.model.call
