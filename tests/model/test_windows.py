@@ -17,9 +17,10 @@ CHOSEN = tf.constant([[20, 3], [1, 12], [4, 2], [9, 9]])
 in_both_layouts = pytest.mark.parametrize("static", [False, True])
 
 
-def make(window, full=(), **changes):
+def make(window, full=(), way=None, **changes):
     sizes = {"attention_window": window, "full_attention_layers": full}
-    model = Albert(tiny.config(max_position_embeddings=24, **sizes, **changes), dtype="float32")
+    config = tiny.config(max_position_embeddings=24, **sizes, **changes)
+    model = Albert(config, dtype="float32", **({way: True} if way else {}))
     tiny.fill(model)
     return model
 
@@ -44,11 +45,11 @@ def select(outputs, batch):
     return [*(tf.boolean_mask(x, mask) for x in blocks), last, outputs["pooled_output"]]
 
 
-def run(model, batch, *, static, **options):
+def run(model, batch, *, static, selected=slice(None), **options):
     """What is selected of the outputs, and the gradients of its sum of cubes."""
     weights = list(weights_by_name(model).values())
     with xla.trace_options(static_shapes=static, compile_pieces=False), tf.GradientTape() as tape:
-        outputs = select(model(batch, skips_padding=True, **options), batch)
+        outputs = select(model(batch, skips_padding=True, **options), batch)[selected]
         loss = tf.add_n([tf.reduce_sum(x**3) for x in outputs])
     return outputs, tape.gradient(loss, weights, unconnected_gradients="zero")
 
@@ -81,6 +82,13 @@ def test_gradients_are_those_of_the_mask(monkeypatch, static, training, position
     blocks = run(model, batch, **options)
     monkeypatch.setattr(windows, "SHORT_WINDOWS", 100)
     assert_alike(blocks, run(model, batch, **options))
+
+
+@pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])
+def test_layers_may_be_computed_again(way):
+    options = {"static": False, "training": True, "positions": CHOSEN, "selected": slice(-2, None)}
+    once, again = (run(make(2, way=x), make_batch(), **options) for x in (None, way))
+    assert_alike(again, once)
 
 
 @in_both_layouts
