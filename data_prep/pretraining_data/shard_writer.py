@@ -102,7 +102,7 @@ def _make_encode(
             encoded, counts = phoneme_examples.encode(block.texts, tokenizer, numbers)
             counts += _count_lengths(document.shape[1] for document in encoded)
         else:
-            encoded, counts = _encode_documents(block, tokenizer, segment)
+            encoded, counts = encode_documents(block, tokenizer, segment)
         if identify:
             counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
         if config.needs_two_documents and (
@@ -132,8 +132,8 @@ def load_identifier() -> Callable[[str], str]:
     return lambda text: py3langid.classify(text[:1000])[0]
 
 
-def _encode_documents(
-    block: Block, tokenizer: Tokenizer, cut: chinese_words.Cut | None
+def encode_documents(
+    block: Block, tokenizer: Tokenizer, cut: chinese_words.Cut | None = None
 ) -> tuple[list[Encoded], Counter[str]]:
     """Encodes the documents of a block; drops sentences and documents without a piece.
 
