@@ -117,7 +117,7 @@ class Blocks(NamedTuple):
         """
         blocks = self.cut(x if near is None else near)
         size, channels, number, _, width = _find_sizes(blocks)
-        # The gradient of `tf.slice` is a padding; that of x[1:] is ten times slower on a CPU.
+        # The gradient of `tf.slice` is a padding; that of x[1:] is much slower on a CPU.
         part, unchanged = [size, channels, number - 1, self.reach, width], [[0, 0], [0, 0]]
         before = tf.slice(blocks, [0, 0, 0, self.block - self.reach, 0], part)
         before = tf.pad(before, [*unchanged, [1, 0], *unchanged])

@@ -86,8 +86,8 @@ def evaluate(
     strategy = strategy or tf.distribute.get_strategy()
     config, network, found = load(path, strategy, which)
     require(
-        by_position is None or (by_position > 0 and config.token_task == MASKED),
-        "--by_position must be at least 1, and is for models of masked words alone.",
+        by_position is None or config.token_task == MASKED,
+        "--by_position is for models that were trained on masked tokens. Leave it out.",
     )
     devices.check_batches(config, strategy, evaluates=True)
     tokenizer = model_checkpoint.load_tokenizer(found)
