@@ -249,7 +249,8 @@ def find_remedy(error: Exception) -> str | None:
 
 def reason(error: Exception) -> str:
     """The line of an error with a known remedy, or the first of more than a place in a graph."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    text = re.sub(r"\{\{function_node .*?\}\}| \[Op:.*", "", str(error))
+    lines = [line.strip() for line in text.splitlines()]
     places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
     known = [line for line in lines if any(cause in line for cause in _REMEDIES)]
     said = [line for line in lines if line and not line.startswith(places)]

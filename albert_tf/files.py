@@ -50,13 +50,24 @@ def expand(patterns: Sequence[str], name: str) -> list[str]:
     """
     expanded: dict[str, None] = {}
     for pattern in patterns:
-        # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
-        paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
-        matches = sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
-        require(bool(matches), f"{name}: no file matches {pattern!r}.")
+        matches = glob(pattern)
+        require(bool(matches), describe_missing(pattern, name))
         expanded.update(dict.fromkeys(matches))
     require(bool(expanded), f"{name}: name at least one file.")
     return list(expanded)
+
+
+def glob(pattern: str) -> list[str]:
+    """Returns the files, without folders, that match a glob or have that name, sorted."""
+    # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
+    paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
+    return sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
+
+
+def describe_missing(pattern: str, name: str) -> str:
+    """Returns the sentence that no file matches a glob."""
+    remedy = " It is a folder: name the files in it." if os.path.isdir(pattern) else ""
+    return f"{name}: no file matches {pattern!r}.{remedy}"
 
 
 @contextlib.contextmanager

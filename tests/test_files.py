@@ -38,7 +38,8 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
 def test_a_pattern_without_files_is_named(folder, pattern):
     with pytest.raises(UserError) as error:
         files.expand(["a.txt", pattern], "--input")
-    assert str(error.value) == f"--input: no file matches {pattern!r}."
+    hint = " It is a folder: name the files in it." if pattern == "folder.txt" else ""
+    assert str(error.value) == f"--input: no file matches {pattern!r}.{hint}"
 
 
 def test_no_pattern_at_all():

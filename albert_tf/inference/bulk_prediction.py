@@ -511,7 +511,11 @@ def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.nd
         parts = []
         for begin in range(0, len(order), _BATCH):
             chosen = [texts[k] for k in order[begin : begin + _BATCH]]
-            parts.append(run(text=tf.constant(chosen))[_EMBEDDING].numpy())
+            try:
+                parts.append(run(text=tf.constant(chosen))[_EMBEDDING].numpy())
+            except tf.errors.InvalidArgumentError as error:
+                place = f"{max(chosen, key=len)[:60]!r}..."
+                raise UserError(f"{place}: {_find_sentence(error)}") from None
         return np.concatenate(parts)[np.argsort(order)]
 
     return embed
@@ -621,7 +625,10 @@ def _explain(
         try:
             _run_rows(run, [inputs])
         except tf.errors.InvalidArgumentError as error:
-            # TensorFlow puts the sentence of a failed check into brackets.
-            sentence = re.sub(r"assertion failed: \[(.*?)\].*", r"\1", reason(error))
-            return UserError(f"{path}, row {number}: {sentence}")
+            return UserError(f"{path}, row {number}: {_find_sentence(error)}")
     return UserError(f"{path}, rows {rows[0][0]} to {rows[-1][0]} do not go together.")
+
+
+def _find_sentence(error: tf.errors.OpError) -> str:
+    """Returns the sentence of a failed check, which TensorFlow puts into brackets."""
+    return re.sub(r"assertion failed: \[(.*?)\].*", r"\1", reason(error))

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, reason, refuse_other_format, refuse_twice, require
 
@@ -34,7 +35,7 @@ def find(pattern: str) -> list[str]:
     Of a folder that `save_to_disk` of Hugging Face's datasets wrote they are its .arrow files.
     """
     matches = _glob(pattern) or _find_saved(pattern)
-    require(bool(matches), f"--input: no file matches {pattern!r}.")
+    require(bool(matches), files.describe_missing(pattern, "--input"))
     return matches
 
 
@@ -47,9 +48,7 @@ def _find_saved(folder: str) -> list[str]:
 
 def _glob(pattern: str) -> list[str]:
     if not _is_of_fsspec(pattern):
-        # TensorFlow's glob puts "./" before a name, but not if the pattern has no wildcard.
-        paths = tf.io.gfile.glob(pattern) or ([pattern] if tf.io.gfile.exists(pattern) else [])
-        return sorted(x.removeprefix("./") for x in paths if not tf.io.gfile.isdir(x))
+        return files.glob(pattern)
     with _explaining(pattern):
         system, path = _find_system(pattern)
         found = system.glob(path, detail=True)

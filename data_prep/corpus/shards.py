@@ -188,7 +188,7 @@ def run(
         ) as bar:
             num_processes = max(1, min(driver.num_processes, len(chosen)))
             for counts in worker_processes.run(make_runner, job, chosen, num_processes):
-                bar.update(counts[_SIZE])
+                bar.update(min(counts[_SIZE], bar.total - bar.n))  # parts add up to a bit more
     found = [_join_shares(folder, source, shares) for source in range(len(sizes))]
     done = [listed for listed in found if listed is not None]
     missing = len(found) - len(done)
