@@ -76,6 +76,13 @@ class TrainConfig:
     max_grad_norm: float = setting(
         "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
     )
+    hard_example_share: float = setting(
+        "share of each replica's part of a batch from which an update learns: the examples with "
+        "the highest losses. The model computes all of them first",
+        1.0,
+        above=0,
+        highest=1,
+    )
     dtype: str = setting(
         "`mixed_bfloat16`: matrix products alone are in bfloat16", "mixed_bfloat16", choices=DTYPES
     )
@@ -236,6 +243,12 @@ class PretrainConfig(TrainConfig):
         None,
         above=0,
         below=1,
+    )
+    adaptive_masking: int = setting(
+        "updates after which masks follow anew how badly the model predicts each piece, of records "
+        "that hold no masks; 0: all words have the same chance",
+        0,
+        lowest=0,
     )
     initial_output_bias: str = setting(
         "of a new model: `zeros`, or `log_frequencies` of the pieces",

@@ -35,6 +35,7 @@ class Objective:
             each; None multiplies none.
         initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
             that do not begin as they are made.
+        adaptive_masking: that of the config; 0 where nothing is masked while it is read.
     """
 
     loss: Loss
@@ -43,3 +44,4 @@ class Objective:
     make_model: Callable[[Any], tuple[keras.Model, list[keras.Variable]]]
     choose_rate_factors: Callable[[Any, Sequence[str]], list[float] | None] = _choose_equal_rates
     initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] = _keep_first_weights
+    adaptive_masking: int = 0

@@ -100,7 +100,8 @@ def _check(workdir: str, data: RunData, source: Source) -> None:
         )
     for name, (old, new) in source.changes.items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
-        if is_model or name in ("sentence_task", "num_words", "token_task", *GENERATOR):
+        others = ("sentence_task", "num_words", "token_task", "adaptive_masking", *GENERATOR)
+        if is_model or name in others:
             raise UserError(
                 f"{source.run} was trained with {name}={old!r}, the config has {new!r}: a run goes "
                 "on with the model that it has. Take that value, or only the weights, with "
@@ -119,7 +120,7 @@ def begin(state: TrainState, workdir: str, data: RunData, source: Source) -> Non
     The folder gets the other run's metrics up to there, its history with one more line, and then a
     checkpoint: from there on it needs the other run no more.
     """
-    checkpoint = training_checkpoint.make_checkpoint(state.model, state.optimizer, state.position)
+    checkpoint = state.make_checkpoint()
     training_checkpoint.restore(checkpoint, source.prefix)
     if state.step >= (last := state.config.last_step):
         raise UserError(

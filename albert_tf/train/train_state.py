@@ -5,6 +5,8 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from albert_tf.checkpoints import training_checkpoint
+from albert_tf.errors import require
 from albert_tf.model import weight_names
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
@@ -27,6 +29,7 @@ class TrainState:
     jit_compile: bool  # whether XLA compiles the update
     num_branches: int  # slices into which a batch is cut on a CPU
     buckets: list[int]  # lengths to which batches are padded; none if all records have one length
+    difficulty: tf.Variable | None  # see `adaptive_masking`; None without
 
     @property
     def step(self) -> int:
@@ -37,14 +40,26 @@ class TrainState:
         """The features of the records that the model reads."""
         return self.objective.list_features(self.config)
 
+    def make_checkpoint(self) -> tf.train.Checkpoint:
+        """Returns what the run saves and resumes from."""
+        state = self.model, self.optimizer, self.position, self.difficulty
+        return training_checkpoint.make_checkpoint(*state)
+
 
 def make_train_state(
     config: TrainConfig, strategy: tf.distribute.Strategy, objective: Objective
 ) -> TrainState:
-    """Makes the variables of a run; `UserError` for `jit_compile` on several replicas."""
+    """Makes the variables of a run.
+
+    Raises `UserError` for `jit_compile` on several replicas, and if no example has a loss alone.
+    """
     jit_compile = devices.choose_jit_compile(config, strategy)
     # What is learnt where rows are compared must not depend on the number of cores.
     is_whole = objective.loss.compares_rows
+    require(
+        not is_whole or config.hard_example_share == 1,
+        "hard_example_share: here the loss of an example depends on the others. Leave it out.",
+    )
     num_branches = 1 if is_whole else devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)
     buckets = devices.choose_buckets(config, strategy)
@@ -56,9 +71,12 @@ def make_train_state(
         optimizer.build(weights, objective.choose_rate_factors(config, names), followers)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        difficulty = None
+        if objective.adaptive_masking:
+            difficulty = tf.Variable(tf.ones([2, config.albert.vocab_size]), trainable=False)
     if not features.vary_in_length(objective.list_features(config)):
         buckets = []
     elif getattr(model, "reads_padding", False):
         buckets = buckets[-1:]
     state = config, strategy, objective, model, weights, optimizer, position
-    return TrainState(*state, jit_compile, num_branches, buckets)
+    return TrainState(*state, jit_compile, num_branches, buckets, difficulty)

@@ -4,15 +4,19 @@ One code path for one device, MirroredStrategy, MultiWorkerMirroredStrategy and 
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.model import losses
+from albert_tf.objectives import adaptive_masking
 from albert_tf.records import features
 from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, to_floats
 from albert_tf.train.train_state import TrainState
+
+PIECES = "pieces"  # what adaptive masking observes of an update
 
 
 def make_update(
@@ -28,15 +32,17 @@ def make_update(
     """
     config, loss, optimizer = state.config, state.objective.loss, state.optimizer
     variables = [weight.value for weight in state.weights]
-    branch_gradients = functools.partial(_gradients, state.model, loss, variables)
+    branch_gradients = functools.partial(_gradients, state.model, state.objective, variables)
     gradients_of = functools.partial(_add_branches, branch_gradients, num_branches)
 
     def update(batch, replica, reduce):
-        local_counts = loss.counts(batch)
-        counts = reduce(local_counts)
         step = tf.cast(optimizer.iterations.value, tf.int32)
         key = tf.random.fold_in(tf.constant([config.seed, 0], tf.int32), step, alg="philox")
         key = tf.random.fold_in(key, replica, alg="philox")
+        if config.hard_example_share < 1:
+            batch = _choose_hardest(state, num_branches, batch, key)
+        local_counts = loss.counts(batch)
+        counts = reduce(local_counts)
         micro_batches = config.num_micro_batches
         gradients, sums = _add_micro_batches(gradients_of, micro_batches, batch, counts, key)
         gradients = reduce(gradients)
@@ -91,16 +97,45 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
         for _ in tf.range(num_updates):
             results = run_replicas(next(iterator))
             results = {name: strategy.reduce(SUM, x, axis=None) for name, x in results.items()}
+            if state.difficulty is not None:
+                observed = results.pop(PIECES)
+                state.difficulty.assign(adaptive_masking.follow(state.difficulty, observed))
             totals = {**results, **{name: totals[name] + results[name] for name in added}}
         return totals
 
     return lambda iterator, num_updates: to_floats(run_updates(iterator, tf.constant(num_updates)))
 
 
-def _gradients(model, loss, variables, batch, counts, key):
+def _choose_hardest(state, num_branches, batch, key):
+    """Returns the rows with the highest losses, as many as the config says."""
+    config, loss = state.config, state.objective.loss
+    parts = num_branches * config.num_micro_batches
+    rows = batch[features.INPUT_IDS].shape[0]
+    number = min(rows, parts * math.ceil(rows * config.hard_example_share / parts))
+    counts = loss.counts(batch)
+
+    def measure(part):  # a loss is the derivative by the weight of its row
+        outputs = state.model(part, training=True, seed=key)  # in which every kind has a loss
+        weights = losses.example_weights(part)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            sums = loss.sums(outputs, {**part, features.IS_REAL_EXAMPLE: weights})
+            minimised = losses.mean_loss(sums, counts, loss.weights)
+        return tape.gradient(minimised, weights)
+
+    measured = tf.concat([measure(part) for part in split_rows(batch, num_branches)], 0)
+    hardest = tf.sort(tf.math.top_k(measured, number).indices)
+    return {name: tf.gather(x, hardest) for name, x in batch.items()}
+
+
+def _gradients(model, objective, variables, batch, counts, key):
+    loss = objective.loss
     with tf.GradientTape() as tape:
-        sums = loss.sums(model(batch, training=True, seed=key), batch)
+        outputs = model(batch, training=True, seed=key)
+        sums = loss.sums(outputs, batch)
         minimised = losses.mean_loss(sums, counts, loss.weights)
+    if objective.adaptive_masking:
+        sums[PIECES] = adaptive_masking.observe(outputs, batch)
     return tape.gradient(minimised, variables), sums
 
 

@@ -120,9 +120,7 @@ class Trainer:
         if self.debug_nans:
             config = dataclasses.replace(config, jit_compile=False)  # XLA checks nothing
         state = self._make_state(config)
-        checkpoint = training_checkpoint.make_checkpoint(
-            state.model, state.optimizer, state.position
-        )
+        checkpoint = state.make_checkpoint()
         if resumed := training_checkpoint.resume(checkpoint, self.folder):
             source = f"resumed from {resumed}"
             self.start.check_resumed(self.folder, state.config)

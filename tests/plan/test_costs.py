@@ -72,6 +72,14 @@ def test_the_head_of_words_is_counted():
     assert totals[0] < totals[1]
 
 
+def test_the_hardest_examples_are_computed_twice_and_all_others_once():
+    config = tiny_run.settings(hard_example_share=0.4)
+    whole, half = (costs.count_flops(tiny_run.settings(), n) for n in (BATCH, BATCH // 2))
+    flops = costs.count_flops(config, BATCH)  # 0.4 of 6 examples are 3
+    assert flops.forward == whole.forward + half.forward
+    assert flops.backward == half.backward
+
+
 def test_parts_add_up_and_scale_with_the_batch():
     config = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
     parts = costs.count_flops_by_part(config, 8)

@@ -138,7 +138,17 @@ def count_trained_parameters(config: PretrainConfig) -> int:
 
 
 def list_products(config: PretrainConfig, batch: int) -> list[Product]:
-    """Returns all products of the forward pass of `batch` sequences."""
+    """Returns all products of the forward pass of `batch` sequences, with those that rate them."""
+    if config.hard_example_share == 1:
+        return _list_model_products(config, batch)
+    parts = config.num_micro_batches
+    number = min(batch, parts * math.ceil(batch * config.hard_example_share / parts))
+    rating = _list_model_products(config, batch)
+    rating = [dataclasses.replace(x, gradients=0, in_block=False) for x in rating]
+    return [*rating, *_list_model_products(config, number)]
+
+
+def _list_model_products(config: PretrainConfig, batch: int) -> list[Product]:
     albert, length = config.albert, config.max_seq_length
     size, hidden = albert.embedding_size, albert.hidden_size
     tokens, chosen = batch * length, batch * config.max_predictions_per_seq
@@ -148,7 +158,7 @@ def list_products(config: PretrainConfig, batch: int) -> list[Product]:
         of_generator = []
     else:
         sides += [(DETECTION, tokens, hidden, hidden), (DETECTION, tokens, hidden, 1)]
-        products = list_products(config.generator, batch)
+        products = _list_model_products(config.generator, batch)
         of_generator = [dataclasses.replace(x, part=GENERATOR) for x in products]
     if size != hidden:
         sides.append((EMBEDDINGS, tokens, size, hidden))
