@@ -112,11 +112,12 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     Raises `UserError` if it lacks weights of the kind, or has another number of labels.
     """
     kind = KINDS[options.kind]
-    parts = weight_names.parts(checkpoint.config)
+    config = options.run_config.albert  # the user may have changed it
+    parts = weight_names.parts(config)
     expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
     if options.run_config.early_exit and weight_names.CLASSIFIER in kind.parts:
         outputs = len(checkpoint.weights.get("output_bias", ()))
-        rows = outputs * (checkpoint.config.num_hidden_layers - 1)
+        rows = outputs * (config.num_hidden_layers - 1)
         expected |= {x: (rows, *shape[1:]) for x, shape in parts[weight_names.EXITS].items()}
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
@@ -135,7 +136,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
             "--kind."
         )
     options = dataclasses.replace(options, labels=_complete_labels(checkpoint, options))
-    network = kind.make_network(checkpoint.config, options)
+    network = kind.make_network(config, options)
     variables = weight_names.weights_by_name(network)
     loaded = variables.keys() & checkpoint.weights.keys()
     for name in loaded:
@@ -144,7 +145,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     return ExportedModel(
         source=hub.find_name(checkpoint.source),
         scores=checkpoint.scores,
-        config=checkpoint.config,
+        config=config,
         options=options,
         network=network,
         loaded=frozenset(loaded),

@@ -62,11 +62,13 @@ class Places(NamedTuple):
         marks, positions = (x[:, tf.newaxis, :, tf.newaxis] for x in (self.marks, self.positions))
         place = tf.range(length)[:, tf.newaxis]
         near = tf.where(place < blocks.first, 0, marks)  # each is seen once
-        queries = blocks.cut(marks), blocks.cut(positions)
-        keys = blocks.gather(marks, near), blocks.gather(positions)
+        # Without the axis of channels, as LiteRT compares arrays of four axes at most.
+        queries = [blocks.cut(x)[:, 0] for x in (marks, positions)]
+        seen = blocks.gather(marks, near), blocks.gather(positions)
+        keys = [tf.linalg.matrix_transpose(x[:, 0]) for x in seen]
         first = slice(blocks.first)
         return blocks._replace(
-            bias=_make_bias(size, queries, [tf.linalg.matrix_transpose(x) for x in keys]),
+            bias=_make_bias(size, queries, keys)[:, tf.newaxis],
             first_bias=self.make_bias(self.marks[:, first], self.positions[:, first]),
         )
 

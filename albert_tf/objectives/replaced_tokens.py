@@ -135,8 +135,8 @@ def _make_loss(masked: Loss, weights: Mapping[str, float]) -> Loss:
             "found": found * labels,
             "sought": labels,
         }
-        weights = _weigh_tokens(batch)
-        of_tokens = {f"{REPLACED}_{x}": tf.reduce_sum(v * weights) for x, v in values.items()}
+        is_token = _weigh_tokens(batch)
+        of_tokens = {f"{REPLACED}_{x}": tf.reduce_sum(v * is_token) for x, v in values.items()}
         return {**masked.sums(outputs, batch), **of_tokens}
 
     names = (*masked.names, REPLACED)

@@ -13,7 +13,7 @@ from albert_tf import files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, name_setting
-from albert_tf.model import task_heads
+from albert_tf.model import task_heads, weight_names
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -139,6 +139,8 @@ class Start:
         matching.assign_weights(
             checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
         )
+        if weight_names.weights_by_name(state.model, helpers=True):
+            logging.info("new: the generator, and the head that finds what it replaced")
         has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
         # The first correction of the moments' bias would multiply grown ones by ten.
         if self.grow_from and has_moments and not state.config.bias_correction:

@@ -123,8 +123,14 @@ def _choose_hardest(state, num_branches, batch, key):
             minimised = losses.mean_loss(sums, counts, loss.weights)
         return tape.gradient(minimised, weights)
 
-    measured = tf.concat([measure(part) for part in split_rows(batch, num_branches)], 0)
-    hardest = tf.sort(tf.math.top_k(measured, number).indices)
+    def measure_branches(rows):
+        return tf.concat([measure(part) for part in split_rows(rows, num_branches)], 0)
+
+    stacked = _stack_micro_batches(config.num_micro_batches, batch)
+    measured = tf.map_fn(
+        measure_branches, stacked, parallel_iterations=1, fn_output_signature=tf.float32
+    )
+    hardest = tf.sort(tf.math.top_k(tf.reshape(measured, [-1]), number).indices)
     return {name: tf.gather(x, hardest) for name, x in batch.items()}
 
 
@@ -152,8 +158,7 @@ def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
     """Gradients and sums, summed over micro-batches that run in sequence to save memory."""
     if num_micro_batches == 1:
         return gradients_of(batch, counts, key)
-    # [B, ...] -> [num_micro_batches, B / num_micro_batches, ...]
-    stacked = {name: tf.stack(tf.split(x, num_micro_batches)) for name, x in batch.items()}
+    stacked = _stack_micro_batches(num_micro_batches, batch)
 
     def run_micro_batch(k):
         rows = {name: tensor[k] for name, tensor in stacked.items()}
@@ -168,3 +173,7 @@ def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
         (1, run_micro_batch(0)),
         maximum_iterations=num_micro_batches - 1,
     )[1]
+
+
+def _stack_micro_batches(number, batch):  # [B, ...] -> [number, B / number, ...]
+    return {name: tf.stack(tf.split(x, number)) for name, x in batch.items()}

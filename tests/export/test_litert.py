@@ -38,9 +38,19 @@ def request(model, seed=0):
 KINDS = ("encoder", "fill_mask", "multiple_choice", "span_or_none", "token_classification")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def make(kind):
+    if kind != "window":
+        return tiny_exports.source(kind)
+    window = {"attention_window": 1, "full_attention_layers": (1,), "num_hidden_layers": 3}
+    checkpoint = tiny_exports.contents("encoder", **window)
+    settings = tiny_exports.settings(checkpoint.config)
+    options = model_kinds.Options(kind="encoder", run_config=settings, text=False)
+    return export_source.load(checkpoint, options)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "window"])
 def test_every_kind_answers_as_the_network(kind):
-    model = tiny_exports.source(kind)
+    model = make(kind)
     answer = runner(litert.convert(model))
     for seed in range(3):
         ids = request(model, seed)
