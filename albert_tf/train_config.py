@@ -6,7 +6,7 @@ from typing import Any
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import name_setting, require, require_choice
+from albert_tf.errors import UserError, name_setting, require, require_choice
 from albert_tf.settings import setting
 
 SENTENCE_TASKS = ("sop", "nsp", "none", PHONEMES := "phonemes")
@@ -307,7 +307,10 @@ class PretrainConfig(TrainConfig):
             f"generator_divisor {n} does not divide hidden_size {albert.hidden_size} and "
             f"intermediate_size {albert.intermediate_size}. Take another.",
         )
-        assert self.generator  # made to refuse heads that do not fit
+        try:
+            assert self.generator
+        except UserError as error:
+            raise UserError(f"the generator of token_task={REPLACED}: {error}") from None
 
     @property
     def generator(self) -> "PretrainConfig":

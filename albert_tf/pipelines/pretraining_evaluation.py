@@ -75,7 +75,8 @@ def evaluate(
         which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
         by_layer: whether the heads also read what each layer gives, as if it were the last.
-        by_position: of how many positions each the masked-LM loss is computed, too.
+        by_position: of how many positions each, where there are masks, the masked-LM loss is
+            computed, too.
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
@@ -128,7 +129,9 @@ def evaluate(
             parts = masked_lm.make_position_loss(data["max_seq_length"], by_position)
             losses = compute(loss=parts)
             results[task]["by_position"] = {
-                name.removeprefix("from_"): losses[f"{name}_loss"] for name in parts.names
+                name.removeprefix("from_"): losses[f"{name}_loss"]
+                for name in parts.names
+                if losses[f"num_{name}"]
             }
         if measures_layers and "layer_distances" not in results:
             options = {"masking": masking, "max_examples": _MEASURED}

@@ -129,6 +129,13 @@ def test_a_run_may_start_from_a_model_of_masked_tokens(data, tmp_path):
         ({"sentence_task": "phonemes"}, "learns masked phonemes. Take token_task=masked_lm"),
         ({"generator_divisor": 3}, "3 does not divide hidden_size 8 and intermediate_size 10"),
         ({"generator_layers": 0}, "generator_layers must be at least 1"),
+        (
+            {
+                "generator_layers": 1,
+                "albert": tiny_run.albert(num_hidden_layers=2, num_hidden_groups=2),
+            },
+            "the generator of token_task=replaced_tokens: num_hidden_groups 2 is over",
+        ),
         ({"detection_weight": 0.0}, "detection_weight must be more than 0"),
     ],
 )

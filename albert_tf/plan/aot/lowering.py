@@ -55,9 +55,9 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     """Traces and lowers the step of a pre-training run. Weights are made for it, but nothing runs.
 
     `per_replica_batch`, a multiple of `num_micro_batches`, takes the place of the config's batch
-    size. With one replica there is no all-reduce.
+    size. With one replica there is no all-reduce. Masks are made elsewhere, whatever they follow.
     """
-    config = dataclasses.replace(config, train_batch_size=per_replica_batch)
+    config = dataclasses.replace(config, train_batch_size=per_replica_batch, adaptive_masking=0)
     state = _make_state(config, all_objectives.choose(config))
     return _lower(state, num_replicas)
 
