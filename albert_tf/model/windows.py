@@ -42,7 +42,7 @@ class Places(NamedTuple):
         return _make_bias(self.window, queries, keys)
 
     def make_bias_of(self, rows: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
-        """Returns that of tokens at `rows` [G, R] in the marks [B * S] of all sequences."""
+        """Returns the bias of the tokens at `rows` [G, R]; `marks` [B, S] are of all sequences."""
         own = tf.gather(tf.reshape(marks, [-1]), rows)
         return self.make_bias(own, rows % tf.shape(marks)[1])
 

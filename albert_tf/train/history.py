@@ -26,6 +26,8 @@ from albert_tf.train_config import GENERATOR, TrainConfig
 
 # What a continued run may change of its model: no shape of a weight depends on it.
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
+# What it may not change beside its model.
+_FIXED = ("sentence_task", "num_words", "token_task", "adaptive_masking", *GENERATOR)
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
 T = TypeVar("T")
@@ -100,8 +102,7 @@ def _check(workdir: str, data: RunData, source: Source) -> None:
         )
     for name, (old, new) in source.changes.items():
         is_model = name.startswith("albert.") and name not in _DROPOUT
-        others = ("sentence_task", "num_words", "token_task", "adaptive_masking", *GENERATOR)
-        if is_model or name in others:
+        if is_model or name in _FIXED:
             raise UserError(
                 f"{source.run} was trained with {name}={old!r}, the config has {new!r}: a run goes "
                 "on with the model that it has. Take that value, or only the weights, with "

@@ -115,7 +115,8 @@ def _choose_hardest(state, num_branches, batch, key):
     counts = loss.counts(batch)
 
     def measure(part):  # a loss is the derivative by the weight of its row
-        outputs = state.model(part, training=True, seed=key)  # in which every kind has a loss
+        # In training: otherwise some kinds do not give what their loss reads.
+        outputs = state.model(part, training=True, seed=key)
         weights = losses.example_weights(part)
         with tf.GradientTape() as tape:
             tape.watch(weights)

@@ -73,11 +73,13 @@ def test_the_head_of_words_is_counted():
 
 
 def test_the_hardest_examples_are_computed_twice_and_all_others_once():
-    config = tiny_run.settings(hard_example_share=0.4)
-    whole, half = (costs.count_flops(tiny_run.settings(), n) for n in (BATCH, BATCH // 2))
+    plain = tiny_run.settings(albert=tiny_run.albert(num_hidden_layers=3, attention_window=1))
+    config = dataclasses.replace(plain, hard_example_share=0.4)
+    whole, half = (costs.count_flops(plain, n) for n in (BATCH, BATCH // 2))
     flops = costs.count_flops(config, BATCH)  # 0.4 of 6 examples are 3
     assert flops.forward == whole.forward + half.forward
     assert flops.backward == half.backward
+    assert flops.recomputed == half.recomputed > 0
 
 
 def test_parts_add_up_and_scale_with_the_batch():

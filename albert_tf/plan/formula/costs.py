@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from albert_tf.config import SHORT_WINDOWS, AlbertConfig
 from albert_tf.train_config import MASKED, PHONEMES, SHARED, PretrainConfig
@@ -138,14 +139,18 @@ def count_trained_parameters(config: PretrainConfig) -> int:
 
 
 def list_products(config: PretrainConfig, batch: int) -> list[Product]:
-    """Returns all products of the forward pass of `batch` sequences, with those that rate them."""
+    """Returns the products of the forward passes of `batch` sequences.
+
+    Where an update learns from the hardest of them, a pass of all comes first.
+    """
     if config.hard_example_share == 1:
         return _list_model_products(config, batch)
     parts = config.num_micro_batches
     number = min(batch, parts * math.ceil(batch * config.hard_example_share / parts))
-    rating = _list_model_products(config, batch)
-    rating = [dataclasses.replace(x, gradients=0, in_block=False) for x in rating]
-    return [*rating, *_list_model_products(config, number)]
+    first = _list_model_products(config, batch)
+    once: dict[str, Any] = {"gradients": 0, "in_block": False, "always_again": False}
+    first = [dataclasses.replace(x, **once) for x in first]
+    return [*first, *_list_model_products(config, number)]
 
 
 def _list_model_products(config: PretrainConfig, batch: int) -> list[Product]:
