@@ -1,6 +1,5 @@
 """The base of the models: what Keras's `fit`, `save`, `load_model` and `clone_model` need."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -9,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import config_io
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, require, require_choice
 from albert_tf.model import xla
@@ -41,12 +41,13 @@ class ConfiguredModel(keras.Model):
         self._seeds = keras.random.SeedGenerator(seed or 0)
 
     def get_config(self) -> dict[str, Any]:
-        return {"config": dataclasses.asdict(self.config), **self._arguments}
+        return {"config": config_io.to_dict(self.config), **self._arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "ConfiguredModel":
         arguments = dict(config)
-        return cls(AlbertConfig(**arguments.pop("config")), **arguments)
+        values = arguments.pop("config")
+        return cls(config_io.from_dict(AlbertConfig, values, "the Keras file"), **arguments)
 
     def read_inputs(self, batch: Any, training: bool = False) -> dict[str, tf.Tensor]:
         """Returns the batch as `model_inputs.read` does, whose errors it raises."""
