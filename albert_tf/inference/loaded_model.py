@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import keras
@@ -450,7 +450,9 @@ class LoadedModel:
                     return compute(batch)
 
             specs = {name: tf.TensorSpec([None, None], x.dtype) for name, x in example.items()}
-            self._graphs[key] = tf.function(run, input_signature=[specs], autograph=False)
+            # Without `partial` TensorFlow takes graphs of several models for one traced again.
+            function = partial(run)
+            self._graphs[key] = tf.function(function, input_signature=[specs], autograph=False)
         return self._graphs[key]
 
     def _run(

@@ -91,9 +91,9 @@ def _make_evaluate(
         loss, plateau = metrics["masked_lm_loss"], find_plateau()
         if loss > plateau - _PLATEAU_NATS:
             logging.warning(
-                f"masked_lm_loss {loss:.2f} is about that of piece frequencies, {plateau:.2f}: the "
-                "model uses no context yet. If this lasts, train on short sequences first, or at "
-                "another rate: docs/pretrain.md#normal-losses"
+                f"masked_lm_loss {loss:.2f} is not below that of piece frequencies, {plateau:.2f}: "
+                "the model uses no context yet. If this lasts, train on short sequences first, or "
+                "at another rate: docs/pretrain.md#normal-losses"
             )
         return metrics
 

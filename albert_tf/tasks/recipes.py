@@ -267,7 +267,8 @@ def fit_to_data(
 ) -> FinetuneConfig:
     """Returns the config of `resolve_config` with a schedule that suits the training data.
 
-    See `fit_schedule`; an evaluation is at least once in a pass, unless the user says when.
+    See `fit_schedule`; an evaluation is at least once in a pass, and a checkpoint at least at each
+    evaluation, unless the user says when.
     """
     config = fit_schedule(config, train.task.name, changes.own, len(train.examples))
     updates = max(1, train.num_records // config.train_batch_size)
@@ -275,6 +276,9 @@ def fit_to_data(
     if "eval_steps" not in changes.own and (config.eval_steps > updates or is_own):
         logging.info(f"eval_steps is {updates}, one pass, instead of {config.eval_steps}.")
         config = dataclasses.replace(config, eval_steps=updates)
+    if "save_checkpoints_steps" not in changes.own and config.eval_steps:
+        steps = min(config.save_checkpoints_steps, config.eval_steps)
+        config = dataclasses.replace(config, save_checkpoints_steps=steps)
     return complete(config, train)
 
 

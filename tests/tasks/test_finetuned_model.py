@@ -79,12 +79,13 @@ def test_the_steps_of_a_recipe_are_for_the_published_data(
     assert ("as in the recipe, whose" in capsys.readouterr().err) == (epochs in (2, 7, 10.3))
 
 
-def test_a_run_evaluates_once_in_a_pass(capsys):
+def test_a_run_evaluates_and_saves_once_in_a_pass(capsys):
     assert fit("rte", 320).eval_steps == 10
     assert "eval_steps is 10, one pass, instead of 100." in capsys.readouterr().err
     assert fit("rte", 320, "eval_steps=300").eval_steps == 300
     assert fit("rte", 320, "eval_steps=0").eval_steps == 0
-    assert fit("rte", 3).eval_steps == 1
+    assert fit("rte", 3).eval_steps == fit("rte", 3).save_checkpoints_steps == 1
+    assert fit("rte", 320, "save_checkpoints_steps=70").save_checkpoints_steps == 70
     assert fit("squad2", 130_319).eval_steps == 1000
 
 
