@@ -49,6 +49,7 @@ NOT_RUN = {
     r"bin/\w+ .*(replaced_tokens|attention_window|=long\b)": (
         "train as other tests do: tests/objectives, tests/model, tests/train"
     ),
+    r"TF_ONEDNN_\w+=1 python bench/": "needs a run on GLUE",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
 }
 # Exports of kinds and of a type that tests/programs/test_ask.py and tests/export ask.
