@@ -9,7 +9,7 @@ ONNX Runtime, in float32 or int8; with --form=openvino OpenVINO, in bfloat16, pa
 the vectors of SEQUENCES x LENGTH tokens; with --mixed of sequences of 4 to 59. With --vocabulary it
 also asks for the same by raw text. Prints one line of JSON: median seconds and CPU seconds of a
 request, sequences a second, seconds to load, MB of the file and in memory. The latter are those of
-the model alone if --folder has an export of an earlier call, which is then asked.
+the model alone if --folder has the export of an earlier call: this export is asked.
 """
 
 import json

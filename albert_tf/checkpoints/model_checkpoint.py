@@ -78,7 +78,7 @@ class ModelCheckpoint:
 
     @property
     def task_config(self) -> Mapping[str, Any] | None:
-        """The values of the config with which its run was fine-tuned; None if it was not."""
+        """Returns the config of the fine-tuning that wrote the checkpoint; None without one."""
         return self.run.get("config") if "task" in self.run else None
 
     @property

@@ -437,7 +437,7 @@ class LoadedModel:
 
     @cached_property
     def _graphs(self) -> dict[Any, Compute]:
-        """What `_trace` has made."""
+        """Holds the graphs of `_trace`."""
         return {}
 
     def _trace(self, compute: Compute, example: Mapping[str, tf.Tensor], choices: Any) -> Compute:

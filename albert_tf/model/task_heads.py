@@ -18,7 +18,7 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class HeadSizes(NamedTuple):
-    """What the model does not fix of a head: all but the first are fields of `FinetuneConfig`."""
+    """Lists the sizes of a head that its model leaves open; `FinetuneConfig` has the later ones."""
 
     classes: int = 1  # C, classes or choices
     start_n_top: int = 5  # K, places where an answer may start, in the beam search

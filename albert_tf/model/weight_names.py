@@ -40,7 +40,7 @@ _MODELS: tuple[Set[str], ...] = (
 def weights_by_name(model: keras.Model, *, helpers: bool = False) -> dict[str, tf.Variable]:
     """The model's raw variables under the names of the published checkpoints, sorted by name.
 
-    With `helpers` those that training alone needs, under names of ours.
+    With `helpers`: the variables that training alone needs, under names of this project.
     """
     chosen = [w for w in model.trainable_weights if w.path.startswith(f"{HELPERS}/") == helpers]
     return {w.path: w.value for w in sorted(chosen, key=lambda w: w.path)}

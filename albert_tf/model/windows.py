@@ -29,7 +29,7 @@ def mark_globals(mask: tf.Tensor, segments: tf.Tensor, window: int) -> tf.Tensor
 
 
 class Places(NamedTuple):
-    """The marks of a group's places, and their positions in the sequence, [G, L] each."""
+    """Holds the mark of each place of a group, and its position in the sequence, [G, L] each."""
 
     window: int
     marks: tf.Tensor

@@ -60,7 +60,7 @@ def weigh_predictions(batch: Tensors) -> tf.Tensor:  # [B, P]
 
 
 def make_position_loss(length: int, width: int) -> Loss:
-    """Returns a loss for evaluation: that of the masks in each `width` positions, `from_BEGIN`."""
+    """Returns a loss for evaluation: for each `width` positions the masked-LM loss `from_BEGIN`."""
     names = tuple(f"from_{begin}" for begin in range(0, length, width))
 
     def add_up(values: tf.Tensor, batch: Tensors) -> list[tf.Tensor]:

@@ -128,11 +128,11 @@ def _make_loss(masked: Loss, weights: Mapping[str, float]) -> Loss:
 
     def sums(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
         logits, labels = outputs["replaced_token_logits"], outputs["is_replaced"]
-        found = tf.cast(logits > 0, tf.float32)
+        predicted = tf.cast(logits > 0, tf.float32)
         values = {
             "loss": tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits),
-            "correct": tf.cast(tf.equal(found, labels), tf.float32),
-            "found": found * labels,
+            "correct": tf.cast(tf.equal(predicted, labels), tf.float32),
+            "found": predicted * labels,
             "sought": labels,
         }
         is_token = _weigh_tokens(batch)

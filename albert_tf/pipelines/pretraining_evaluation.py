@@ -120,24 +120,25 @@ def evaluate(
         if by_layer:
             ends = encoder.list_ends(network.config)
             layers = [*(compute(num_blocks=number) for number in ends), whole]
-            results[task]["by_layer"] = {
-                name: [values[name] for values in layers]
-                for name in layers[0]
-                if name.endswith(("loss", "accuracy"))
-            }
+            results[task]["by_layer"] = _list_by_layer(layers)
         if by_position:
             parts = masked_lm.make_position_loss(data["max_seq_length"], by_position)
-            losses = compute(loss=parts)
-            results[task]["by_position"] = {
-                name.removeprefix("from_"): losses[f"{name}_loss"]
-                for name in parts.names
-                if losses[f"num_{name}"]
-            }
+            results[task]["by_position"] = _list_by_position(parts.names, compute(loss=parts))
         if measures_layers and "layer_distances" not in results:
             options = {"masking": masking, "max_examples": _MEASURED}
             batches = _read_batches(tf.distribute.get_strategy(), own, data, size, **options)
             results["layer_distances"] = measure_layers(network.albert, batches)
     return results
+
+
+def _list_by_layer(layers: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    names = [name for name in layers[0] if name.endswith(("loss", "accuracy"))]
+    return {name: [values[name] for values in layers] for name in names}
+
+
+def _list_by_position(names: Sequence[str], losses: Mapping[str, float]) -> dict[str, float]:
+    masked = [name for name in names if losses[f"num_{name}"]]
+    return {name.removeprefix("from_"): losses[f"{name}_loss"] for name in masked}
 
 
 def _check_records(
