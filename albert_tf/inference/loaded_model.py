@@ -186,8 +186,8 @@ class LoadedModel:
         """
         if self.task is None:
             raise UserError(
-                f"{self.checkpoint.source} is not fine-tuned: fine-tune it with fit or "
-                "bin/run_finetuning, or use embed or fill_mask."
+                f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
+                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, embed)."
             )
         if self.task.kind.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")

@@ -26,7 +26,8 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
         more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
         lines.append(f"  still improving: more epochs, the same command with {more}")
     model = shlex.quote(folder)
-    served = shlex.quote(f"models/{os.path.basename(folder.rstrip('/'))}")
+    parent, base = os.path.split(folder.rstrip("/"))
+    served = shlex.quote(os.path.join(parent.removesuffix("runs"), "models", base))
     files = "--input=new.csv --output=new_with_labels.csv"
     if task.kind.gives_vectors:
         files = "--input=new.csv --output_dir=vectors --vectors=npy"

@@ -64,7 +64,10 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
         ({"title": TEXTS, "body": TEXTS, "mood": LABELS}, "the text? It has title, body, mood."),
         ({"body": TEXTS, "mood": LABELS, "sex": LABELS}, "the label? .* with --label_column."),
         ({"id": IDS, "name": IDS}, "which column is the text?"),
-        ({"review;mood": TEXTS}, "no column 'text'. It has review;mood. Save it with commas"),
+        (
+            {"review;mood": TEXTS},
+            "no column 'text'. It has review;mood. ';' seems to separate them. Save it",
+        ),
         ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],
 )

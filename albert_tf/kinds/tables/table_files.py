@@ -82,10 +82,15 @@ def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
 
 def hint_separator(columns: Sequence[str], name: str | None = None) -> str:
     """Returns the remedy for a header whose names another separator joins; "" if there is none."""
-    parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
-    is_joined = name in parts or len(columns) == 1 < len(parts)
-    remedy = " Save it with commas between the fields as .csv, or with tabs as .tsv."
-    return remedy if is_joined else ""
+    joined = "\n".join(columns)
+    parts = re.split(r"[,;|\t\n]", joined)
+    if name not in parts and not len(columns) == 1 < len(parts):
+        return ""
+    marks = " ".join(sorted({ascii(x) for x in re.findall(r"[,;|\t]", joined)}))
+    return (
+        f" {marks} seems to separate them. Save it with commas between the fields as .csv, or "
+        "with tabs as .tsv."
+    )
 
 
 def read_json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
