@@ -8,7 +8,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.kinds.base import Task
 from albert_tf.plan import report
-from albert_tf.plan.aot import aot_compile, lint, lowering
+from albert_tf.plan.aot import aot_compile, lowering
 from albert_tf.plan.formula import estimate
 from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
@@ -19,8 +19,7 @@ from albert_tf.train_config import FinetuneConfig, PretrainConfig
 def run(config: PretrainConfig, arguments: Arguments) -> None:
     """Prints the plan of a run, and on request compiles its step.
 
-    Raises `UserError` if the batch cannot be shared out, lint finds a fault, or the step does not
-    fit.
+    Raises `UserError` if the batch cannot be shared out, or the step does not fit.
     """
     topology = arguments.machine(config.dtype)
     if arguments.compile and not topology.is_tpu:
@@ -52,8 +51,7 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
 def run_task(config: FinetuneConfig, task: Task, arguments: Arguments) -> None:
     """Compiles the step of a fine-tuning run for each length to which batches are padded.
 
-    Raises `UserError` if the batch cannot be shared out, lint finds a fault, or a step does not
-    fit.
+    Raises `UserError` if the batch cannot be shared out, or a step does not fit.
     """
     topology = arguments.machine(config.dtype)
     if not (arguments.compile and topology.is_tpu):
@@ -78,13 +76,6 @@ def run_task(config: FinetuneConfig, task: Task, arguments: Arguments) -> None:
 
 
 def _compile(lowered: lowering.Lowered, topology: Topology) -> aot_compile.Compiled:
-    findings = lint.lint(lowered.module)
-    for finding in findings:
-        logging.warning("%s", finding)
-    if findings:
-        more = f", and {len(findings) - 1} more above" if len(findings) > 1 else ""
-        raise UserError(f"the step is not fit for a TPU: {findings[0]}{more}.")
-    logging.info("lint: nothing found in %.1f MB of StableHLO", len(lowered.module) / 1e6)
     logging.info("compiling it for %s (minutes for large models)", topology.name)
     return aot_compile.compile_step(lowered, topology)
 

@@ -15,7 +15,7 @@ def format_plan(plan: Plan) -> list[str]:
     """Returns the lines of the tables by formula."""
     device, num_devices = plan.topology.device, plan.topology.num_devices
     steps = plan.config.num_train_steps
-    lines = [
+    return [
         f"{plan.topology.name}: {num_devices:,} x {device.name}, "
         f"{plan.batch:,} sequences each, {plan.global_batch:,} together | {plan.config.dtype}",
         "",
@@ -26,17 +26,6 @@ def format_plan(plan: Plan) -> list[str]:
         f"all-reduce      {plan.all_reduce_bytes / 1e6:,.1f} MB of gradients an update"
         if num_devices > 1
         else "all-reduce      none: one device",
-        f"intensity       {plan.intensity:,.0f} FLOP per byte",
-    ]
-    if device.bandwidth:
-        needed = device.peak / device.bandwidth
-        bound = "memory" if plan.intensity < needed else "compute"
-        lines[-1] += f", {needed:,.0f} needed: {bound}-bound"
-    if plan.fill is not None:
-        fill = f"{100 * plan.fill:.1f} % filled at most ({device.matrix_unit} wide)"
-        lines.append(f"matrix unit     {fill}")
-    return [
-        *lines,
         f"speed           {plan.seconds:.3g} s an update at {100 * plan.utilization:.0f} % of "
         f"{device.peak / TERA:.3g} TFLOP/s, "
         f"{plan.global_batch / plan.seconds:,.0f} sequences/s",

@@ -98,32 +98,6 @@ def test_gradients_are_summed_in_float32():
     assert costs.count_all_reduce_bytes(config) == 4 * 11_813_810
 
 
-def test_a_matrix_unit_is_filled_where_all_sides_are_multiples():
-    wide = PretrainConfig(albert=PRESETS["albert_xlarge_v2"])
-    narrow = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert 0.998 < costs.compute_fill(wide, 8, 128) <= 1
-    # Heads of 64 fill half of it in two of the six products of attention.
-    assert 0.96 < costs.compute_fill(narrow, 8, 128) < 0.975
-    assert costs.compute_fill(narrow, 8, 256) < costs.compute_fill(narrow, 8, 128)
-    assert costs.compute_fill(narrow, 8, 1) == pytest.approx(1, abs=1e-3)
-
-
-def test_recomputing_and_the_gradient_of_a_single_side_count_for_the_matrix_unit(monkeypatch):
-    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    again = dataclasses.replace(config, rematerialize=True)
-    assert costs.compute_fill(again, 8, 128) != costs.compute_fill(config, 8, 128)
-    # [6, 2] x [2, 16] and then [2, 6] x [6, 16], each filled up to 8 where it helps most.
-    one = costs.Product(part=costs.FFN, rows=6, inner=2, columns=16, gradients=1)
-    monkeypatch.setattr(costs, "list_products", lambda *_: [one])
-    assert costs.compute_fill(config, 8, 8) == pytest.approx(2 * 6 * 2 * 16 / (2 * 8 * 8 * 16))
-    assert costs.compute_fill(again, 8, 16) == pytest.approx(3 * 6 * 2 * 16 / (3 * 16 * 8 * 16))
-
-
-def test_a_larger_batch_does_more_for_each_byte():
-    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.compute_intensity(config, 1) < costs.compute_intensity(config, 8)
-
-
 def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
     large = PretrainConfig(albert=PRESETS["albert_large_v2"])
 
@@ -153,7 +127,7 @@ def test_every_model_was_compiled_in_every_way_for_both_slices():
     "row", ROWS_THERE, ids=lambda row: f"{row['model']}-{row['way']}-{row['slice']}"
 )
 def test_formulas_agree_with_what_was_compiled(row):
-    # Written by bench/plan_table.py; nothing is compiled here.
+    # The rows are what bin/plan_training --compile said; nothing is compiled here.
     values = {"albert": PRESETS[f"albert_{row['model']}_v2"], "max_predictions_per_seq": 77}
     if row["way"] != "plain":
         values[row["way"]] = True

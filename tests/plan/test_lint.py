@@ -4,9 +4,8 @@ That ours breaks none is tested where they are lowered: test_lowering.py, test_c
 """
 
 import pytest
+import stablehlo_lint as lint
 import tensorflow as tf
-
-from albert_tf.plan.aot import lint
 
 ROWS, SIZE = 6, 4
 

@@ -4,13 +4,14 @@ import math
 import re
 
 import pytest
+import stablehlo_lint as lint
 import tensorflow as tf
 import tiny_run
 
 from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.plan.aot import lint, lowering
+from albert_tf.plan.aot import lowering
 from albert_tf.plan.formula import costs
 from albert_tf.train import train_state
 from albert_tf.train_config import FinetuneConfig

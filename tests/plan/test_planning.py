@@ -12,7 +12,7 @@ from albert_tf import config_io
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.plan import planning, report
-from albert_tf.plan.aot import aot_compile, lint, lowering
+from albert_tf.plan.aot import aot_compile, lowering
 from albert_tf.plan.formula import chips, estimate, memory
 from albert_tf.train_config import FinetuneConfig, PretrainConfig
 
@@ -43,7 +43,7 @@ def test_time_follows_from_operations_rate_and_utilization():
 def test_the_report_says_what_is_in_the_plan():
     config = paper("large", rematerialize=True)
     text = "\n".join(report.format_plan(plan(config)))
-    for part in ("17,847,474", "71.4 MB", "512,000,000 examples", "125,000 updates", "97.2 %"):
+    for part in ("17,847,474", "71.4 MB", "512,000,000 examples", "125,000 updates"):
         assert part in text
     assert "days" in text
 
@@ -169,13 +169,6 @@ def test_too_big_for_the_compiler_names_what_to_change(stub):
     config = tiny_run.settings(dtype="mixed_bfloat16")
     with pytest.raises(UserError, match=r"would need 20.0 GB of 16.0 GB\. .*rematerialize=true"):
         run(config, global_batch=24, compile=True)
-
-
-def test_a_broken_step_is_refused_before_it_is_compiled(stub, monkeypatch):
-    broken = lint.Finding("float type", "stablehlo.add", "encoder/add", "cast to float32")
-    monkeypatch.setattr(lint, "lint", lambda module: [broken, broken])
-    with pytest.raises(UserError, match=r"float type: stablehlo\.add 'encoder/add'.*1 more above"):
-        run(tiny_run.settings(), compile=True)
 
 
 @pytest.mark.parametrize(

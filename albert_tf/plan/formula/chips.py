@@ -29,8 +29,6 @@ class Device:
         peak: products in bfloat16, FLOP/s; of what `machine` returns, in the config's type.
         peak_float32: the same in float32; 0 where it is `peak`.
         memory: bytes.
-        bandwidth: of memory, bytes/s; 0 where unknown.
-        matrix_unit: sides of products are filled up to multiples of this.
         per_chip: how many a chip has.
         options: of the compiler's topology.
     """
@@ -39,8 +37,6 @@ class Device:
     peak: float
     memory: int
     peak_float32: float = 0.0
-    bandwidth: float = 0.0
-    matrix_unit: int = 128
     per_chip: int = 1
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -53,23 +49,23 @@ class Device:
 _MEGACORE = (("chip_config_name", "megacore"),)
 # Figures are of a chip; v2 and v3 are two devices each.
 TPUS = {
-    "v2": Device("TPU v2 core", 23e12, 8 * GIB, bandwidth=350e9, per_chip=2),
-    "v3": Device("TPU v3 core", 61.5e12, 16 * GIB, bandwidth=450e9, per_chip=2),
-    "v4": Device("TPU v4 chip", 275e12, 32 * GIB, bandwidth=1228e9, options=_MEGACORE),
-    "v5e": Device("TPU v5e chip", 197e12, 16 * GIB, bandwidth=819e9),
-    "v5p": Device("TPU v5p chip", 459e12, 95 * GIB, bandwidth=2765e9),
-    "v6e": Device("TPU v6e chip", 918e12, 32 * GIB, bandwidth=1640e9, matrix_unit=256),
+    "v2": Device("TPU v2 core", 23e12, 8 * GIB, per_chip=2),
+    "v3": Device("TPU v3 core", 61.5e12, 16 * GIB, per_chip=2),
+    "v4": Device("TPU v4 chip", 275e12, 32 * GIB, options=_MEGACORE),
+    "v5e": Device("TPU v5e chip", 197e12, 16 * GIB),
+    "v5p": Device("TPU v5p chip", 459e12, 95 * GIB),
+    "v6e": Device("TPU v6e chip", 918e12, 32 * GIB),
 }
-GPUS = {  # tensor cores multiply tiles of 16 x 16
-    "a100": Device("A100 (80 GB)", 312e12, 80 * GIB, 156e12, 2039e9, matrix_unit=16),
-    "h100": Device("H100 (SXM)", 989e12, 80 * GIB, 494.5e12, 3350e9, matrix_unit=16),
-    "h200": Device("H200 (SXM)", 989e12, 141 * GIB, 494.5e12, 4800e9, matrix_unit=16),
-    "l4": Device("L4", 121e12, 24 * GIB, 60e12, 300e9, matrix_unit=16),
-    "4090": Device("RTX 4090", 165.2e12, 24 * GIB, 82.6e12, 1008e9, matrix_unit=16),
+GPUS = {
+    "a100": Device("A100 (80 GB)", 312e12, 80 * GIB, 156e12),
+    "h100": Device("H100 (SXM)", 989e12, 80 * GIB, 494.5e12),
+    "h200": Device("H200 (SXM)", 989e12, 141 * GIB, 494.5e12),
+    "l4": Device("L4", 121e12, 24 * GIB, 60e12),
+    "4090": Device("RTX 4090", 165.2e12, 24 * GIB, 82.6e12),
     # Their tensor cores multiply float16 alone, which is not computed here: 65 and 125 TFLOP/s.
-    "t4": Device("T4 (no bfloat16: rate of float32)", 8.1e12, 16 * GIB, 0, 320e9, matrix_unit=1),
-    "v100": Device("V100 (SXM2; no bfloat16: rate of float32)", 15.7e12, 16 * GIB, 0, 900e9, 1),
-    "l40s": Device("L40S", 362e12, 48 * GIB, 181e12, 864e9, matrix_unit=16),
+    "t4": Device("T4 (no bfloat16: rate of float32)", 8.1e12, 16 * GIB),
+    "v100": Device("V100 (SXM2; no bfloat16: rate of float32)", 15.7e12, 16 * GIB),
+    "l40s": Device("L40S", 362e12, 48 * GIB, 181e12),
 }
 HERE = "here"
 
@@ -122,7 +118,7 @@ def machine(text: str, num_devices: int, dtype: str) -> Topology:
         raise UserError(f"--device: {text!r} is not one of {HERE}, {', '.join(GPUS)}.")
     if text == HERE:
         rate = _measure_rate(tf.bfloat16 if dtype == "mixed_bfloat16" else tf.float32)
-        device = Device(name="this machine", peak=rate, memory=_measure_memory(), matrix_unit=1)
+        device = Device(name="this machine", peak=rate, memory=_measure_memory())
     else:
         device = GPUS[text]
     if dtype == "float32" and device.peak_float32:

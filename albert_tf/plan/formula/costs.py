@@ -20,8 +20,6 @@ GENERATOR, DETECTION = "generator", "head of replaced tokens"
 # With an attention window tokens are compared with the first window and the three around them; the
 # first window with all.
 WINDOWS_SEEN = 5
-# A side of a product that streams through the matrix unit is filled up to this.
-ROWS_OF_A_TILE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +45,6 @@ class Product:
     @property
     def flops(self) -> float:
         return 2.0 * self.times * self.rows * self.inner * self.columns
-
-    @property
-    def elements(self) -> int:
-        """The number that are read and written."""
-        sides = self.rows * self.inner + self.inner * self.columns + self.rows * self.columns
-        return self.times * sides
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,39 +226,6 @@ def recomputes(config: PretrainConfig) -> bool:
 def bytes_per_number(config: PretrainConfig) -> int:
     """Returns the bytes of a number in the type that products are computed in."""
     return 2 if config.dtype == "mixed_bfloat16" else 4
-
-
-def compute_intensity(config: PretrainConfig, batch: int) -> float:
-    """Returns the operations of the forward pass for each byte that products read and write."""
-    parts = list_products(config, batch)
-    return sum(x.flops for x in parts) / (bytes_per_number(config) * sum(x.elements for x in parts))
-
-
-def compute_fill(config: PretrainConfig, batch: int, unit: int) -> float:
-    """Returns the share of a matrix unit of `unit` x `unit` that an update can keep busy.
-
-    The side that is added up over, and one other, are filled up to multiples of `unit`; we take it
-    that the compiler chooses the better one. An upper bound: waiting for memory is not counted.
-    """
-    useful = padded = 0.0
-    for x in list_products(config, batch):
-        again = x.in_block and recomputes(config)
-        # The product itself, as often as it is computed, and the gradients of its right and left
-        # side; where there is one gradient, it is the right side's, the weights'.
-        sides = [(x.rows, x.inner, x.columns)] * (2 if again else 1)
-        sides += [(x.inner, x.rows, x.columns), (x.rows, x.columns, x.inner)][: x.gradients]
-        for rows, inner, columns in sides:
-            useful += x.times * rows * inner * columns
-            best = min(
-                _round_up(rows, unit) * _round_up(columns, ROWS_OF_A_TILE),
-                _round_up(rows, ROWS_OF_A_TILE) * _round_up(columns, unit),
-            )
-            padded += x.times * _round_up(inner, unit) * best
-    return useful / padded
-
-
-def _round_up(size: int, unit: int) -> int:
-    return math.ceil(size / unit) * unit
 
 
 def count_all_reduce_bytes(config: PretrainConfig) -> int:

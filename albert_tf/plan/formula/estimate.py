@@ -19,8 +19,6 @@ class Plan:
         utilization: share of the peak rate that is reached; rematerialization counts as work.
         parameters, flops_by_part: by part of the model; operations are those of an update.
         all_reduce_bytes: bytes of the gradients in an update.
-        intensity: operations for each byte that products read and write.
-        fill: share of the matrix unit that products can keep busy; None without such a unit.
         seconds: duration of an update.
     """
 
@@ -34,8 +32,6 @@ class Plan:
     flops: costs.Flops
     memory: memory_of.Memory
     all_reduce_bytes: int
-    intensity: float
-    fill: float | None
     seconds: float
 
     @property
@@ -65,7 +61,6 @@ def make_plan(
     if not 0 < utilization <= 1:
         raise UserError(f"--utilization: {utilization} is not above 0 and at most 1.")
     flops = costs.count_flops(config, batch)
-    unit = topology.device.matrix_unit
     return Plan(
         config=config,
         topology=topology,
@@ -77,8 +72,6 @@ def make_plan(
         flops=flops,
         memory=memory_of.estimate_memory(config, batch),
         all_reduce_bytes=costs.count_all_reduce_bytes(config) if topology.num_devices > 1 else 0,
-        intensity=costs.compute_intensity(config, batch),
-        fill=costs.compute_fill(config, batch, unit) if unit > 1 else None,
         seconds=flops.total / (utilization * topology.device.peak),
     )
 
