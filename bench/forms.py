@@ -9,7 +9,7 @@
 `float32` and `bfloat16` are graphs of TensorFlow, `onnx` (float32) and `int8` of ONNX Runtime,
 which need onnx and onnxruntime; `exits` is float32 with each patience. Prints a line of JSON for
 each: the score of each run, their mean and half of its 95 % interval, the layers used, the median
-over runs of the CPU milliseconds of an example alone and of one of 32 (int8: alone), and MB.
+over runs of the CPU milliseconds of an example alone and of one of 32, and MB.
 """
 
 import dataclasses
@@ -69,9 +69,15 @@ def load(source: Source, form: str, folder: str) -> tuple[Callable[[Arrays], Arr
     if form in ("onnx", "int8"):
         path = onnx_folder.save_graph(exported, folder)
         path = int8_export.quantize(path, f"{folder}/int8.onnx") if form == "int8" else path
-        session = onnx_folder.open_session(path)
         size = os.path.getsize(path)
-        return lambda x: onnx_folder.run(session, onnx_folder.to_inputs(exported, x)), size / 1e6
+        session, run_rows = onnx_folder.open_session(path), onnx_folder.make_run_rows(path)
+
+        def run(batch: Arrays) -> Arrays:
+            inputs = onnx_folder.to_inputs(exported, batch)
+            rows = [onnx_folder.run(session, inputs)] if form == "onnx" else run_rows(inputs)
+            return {name: eval_step.join_outputs([x[name] for x in rows]) for name in rows[0]}
+
+        return run, size / 1e6
     function = saved_model.trace(signatures.make_signatures(exported)["token_ids"])
 
     def ask(batch: Arrays) -> Arrays:
@@ -106,7 +112,7 @@ def measure(run: str, form: str, folder: str) -> tuple[float, ...]:
     records = int8_export.read_records(source)
     ask, megabytes = load(source, form, folder)
     _, alone = ask_all(ask, [*split(source, records, 1)][: ALONE.value])
-    outputs, ms = ask_all(ask, [*split(source, records, 1 if form == "int8" else 32)])
+    outputs, ms = ask_all(ask, [*split(source, records, 32)])
     if "value" in outputs:
         outputs = {"logits": outputs["value"][:, np.newaxis]}
     scores = int8_export.score(source, records, outputs)
@@ -129,7 +135,10 @@ def main(_: list[str]) -> None:
         numbers = dict(zip(names, map(statistics.median, costs), strict=True))
         numbers |= {"layers": statistics.fmean(layers), "score": found.mean}
         numbers = {name: float(f"{x:.4g}") for name, x in numbers.items()}
-        numbers |= {"margin": found.margin, "scores": [round(x, 2) for x in scores]}
+        numbers |= {
+            "margin": found.margin and round(found.margin, 2),
+            "scores": [round(x, 2) for x in scores],
+        }
         print(json.dumps({"task": TASK.value, "form": form, **numbers}), flush=True)
 
 

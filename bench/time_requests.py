@@ -110,10 +110,12 @@ def make_asks(
 
 def make_onnx_asks(path: str, source: model_kinds.ExportedModel) -> dict[str, Callable]:
     """What asks a graph in ONNX Runtime; in int8 row by row, as bin/serve does."""
-    session = onnx_folder.open_session(path)
     inputs = onnx_folder.to_inputs(source, requests()["token_ids"])
-    rows = [*onnx_folder.split_rows(inputs)] if FORM.value == "int8" else [inputs]
-    return {"token_ids": lambda: [onnx_folder.run(session, row) for row in rows]}
+    if FORM.value == "int8":
+        run_rows = onnx_folder.make_run_rows(path)
+        return {"token_ids": lambda: run_rows(inputs)}
+    session = onnx_folder.open_session(path)
+    return {"token_ids": lambda: onnx_folder.run(session, inputs)}
 
 
 def make_openvino_asks(path: str) -> dict[str, Callable]:

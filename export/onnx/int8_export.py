@@ -120,9 +120,8 @@ def read_records(source: Source) -> dict[str, np.ndarray]:
 
 def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
     """Returns the outputs of a graph for the records, each answered alone as it will be served."""
-    session = onnx_folder.open_session(path)
     inputs = onnx_folder.to_inputs(source.exported, records)
-    outputs = [onnx_folder.run(session, row) for row in onnx_folder.split_rows(inputs)]
+    outputs = onnx_folder.make_run_rows(path)(inputs)
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
 
 
