@@ -420,14 +420,6 @@ class FinetuneConfig(TrainConfig, Lengths):
     warmup_proportion: float = setting("read if `num_warmup_steps` is 0; below 1", 0.1)
     optimizer: str = "adamw"
     learning_rate: float = 2e-5
-    layerwise_lr_decay: float = setting(
-        "multiplies the learning rate from one depth to the next: 1 for the head, once this for "
-        "the encoder (the last of layers with weights of their own), and so on down to the "
-        "embeddings",
-        1.0,
-        above=0,
-        highest=1,
-    )
     shuffle_buffer_size: int = 100_000
     group_by_length: bool = setting(
         "a batch is of texts of like length, so that little of it is padding", True

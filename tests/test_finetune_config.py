@@ -20,8 +20,6 @@ def load(*overrides):
         ("max_grad_norm=0", "max_grad_norm must be more than 0"),
         ("warmup_proportion=1", "warmup_proportion must be below 1"),
         ("num_train_epochs=0", "num_train_steps and num_train_epochs are both 0"),
-        ("layerwise_lr_decay=0", "layerwise_lr_decay must be more than 0"),
-        ("layerwise_lr_decay=1.1", "layerwise_lr_decay must be at most 1"),
         ("class_weights=even", "class_weights: 'even' is not one of balanced"),
         ("class_weights=[1,-1]", "class_weights: each must be at least 0, and one more than 0"),
         ("class_weights=[0,0]", "class_weights: each must be at least 0, and one more than 0"),

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "albert_tf/pipelines": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/model", "albert_tf/records"),
-        *("albert_tf/optim", "albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
+        *("albert_tf/tasks", "albert_tf/tokenizers", "albert_tf/train"),
         *("albert_tf/kinds", "albert_tf/objectives", "data_prep", "data_prep/corpus"),
         "data_prep/task_data",
     },

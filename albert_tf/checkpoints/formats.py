@@ -176,12 +176,12 @@ def get_writer(name: str) -> Callable[[ModelCheckpoint, str], None]:
     return writers[name]
 
 
-def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheckpoint:
+def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
     """Reads a checkpoint of any format: a folder, one of its files, a prefix, or an archive.
 
-    A repository of Hugging Face and a URL are downloaded (see `hub.resolve`). `name` is a key of
-    `FORMATS`; by default the format is detected. Of the folder of a run the best checkpoint is
-    read, else its newest; `which` may be the newest, too. Its step and scores are logged.
+    A repository of Hugging Face and a URL are downloaded (see `hub.resolve`). Of the folder of a
+    run the best checkpoint is read, else its newest; `which` may be the newest, too. Its step and
+    scores are logged.
 
     Raises `UserError` if there is nothing, an unknown format, a damaged file, or parts that do not
     agree.
@@ -190,10 +190,9 @@ def read(path: str, name: str | None = None, *, which: str = BEST) -> ModelCheck
     path = hub.resolve(path)
     with archives.open_archive(path) as opened:
         files.check_hashes(_find_folder(opened))
-        name = name or detect_format(opened)
-        require_choice("from_format", name, list(FORMATS))
-        located = FORMATS[name].locate(opened, which)
-        checkpoint = FORMATS[name].read(located)
+        known = FORMATS[detect_format(opened)]
+        located = known.locate(opened, which)
+        checkpoint = known.read(located)
     is_archive = opened != path
     checkpoint = dataclasses.replace(checkpoint, source=path if is_archive else located)
     if checkpoint.scores:
@@ -220,7 +219,6 @@ def convert(
     source: str,
     target: str,
     *,
-    from_format: str | None = None,
     to_format: str = "albert_tf",
     which: str = BEST,
     allow_partial: str | None = None,
@@ -243,7 +241,7 @@ def convert(
     if tf.io.gfile.exists(target):
         raise UserError(f"--output_dir: {target} exists. Remove it, or name another folder.")
     with files.cleaning_up():
-        checkpoint = read(source, from_format, which=which)
+        checkpoint = read(source, which=which)
         model_checkpoint.log_summary(checkpoint)
         shapes = weight_names.expected_shapes(checkpoint.config, checkpoint.weights.keys())
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)

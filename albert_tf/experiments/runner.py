@@ -113,33 +113,9 @@ class Runner:
         return total / 1e9
 
     def make_run(self, variant: str, seed: int) -> Run:
-        """Returns a run; the updates of one with a budget are found from it, once it is timed."""
+        """Returns a run."""
         source = self._find_source(variant, seed)
-        budget = self.suite.variants[variant].cpu_seconds
-        num_steps = None
-        if budget is not None and (rate := self._find_rate(variant)):
-            num_steps = int(budget / rate["update_cpu_seconds"])
-            if num_steps < 10:
-                raise UserError(
-                    f"{self.suite.name}, variant {variant!r}: cpu_seconds={budget} is too small: "
-                    f"an update takes {rate['update_cpu_seconds']:.2g}, and a run has at least 10."
-                )
-        return self._make(variant, seed, num_steps=num_steps, source=source)
-
-    def _make(self, variant: str, seed: int, **options: Any) -> Run:
-        return stages.make_run(self.suite, variant, seed, self._data, self._work_dir, **options)
-
-    def _find_rate(self, variant: str) -> dict[str, Any] | None:
-        """Returns the numbers of the run that measured an update of a variant, if there are any."""
-        first = self._make(variant, self.suite.seeds[0])
-        return self.results.find(variant, first.seed, self._make_rate(first))
-
-    def _measure_rate(self, variant: str) -> None:
-        """Measures the CPU seconds of an update unless they are known."""
-        run = self._make(variant, self.suite.seeds[0])
-        with files.locking_folder(run.folder, waits=True):
-            if not self._find_rate(variant):
-                self._run_stage(run, self._make_rate(run))
+        return stages.make_run(self.suite, variant, seed, self._data, self._work_dir, source=source)
 
     def make_stages(self, run: Run) -> list[Stage]:
         """Returns the stages of a run, in their order."""
@@ -176,11 +152,10 @@ class Runner:
         """
         seconds = 0.0
         run = self.make_run(variant, seed)
-        budget = self.suite.variants[variant].cpu_seconds
         for name in self._list_work(run):
             if name == stages.PRETRAINING:
                 updates = run.config.last_step - self._count_known_updates(run)
-                seconds += budget or updates * self._estimate_update(run)
+                seconds += updates * self._estimate_update(run)
             elif name == stages.RATE:
                 seconds += sum(self.suite.rate_steps) * self._estimate_update(run)
             else:
@@ -234,11 +209,6 @@ class Runner:
 
     def _run(self, variant: str, seed: int, waits: bool) -> None:
         """Runs the stages of a run that have no numbers."""
-        name: str | None = variant
-        while name:  # a variant may start from another one
-            if self.suite.variants[name].cpu_seconds is not None and not self._find_rate(name):
-                self._measure_rate(name)
-            name = self.suite.variants[name].source
         run = self.make_run(variant, seed)
         missing = self._find_missing(run)
         if missing and self.suite.trains:

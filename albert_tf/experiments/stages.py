@@ -77,7 +77,6 @@ def make_run(
     data: Data,
     work_dir: str,
     *,
-    num_steps: int | None = None,
     source: Run | None = None,
 ) -> Run:
     """Returns a run.
@@ -88,10 +87,9 @@ def make_run(
         seed: of everything random.
         data: of the suite.
         work_dir: gets its files.
-        num_steps: the updates of a variant that has `cpu_seconds`.
         source: the run that it starts from.
     """
-    config = suite.make_config(variant, seed, num_steps)
+    config = suite.make_config(variant, seed)
     records = data.find_records(config, suite.variants[variant].records)
     before = source and os.path.basename(source.folder)
     name = digest(_list_counted(config), records.settings, records.data, before)

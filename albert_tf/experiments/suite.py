@@ -28,14 +28,12 @@ class Variant:
         records: changes of the suite's records.
         grow_from: variant whose run of the same seed is grown to this one.
         continue_from: variant whose run of the same seed goes on as this one.
-        cpu_seconds: of updates, in place of `num_train_steps`: as many as fit.
     """
 
     set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     grow_from: str | None = None
     continue_from: str | None = None
-    cpu_seconds: float | None = None
 
     @property
     def source(self) -> str | None:
@@ -79,8 +77,7 @@ class Suite:
         minimal_pairs: patterns of files of pairs, within the folder of all data.
         max_pairs: of each paradigm.
         tasks: {task: how each run is fine-tuned on it}.
-        averages: {column: columns}; a list within the list is averaged first.
-        columns: of the table, in order: measures, or averages.
+        columns: of the table, in order.
         curves: measures that are drawn by update.
         trains: whether runs are trained; else the time of an update is all that is measured.
         rate_steps: updates of the two runs whose difference is the time of an update.
@@ -102,7 +99,6 @@ class Suite:
     minimal_pairs: tuple[str, ...] = ()
     max_pairs: int = 100
     tasks: Mapping[str, TaskRun] = dataclasses.field(default_factory=dict)
-    averages: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...]
     curves: tuple[str, ...] = ()
     trains: bool = True
@@ -112,15 +108,13 @@ class Suite:
     paper_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cpu_hours: float = 100.0
 
-    def make_config(self, variant: str, seed: int, num_steps: int | None = None) -> PretrainConfig:
-        """Returns the config of a run, with another number of updates if that is given.
+    def make_config(self, variant: str, seed: int) -> PretrainConfig:
+        """Returns the config of a run.
 
         Raises:
             UserError: an unknown key, or a bad value.
         """
         values = {**self.config, **self.variants[variant].set, "seed": seed}
-        if num_steps is not None:
-            values |= {"num_train_steps": num_steps, "num_warmup_steps": num_steps // 10}
         with _naming(f"{self.name}, variant {variant!r}"):
             return config_io.load(PretrainConfig, None, override(values))
 
@@ -190,7 +184,7 @@ def _check(suite: Suite, path: str) -> None:
         _check_source(suite, name, where)
         config = suite.make_config(name, 0)
         records = suite.make_records(config, variant.records)
-        run = repr((config, records, variant.source, variant.cpu_seconds))
+        run = repr((config, records, variant.source))
         require(run not in runs, f"{where} is the same run as {runs.get(run)!r}.")
         runs[run] = name
     for changes in suite.held_out.values():

@@ -56,7 +56,7 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
     for task in tables.list_at_chance(suite, numbers):
         notes.append(
             f"{task}: with these seeds no variant is clearly above {suite.tasks[task].chance}, the "
-            "score of one answer for all. It is in no average."
+            "score of one answer for all."
         )
     known = [
         stage

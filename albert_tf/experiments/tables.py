@@ -2,7 +2,7 @@
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.experiments.runner import Runner, count_flops
@@ -18,7 +18,7 @@ _SPEED, _FORMULA = "speed", "speed_by_formula"
 
 
 def collect(runner: Runner) -> Numbers:
-    """Returns the numbers that are there, with the averages and the speed of each run.
+    """Returns the numbers that are there, with the speed of each run.
 
     The speed of the baseline is 1: `speed` is measured, `speed_by_formula` is that of a machine
     which reaches the same share of its peak with both.
@@ -37,13 +37,6 @@ def collect(runner: Runner) -> Numbers:
             base = numbers.get(runner.suite.baseline, {}).get(seed, {})
             if _UPDATE in found and _UPDATE in base:
                 found[_SPEED] = base[_UPDATE] / found[_UPDATE]
-    at_chance = list_at_chance(runner.suite, numbers)
-    for runs in numbers.values():
-        for found in runs.values():
-            for name, columns in runner.suite.averages.items():
-                value = _average(columns, found, at_chance)
-                if value is not None:
-                    found[name] = value
     return numbers
 
 
@@ -141,17 +134,6 @@ def _select(numbers: Numbers, variant: str, column: str) -> list[float]:
 def _estimate(runs: Mapping[int, Mapping[str, Any]], column: str) -> Estimate | None:
     values = _select({"": runs}, "", column)
     return estimate(values) if values else None
-
-
-def _average(columns: Sequence[Any], found: Mapping[str, Any], dropped: Sequence[str]) -> Any:
-    """Returns a mean; a list within the list is averaged first, as the paper does with SQuAD."""
-    values = []
-    for column in columns:
-        if isinstance(column, list):
-            values.append(_average(column, found, dropped))
-        elif column not in dropped:
-            values.append(found.get(column))
-    return statistics.fmean(values) if values and None not in values else None
 
 
 def _format(column: str, value: float) -> str:

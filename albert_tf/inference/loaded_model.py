@@ -187,7 +187,8 @@ class LoadedModel:
         if self.task is None:
             raise UserError(
                 f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
-                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, embed)."
+                "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
+                "embed)."
             )
         if self.task.kind.gives_vectors:
             raise UserError(f"{self.checkpoint.source} gives vectors, no predictions: use embed.")

@@ -17,10 +17,6 @@ def _keep_first_weights(
     """Leaves a new model as it is made."""
 
 
-def _choose_equal_rates(config: Any, names: Sequence[str]) -> None:
-    """Multiplies no learning rate."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
     """What a run learns.
@@ -31,8 +27,6 @@ class Objective:
         list_features: config -> features of the records that the model reads.
         make_model: config -> the model, called with a batch, `training` and `seed`, and its weights
             that are trained. A gradient must reach each: LAMB would let others decay to nothing.
-        choose_rate_factors: config, names of these weights -> what multiplies the learning rate of
-            each; None multiplies none.
         initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
             that do not begin as they are made.
         adaptive_masking: that of the config; 0 where nothing is masked while it is read.
@@ -42,6 +36,5 @@ class Objective:
     best_by: str
     list_features: Callable[[Any], Features]
     make_model: Callable[[Any], tuple[keras.Model, list[keras.Variable]]]
-    choose_rate_factors: Callable[[Any, Sequence[str]], list[float] | None] = _choose_equal_rates
     initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] = _keep_first_weights
     adaptive_masking: int = 0

@@ -89,21 +89,17 @@ class Lamb(keras.optimizers.Optimizer):
     def build(
         self,
         variables: Sequence[keras.Variable],
-        rate_factors: Sequence[float] | None = None,
         followers: Sequence[tuple[keras.Variable, keras.Variable]] = (),
     ) -> None:
         """Creates the moments of `variables`; call it in the strategy's scope.
 
-        `rate_factors` multiply the learning rate of each variable; None is 1 for all. Of a pair of
-        `followers` the second takes the steps of the first, too.
+        Of a pair of `followers` the second takes the steps of the first, too.
         """
         if self.built:
             return
         self._followers = {variable.path: follower.value for variable, follower in followers}
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
-        self.rate_factors = list(rate_factors or [1.0] * len(variables))
-        assert len(self.rate_factors) == len(variables)
         self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
 
     def update_step(self, gradient, variable, learning_rate, *followers):
@@ -125,8 +121,6 @@ class Lamb(keras.optimizers.Optimizer):
         self.assign(m, new_m)
         self.assign(v, new_v)
         learning_rate = tf.cast(learning_rate, variable.dtype)
-        if self.rate_factors[index] != 1:
-            learning_rate *= self.rate_factors[index]
         for changed in (variable, *followers):
             self.assign_sub(changed, learning_rate * update)
 

@@ -1,22 +1,15 @@
-"""Makes optimizers by name, and their learning rates: by step, and by depth in the model."""
+"""Makes optimizers by name, and their learning rates by step."""
 
 import dataclasses
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.optim.lamb import AdamW, Lamb
 from albert_tf.train_config import LINEAR, TrainConfig
 
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamW}
-# Names of weights: those of the lowest depth, and those of an encoder's layer.
-_EMBEDDINGS = re.compile("bert/embeddings/|bert/encoder/embedding_hidden_mapping_in/")
-_LAYER = re.compile(r"bert/encoder/transformer/group_(\d+)/inner_group_(\d+)/([^/]+)/")
-_ATTENTION = ("attention_1", "LayerNorm")
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -63,33 +56,3 @@ def make_optimizer(config: TrainConfig) -> Lamb:
     return OPTIMIZERS[config.optimizer](
         schedule, weight_decay_rate=config.weight_decay_rate, bias_correction=config.bias_correction
     )
-
-
-def choose_rate_factors(config: AlbertConfig, decay: float, paths: Sequence[str]) -> list[float]:
-    """Returns what multiplies the learning rate of each weight: `decay` to the power of its depth.
-
-    The head and the pooler have the depth 0 and the rate as it is. Below them, each set of weights
-    that layers do not share is one deeper than the one above it, and the embeddings, with their
-    mapping, are the deepest. So an ALBERT that shares all has three depths, and a BERT of L layers
-    L + 2. What several sets have in common has the depth of the highest: with shared attention and
-    a feed-forward network of its own in each layer, attention has the depth of the last layer.
-
-    Args:
-        decay: of one depth to the next, e.g. 0.9.
-        paths: published names of the weights.
-    """
-    attention, ffn = config.group_of_step("attention"), config.group_of_step("ffn")
-    finest = max(attention, ffn, key=max)
-    num_sets = (finest[-1] + 1) * config.inner_group_num
-
-    def find_depth(path: str) -> int:
-        if _EMBEDDINGS.match(path):
-            return num_sets + 1
-        if not (match := _LAYER.match(path)):
-            return 0
-        group, inner, name = int(match[1]), int(match[2]), match[3]
-        own = attention if name in _ATTENTION else ffn
-        highest = max(x for x, mine in zip(finest, own, strict=True) if mine == group)
-        return num_sets - (highest * config.inner_group_num + inner)
-
-    return [decay ** find_depth(path) for path in paths]

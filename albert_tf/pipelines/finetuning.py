@@ -18,7 +18,6 @@ from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Predictions, Task, TaskSplit
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.objectives.objective import Objective
-from albert_tf.optim import optimizers
 from albert_tf.run_files import TASK, TRAINING_DATA
 from albert_tf.tasks import finetuned_model, inference, predictions, recipes
 from albert_tf.tasks.recipes import ConfigOverrides
@@ -107,16 +106,11 @@ def make_trainer(
 
 def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = None) -> Objective:
     """Returns what a task learns."""
-
-    def choose_rate_factors(config, names):
-        return optimizers.choose_rate_factors(config.albert, config.layerwise_lr_decay, names)
-
     return Objective(
         loss=task.kind.make_loss(config),
         best_by=best_by or task.best_by,
         list_features=lambda config: task.make_features(config.max_seq_length),
         make_model=task.make_model,
-        choose_rate_factors=choose_rate_factors,
     )
 
 

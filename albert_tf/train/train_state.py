@@ -66,9 +66,7 @@ def make_train_state(
     with strategy.scope():
         model, weights = objective.make_model(config)
         optimizer = optimizers.make_optimizer(config)
-        names = [weight.path for weight in weights]
-        followers = weight_names.pair_followers(model)
-        optimizer.build(weights, objective.choose_rate_factors(config, names), followers)
+        optimizer.build(weights, weight_names.pair_followers(model))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
         difficulty = None

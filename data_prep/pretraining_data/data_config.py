@@ -61,7 +61,6 @@ class DataConfig:
     phonemes_column: str = setting(
         "phonemes: where the files have those of the words of --text_field", "phonemes"
     )
-    report_languages: bool = setting("count the documents of each language; needs py3langid", False)
     language: str = setting("language whose rules --split_sentences uses", "en")
     eval_fraction: float = setting(
         "share of the documents to hold out; 1 makes no training records", 0.0, highest=1

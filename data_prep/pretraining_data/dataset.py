@@ -19,7 +19,7 @@ from albert_tf.data_prep.corpus import corpus_files, documents, duplicates, shar
 from albert_tf.data_prep.corpus.shards import Driver, Results
 from albert_tf.data_prep.pretraining_data import blocks, chinese_words, shard_writer
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
-from albert_tf.data_prep.pretraining_data.shard_writer import LANGUAGE, LENGTH
+from albert_tf.data_prep.pretraining_data.shard_writer import LENGTH
 from albert_tf.errors import UserError, require
 from albert_tf.records import manifest
 from albert_tf.tokenizers import symbols_tokenizer, tokenization, vocabulary_uses
@@ -50,8 +50,6 @@ def create(
     another corpus, or a folder that belongs to another run, or to one that goes on now.
     """
     chinese_words.load_segmenter(config.word_segmenter)
-    if config.report_languages:
-        shard_writer.load_identifier()
     described = _describe_vocabulary(config, vocabulary, words)
     paths = documents.expand_inputs(input_files)
     require(
@@ -231,7 +229,6 @@ def _summarize(made: Results, config: DataConfig) -> dict[str, Any]:
         "documents": total["documents"],
         **({"alone": total["alone"]} if total["alone"] else {}),
         "documents_by_tokens": _count_lengths(total),
-        **({"languages": _count_languages(total)} if config.report_languages else {}),
         "sentences": total["sentences"],
         "tokens": total["text_tokens"],
         "unknown_rate": share("unknown", "text_tokens"),
@@ -247,13 +244,6 @@ def _count_lengths(total: Mapping[str, int]) -> dict[str, int]:
     """Returns {"up to N": number of documents}; N are powers of two."""
     sizes = (name.removeprefix(LENGTH) for name in total if name.startswith(LENGTH))
     return {f"up to {size:,}": total[f"{LENGTH}{size}"] for size in sorted(map(int, sizes))}
-
-
-def _count_languages(total: Counter[str]) -> dict[str, int]:
-    """Returns {code: number of documents}, the most frequent first."""
-    chosen = {name: n for name, n in total.items() if name.startswith(LANGUAGE)}
-    ordered = sorted(chosen.items(), key=lambda item: (-item[1], item[0]))
-    return {name.removeprefix(LANGUAGE): number for name, number in ordered}
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -29,8 +29,7 @@ from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.workfolder import WorkFolder
 
-LANGUAGE = "language_"  # beginnings of statistics: documents of a language,
-LENGTH = "up_to_tokens_"  # or of more than half as many tokens
+LENGTH = "up_to_tokens_"  # begins statistics: documents of more than half as many tokens
 _BATCH = 256  # sentences to encode, or records to serialize, at once
 
 
@@ -94,7 +93,6 @@ def _make_encode(
     """Returns `encode(block)` -> its documents, as the maker of examples takes them, and counts."""
     segment = chinese_words.load_segmenter(config.word_segmenter)
     numbers = phoneme_examples.load_words(words) if words else None
-    identify = load_identifier() if config.report_languages else None
 
     def encode(block: Block) -> tuple[Any, Counter[str]]:
         encoded: Any
@@ -103,8 +101,6 @@ def _make_encode(
             counts += _count_lengths(document.shape[1] for document in encoded)
         else:
             encoded, counts = encode_documents(block, tokenizer, segment)
-        if identify:
-            counts.update(f"{LANGUAGE}{identify(text)}" for text in block.texts)
         if config.needs_two_documents and (
             alone := sum(_is_alone(encoded, index, config) for index in range(len(encoded)))
         ):
@@ -121,15 +117,6 @@ def _name_shards(block: Block, config: DataConfig) -> list[str]:
         return [block.name + suffix]
     assert config.dupe_factor
     return [f"{block.name}-{dupe:02d}{suffix}" for dupe in range(config.dupe_factor)]
-
-
-def load_identifier() -> Callable[[str], str]:
-    """Returns a function from a text to the code of its language, by its first 1,000 characters."""
-    try:
-        import py3langid
-    except ImportError:
-        raise UserError("--report_languages needs py3langid: pip install py3langid") from None
-    return lambda text: py3langid.classify(text[:1000])[0]
 
 
 def encode_documents(

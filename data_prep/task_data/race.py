@@ -12,7 +12,7 @@ from albert_tf.kinds.multiple_choice import fill_blank
 from albert_tf.kinds.tables import table_files
 from albert_tf.kinds.tables.task_rows import text_or_number
 
-LEVELS = {"all": ("middle", "high"), "middle": ("middle",), "high": ("high",)}
+LEVELS = ("middle", "high")
 SPLITS = ("train", "dev", "test")
 # Some copies have all the passages of a folder in one file, a line each.
 _JOINED = "all.txt"
@@ -21,13 +21,11 @@ _JOINED = "all.txt"
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
     """Returns the paths of a split in `data_dir`/RACE, or in `data_dir` itself.
 
-    Raises `UserError` if there is no such split, level of schools, or file.
+    Raises `UserError` if there is no such split, or no file of a level of schools.
     """
-    level = split.source.race_level
-    for name, value, known in (("split", split.name, SPLITS), ("level", level, LEVELS)):
-        if value not in known:
-            raise UserError(f"race has no {name} {value!r}. It has {', '.join(known)}.")
-    return [path for part in LEVELS[level] for path in _find_level(split.name, data_dir, part)]
+    if split.name not in SPLITS:
+        raise UserError(f"race has no split {split.name!r}. It has {', '.join(SPLITS)}.")
+    return [path for level in LEVELS for path in _find_level(split.name, data_dir, level)]
 
 
 def _find_level(split: str, data_dir: str, level: str) -> list[str]:
@@ -56,7 +54,7 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Example], int]:
 def level_from_path(path: str) -> str:
     """Returns the level of a file: the name of its folder, or "" if that is not a level."""
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    return folder if folder in LEVELS["all"] else ""
+    return folder if folder in LEVELS else ""
 
 
 def _read_file(path: str, task: Task) -> Iterator[Example]:
@@ -67,7 +65,7 @@ def _read_file(path: str, task: Task) -> Iterator[Example]:
         name = passage.get("id", base if line == 1 else f"{base}:{line}")
         name = text_or_number(name, "id", f"{path}, line {line}")
         # The level is read from the id when predictions are scored by level.
-        name = name if name.startswith(LEVELS["all"]) else level + name
+        name = name if name.startswith(LEVELS) else level + name
         for i, (question, choices) in enumerate(zip(questions, options, strict=True)):
             place = f"{path}, line {line}, question {i + 1}"
             if len(choices) != len(task.labels):

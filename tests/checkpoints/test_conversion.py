@@ -60,7 +60,7 @@ def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, conv
         numbers = f"loaded {len(made.weights)}, missing 0, unexpected 0, mismatched 0"
         assert numbers in lines
         assert formats.detect_format(path) == name
-        tiny_checkpoints.assert_same(formats.read(path, name), made)
+        tiny_checkpoints.assert_same(formats.read(path), made)
 
 
 def test_the_report(tmp_path, vocabulary, convert):

@@ -348,7 +348,7 @@ def test_a_folder_needs_config_and_weights(tmp_path):
     (tmp_path / "elsewhere").rename(tmp_path / "config.json")
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
-        formats.read(str(tmp_path), "hugging_face")
+        hugging_face.read(str(tmp_path))
 
 
 def test_weights_and_models_without_place_in_transformers(tmp_path):

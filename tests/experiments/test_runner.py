@@ -283,15 +283,6 @@ def test_records_are_made_by_one_process_while_others_wait(programs, make_runner
     ]
 
 
-def test_a_budget_gives_the_number_of_updates(programs, make_runner):
-    timed = {"timed": {"cpu_seconds": 25.0}}
-    make_runner(variants=timed, baseline="timed").run()
-    steps = [sets["num_train_steps"] for n, _, sets in programs.calls if n == "run_pretraining"]
-    assert steps == [20, 80, 250, 250]
-    with pytest.raises(UserError, match=r"'timed': cpu_seconds=0.9 is too small: an update takes"):
-        make_runner(variants={"timed": {"cpu_seconds": 0.9}}, baseline="timed").run()
-
-
 def test_minimal_pairs_are_columns(programs, make_runner):
     columns = ["minimal_pairs", "minimal_pairs_syntax"]
     made = make_runner(minimal_pairs=["*.txt"], columns=columns, seeds=[1])

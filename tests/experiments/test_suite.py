@@ -49,7 +49,6 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
         "speed_by_formula",
         "update_cpu_seconds",
         *suite.tasks,
-        *suite.averages,
         *(f"{task}_exact" for task in suite.tasks if task.startswith("squad")),
     }
     measured |= {
@@ -71,8 +70,6 @@ def test_runs_and_configs(read):
     assert suite.list_runs() == [("two", 7), ("base", 7), ("two", 9), ("base", 9)]
     config = suite.make_config("two", 9)
     assert (config.albert.num_hidden_layers, config.albert.hidden_size, config.seed) == (2, 8, 9)
-    timed = suite.make_config("base", 7, 500)
-    assert (timed.num_train_steps, timed.num_warmup_steps) == (500, 50)
     patterns, records = suite.make_records(config, {"sentence_task": "nsp"})
     assert patterns == ["*.txt"]
     assert (records.max_seq_length, records.sentence_task, records.dupe_factor) == (16, "nsp", 1)
@@ -81,14 +78,14 @@ def test_runs_and_configs(read):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"colums": []}, r"unknown key 'colums'\. Known: averages, "),
+        ({"colums": []}, r"unknown key 'colums'\. Known: baseline, "),
         ({"title": None}, "'title' is missing"),
         ({"variants": {}}, "no variants"),
         ({"variants": ["base"]}, "variants must be an object"),
         ({"columns": "loss"}, "columns must be a list"),
         ({"config": 3}, "config must be an object"),
         ({"trains": 1}, "trains must be of type bool"),
-        ({"variants": {"base": {"cpu_seconds": "3"}}}, "cpu_seconds must be of type float"),
+        ({"cpu_hours": "3"}, "cpu_hours must be of type float"),
         ({"seeds": ["1"]}, "seeds 1 must be of type int"),
         ({"variants": {"base": {"sets": {}}}}, "variants 'base': unknown key 'sets'"),
         ({"variants": {"base": []}}, "variants 'base' must be an object"),

@@ -1,7 +1,6 @@
 """Means, intervals and what may be said of a difference."""
 
 import numpy as np
-import pytest
 from scipy import stats
 
 from albert_tf.experiments import statistics, tables
@@ -62,24 +61,11 @@ def test_a_table_has_the_papers_row_and_what_is_not_clear():
     ]
 
 
-def test_a_task_at_chance_is_in_no_average():
-    suite = make_suite(
-        tasks={"sst-2": TaskRun(chance=0.75), "squad1": TaskRun()},
-        averages={"average": ["sst-2", ["squad1", "squad1_exact"]]},
-    )
+def test_a_task_at_chance_is_named():
+    suite = make_suite(tasks={"sst-2": TaskRun(chance=0.75), "squad1": TaskRun()})
     assert tables.list_at_chance(suite, NUMBERS) == ["sst-2"]
     clear = make_suite(tasks={"sst-2": TaskRun(chance=0.65)})
     assert tables.list_at_chance(clear, NUMBERS) == []
-
-
-@pytest.mark.parametrize(
-    ("dropped", "mean"), [([], (60 + (80 + 40) / 2 + 30) / 3), (["mnli"], (60 + 30) / 2)]
-)
-def test_a_list_in_an_average_is_averaged_first(dropped, mean):
-    found = {"mnli": 60.0, "squad1_f1": 80.0, "squad1_exact": 40.0, "race": 30.0}
-    columns = ["mnli", ["squad1_f1", "squad1_exact"], "race"]
-    assert tables._average(columns, found, dropped) == pytest.approx(mean)
-    assert tables._average(columns, {"mnli": 60.0}, dropped) is None
 
 
 def test_a_curve_is_the_mean_of_its_seeds():

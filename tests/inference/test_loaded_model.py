@@ -249,7 +249,7 @@ def test_inputs_that_are_no_texts(reviews, inputs, message):
 
 
 def test_a_model_without_the_head_says_so(pretrained, reviews):
-    with pytest.raises(ValueError, match="is not fine-tuned. Fine-tune it"):
+    with pytest.raises(ValueError, match=r"is not fine-tuned\. Fine-tune it"):
         pretrained.predict(["a"])
     with pytest.raises(ValueError, match="has no masked-LM head, which guesses need"):
         reviews.fill_mask(["a [MASK]"])

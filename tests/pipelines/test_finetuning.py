@@ -218,19 +218,6 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
     assert state.buckets == buckets
 
 
-def test_a_run_has_the_rates_of_its_config():
-    config = settings(layerwise_lr_decay=0.5)
-    objective = finetuning.make_objective(config, task_table.get("rte"))
-    state = train_state.make_train_state(config, ONE, objective)
-    names = [weight.path for weight in state.weights]
-    factors = dict(zip(names, state.optimizer.rate_factors, strict=True))
-    for name, factor in factors.items():
-        scope = name.split("/")[1] if name.startswith("bert/encoder/t") else name.split("/")[0]
-        deepest = name.startswith(("bert/embeddings", "bert/encoder/embedding_hidden"))
-        assert factor == (0.25 if deepest else {"encoder": 0.5}.get(scope, 1.0)), name
-    assert sorted(set(factors.values())) == [0.25, 0.5, 1.0]
-
-
 @pytest.mark.slow
 def test_where_shapes_are_static_a_run_learns_the_same(
     folders, vocabulary, tmp_path, monkeypatch, use_graphs

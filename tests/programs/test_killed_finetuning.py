@@ -36,7 +36,7 @@ def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
         (tmp_path / f"{split}.jsonl").write_text(lines)
     command = [
         *("--task=own", "--kind=multi_label", f"--data_dir={tmp_path}"),
-        *("--set=class_weights=balanced", "--set=layerwise_lr_decay=0.5"),
+        "--set=class_weights=balanced",
         *("--set=albert.hidden_dropout_prob=0.1", "--set=save_checkpoints_steps=2"),
         *(f"--config={tmp_path}/config.json", f"--init_checkpoint={checkpoint}/google"),
     ]

@@ -64,7 +64,6 @@ class DataSource:
     """Where the files of all splits of a task are, and which part of them to read."""
 
     data_dir: str | None = setting("folder into which the task was unpacked", None)
-    race_level: str = setting("of race: middle, high or all", "all")
     label_separator: str = setting(
         "own, multi_label: what stands between the labels of a text", ","
     )

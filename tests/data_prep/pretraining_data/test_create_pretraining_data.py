@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -147,22 +146,6 @@ def test_a_share_of_the_tokens_that_is_not_that_of_the_documents_is_told(create,
         assert share > 0.5 if split == "eval" else share < 0.05
         line = f"{share:.1%} of the tokens are held out, with --eval_fraction=0.1"
         assert line in capsys.readouterr().err
-
-
-def test_documents_are_counted_by_language(create, tmp_path, capsys):
-    pytest.importorskip("py3langid", reason="the extra corpus is not installed")
-    german = "Der Leuchtturm steht seit hundert Jahren am Hafen.\nNachts leuchtet er weit hinaus."
-    (tmp_path / "de.txt").write_text(f"{german}\n\n{german} Immer.\n")
-    folder = create(inputs=[CORPUS, tmp_path / "de.txt"], report_languages=True)
-    languages = manifest.read(str(folder))["statistics"]["train"]["languages"]
-    assert languages == {"en": 9, "de": 2, "br": 1}  # one document is a single short word
-    assert "  languages: 9 en, 2 de, 1 br\n" in capsys.readouterr().out
-
-
-def test_languages_without_the_library_are_refused(create, monkeypatch):
-    monkeypatch.setitem(sys.modules, "py3langid", None)
-    with pytest.raises(UserError, match="languages needs py3langid: pip install py3langid"):
-        create(report_languages=True)
 
 
 def test_gzip_holds_the_same(create):

@@ -8,7 +8,6 @@ from albert_tf.data_prep.task_data import race
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import TaskSplit
-from albert_tf.kinds.tables.task_rows import DataSource
 
 RACE = task_table.get("race")
 SPLIT = TaskSplit(task=RACE, name="dev")
@@ -89,44 +88,35 @@ def folders(tmp_path):
     return tmp_path
 
 
-def find_files(split, folder, level):
-    source = DataSource(race_level=level)
-    return race.find_files(TaskSplit(task=RACE, name=split, source=source), str(folder))
+def find_files(split, folder):
+    return race.find_files(TaskSplit(task=RACE, name=split), str(folder))
 
 
-@pytest.mark.parametrize(
-    ("level", "names"),
-    [
-        ("all", ["middle/4.txt", "high/1.txt", "high/22.txt", "high/3.txt"]),
-        ("middle", ["middle/4.txt"]),
-        ("high", ["high/1.txt", "high/22.txt", "high/3.txt"]),
-    ],
-)
-def test_levels(folders, level, names):
+def test_both_levels_are_read(folders):
+    names = ["middle/4.txt", "high/1.txt", "high/22.txt", "high/3.txt"]
     expected = [str(folders / "RACE" / "dev" / name) for name in names]
-    assert find_files("dev", folders, level) == expected
-    assert find_files("dev", folders / "RACE", level) == expected
+    assert find_files("dev", folders) == expected
+    assert find_files("dev", folders / "RACE") == expected
 
 
 def test_the_joined_file_is_taken_only_alone(folders):
     folder = folders / "RACE" / "dev" / "middle"
     joined = write(folder, "all.txt", PASSAGE)
-    assert joined not in find_files("dev", folders, "middle")
+    assert joined not in find_files("dev", folders)
     (folder / "4.txt").unlink()
-    assert find_files("dev", folders, "middle") == [joined]
+    assert find_files("dev", folders)[0] == joined
 
 
 @pytest.mark.parametrize(
-    ("split", "level", "message"),
+    ("split", "message"),
     [
-        ("dev", "low", "no level 'low'. It has all, middle, high"),
-        ("dev_mismatched", "all", "no split 'dev_mismatched'"),
-        ("test", "all", r"holds no RACE/test/middle/\*.txt"),
+        ("dev_mismatched", "no split 'dev_mismatched'"),
+        ("test", r"holds no RACE/test/middle/\*.txt"),
     ],
 )
-def test_unknown_splits_levels_and_missing_files_are_named(folders, split, level, message):
+def test_unknown_splits_and_missing_files_are_named(folders, split, message):
     with pytest.raises(UserError, match=message):
-        find_files(split, folders, level)
+        find_files(split, folders)
 
 
 @pytest.mark.parametrize(
