@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from albert_tf import settings
@@ -14,6 +15,7 @@ MASKED, REPLACED = TOKEN_TASKS = ("masked_lm", "replaced_tokens")
 SHARED, DISENTANGLED = GENERATOR_EMBEDDINGS = ("shared", "disentangled")
 # The fields on which the weights of a generator depend.
 GENERATOR = ("generator_divisor", "generator_layers", "generator_embeddings")
+_OF_REPLACED = (*GENERATOR, "detection_weight")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
@@ -73,6 +75,11 @@ class TrainConfig:
         "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, lowest=0, host=True
     )
     weight_decay_rate: float = setting("applied to all weights except biases and LayerNorm", 0.01)
+    trained_weights: str | None = setting(
+        "regular expression of whole names: of the encoder (`bert/...`) the weights that are "
+        "trained, such as `.*/lora_.`; heads always are. Unset: all",
+        None,
+    )
     max_grad_norm: float = setting(
         "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
     )
@@ -121,8 +128,17 @@ class TrainConfig:
         host=True,
     )
 
+    adaptive_masking = 0  # of pre-training alone
+
     def __post_init__(self) -> None:
         settings.check(self)
+        try:
+            re.compile(self.trained_weights or "")
+        except re.error as error:
+            message = (
+                f"trained_weights {self.trained_weights!r} is no regular expression ({error})."
+            )
+            raise UserError(message) from None
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
             not self.layer_loop or (shares_all and not self.albert.full_attention_layers),
@@ -296,6 +312,10 @@ class PretrainConfig(TrainConfig):
 
     def _check_generator(self) -> None:
         if self.token_task == MASKED:
+            for name in _OF_REPLACED:
+                is_default = getattr(self, name) == getattr(PretrainConfig, name)
+                message = f"{name} is read with token_task={REPLACED} alone. Leave it out."
+                require(is_default, message)
             return
         require(
             self.sentence_task != PHONEMES,
@@ -323,9 +343,12 @@ class PretrainConfig(TrainConfig):
             intermediate_size=albert.intermediate_size // n,
             num_attention_heads=max(1, albert.num_attention_heads // n),
             num_hidden_layers=layers,
+            depth_lora_rank=0,
             full_attention_layers=tuple(x for x in albert.full_attention_layers if x < layers),
         )
-        return dataclasses.replace(self, albert=small, sentence_task="none", token_task=MASKED)
+        plain = {name: getattr(PretrainConfig, name) for name in _OF_REPLACED}
+        plain |= {"albert": small, "sentence_task": "none", "token_task": MASKED}
+        return dataclasses.replace(self, **plain)
 
     def split_phases(self) -> list["PretrainConfig"]:
         """The config of each phase, which stops at its end; of a run without phases, this one."""

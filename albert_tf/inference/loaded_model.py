@@ -517,6 +517,7 @@ def load(
         checkpoint = _replace_vocabulary(checkpoint, vocabulary)
     changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
     task, config = export_source.configure(checkpoint, task, ["dtype=float32", *changes])
+    checkpoint = replace(checkpoint, config=config.albert)  # with the user's changes
     kind = task.kind if task else None
     token_lengths.check(config, kind)
     model: keras.Model

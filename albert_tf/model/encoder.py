@@ -16,7 +16,8 @@ from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 def run_block(attention, ffn, x, seed, weights, *, number, layout, rows=None, training):
     """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
     options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
-    attention_weights, ffn_weights = weights
+    step = number // attention.config.inner_group_num
+    attention_weights, ffn_weights = (x.at_layer(step, training=training) for x in weights)
     x = attention(x, attention_weights, layout=layout, rows=rows, **options)
     drawn = layout.drawn if rows is None else None
     return ffn(x, ffn_weights, drawn=drawn, **options)
@@ -130,27 +131,30 @@ class SharedEncoder(AlbertLayer):
         groups = config.group_of_step("attention"), config.group_of_step("ffn")
         alike = itertools.groupby(zip(*groups, full, strict=True))
         runs = [(step, len([*run])) for step, run in alike]
+        first = 0
         for place, ((*numbers, is_full), steps) in enumerate(runs):
             own = layout.without_window() if is_full else layout
             run_step = functools.partial(self.make_step(*numbers), layout=own)
             is_end = rows is not None and place == len(runs) - 1  # computes the rows alone
-            x = _repeat(run_step, steps - is_end, x)
-            x = run_step(x, rows=rows) if is_end else x
+            x = _repeat(run_step, range(first, first + steps - is_end), x)
+            x = run_step(x, number=first + steps - 1, rows=rows) if is_end else x
+            first += steps
         return x
 
     def make_step(self, attentions: int = 0, ffns: int = 0) -> Callable[..., tf.Tensor]:
         """Returns a step of these groups of weights for a loop, without dropout and gradients.
 
-        It takes rows [T, D] and their layout, and `rows` as `run_block`.
+        It takes rows [T, D], their layout and the number of the step, and `rows` as `run_block`.
         """
         blocks = list(zip(self.attentions[attentions], self.ffns[ffns], strict=True))
         weights = [(a.read(joins=False), f.read()) for a, f in blocks]
         weights = tf.nest.map_structure(self._cast, weights)
 
-        def run_step(x, layout, rows=None):
-            options = {"number": 0, "layout": layout, "training": False}
-            for number, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
-                last_rows = rows if number == len(blocks) - 1 else None
+        def run_step(x, layout, number, rows=None):
+            options = {"layout": layout, "training": False}
+            options["number"] = number * len(blocks)  # dropout is not drawn
+            for inner, ((attention, ffn), own) in enumerate(zip(blocks, weights, strict=True)):
+                last_rows = rows if inner == len(blocks) - 1 else None
                 x = run_block(attention, ffn, x, None, own, rows=last_rows, **options)
             return x
 
@@ -168,16 +172,17 @@ def list_ends(config: AlbertConfig) -> Iterator[int]:
         yield number
 
 
-def _repeat(step: Callable[[tf.Tensor], tf.Tensor], times: int, x: tf.Tensor) -> tf.Tensor:
-    """Applies a step to x again and again, in a loop of the graph."""
-    if times < 2:
-        return step(x) if times else x
+def _repeat(step: Callable[..., tf.Tensor], numbers: range, x: tf.Tensor) -> tf.Tensor:
+    """Applies the steps of these numbers to x, one after the other, in a loop of the graph."""
+    if len(numbers) < 2:
+        return step(x, number=numbers.start) if numbers else x
 
     def body(number, x):
-        return number + 1, tf.ensure_shape(step(x), x.shape)
+        return number + 1, tf.ensure_shape(step(x, number=number), x.shape)
 
-    options = {"maximum_iterations": times, "parallel_iterations": 1}
-    return tf.while_loop(lambda number, _: number < times, body, (0, x), **options)[1]
+    options = {"maximum_iterations": len(numbers), "parallel_iterations": 1}
+    start = numbers.start, x
+    return tf.while_loop(lambda number, _: number < numbers.stop, body, start, **options)[1]
 
 
 def _layers_in_order(groups: Sequence[Sequence[Any]], group_of_step: Sequence[int]) -> list:

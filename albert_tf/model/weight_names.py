@@ -1,6 +1,6 @@
 """The published names of all weights and their shapes, known from a config alone."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import keras
 import tensorflow as tf
@@ -14,6 +14,8 @@ MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
 ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 
+# Whole names of what layers add to the matrices that they share, with `depth_lora_rank`.
+ADDITIONS = "bert/.*/lora_[ab]"
 # Begins the names of what training alone needs, such as a generator: no part of the model.
 HELPERS = "helpers"
 
@@ -46,11 +48,11 @@ def weights_by_name(model: keras.Model, *, helpers: bool = False) -> dict[str, t
     return {w.path: w.value for w in sorted(chosen, key=lambda w: w.path)}
 
 
-def pair_followers(model: keras.Model) -> list[tuple[keras.Variable, keras.Variable]]:
+def pair_followers(weights: Sequence[keras.Variable]) -> list[tuple[keras.Variable, ...]]:
     """Pairs the embeddings of a generator with the model's: these take their steps, too."""
-    by_name = {weight.path: weight for weight in model.trainable_weights}
-    of_generator = [name for name in by_name if name.startswith(f"{HELPERS}/bert/embeddings/")]
-    return [(by_name[x], by_name[x.removeprefix(f"{HELPERS}/")]) for x in of_generator]
+    by_name = {weight.path: weight for weight in weights}
+    pairs = {x: f"{HELPERS}/{x}" for x in by_name if x.startswith("bert/embeddings/")}
+    return [(by_name[theirs], by_name[own]) for own, theirs in pairs.items() if theirs in by_name]
 
 
 def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:
@@ -106,20 +108,25 @@ def _encoder(config: AlbertConfig) -> Shapes:
         for group in range(config.num_groups("attention")):
             block = BLOCK.format(group, inner)
             for name in ("self/query", "self/key", "self/value", "output/dense"):
-                shapes |= _dense(f"{block}attention_1/{name}", hidden, hidden)
+                shapes |= _dense(f"{block}attention_1/{name}", hidden, hidden, config)
             shapes |= _norm(f"{block}LayerNorm", hidden)
         for group in range(config.num_groups("ffn")):
             block = BLOCK.format(group, inner)
-            shapes |= _dense(f"{block}ffn_1/intermediate/dense", hidden, config.intermediate_size)
-            shapes |= _dense(
-                f"{block}ffn_1/intermediate/output/dense", config.intermediate_size, hidden
-            )
+            name, inner_size = f"{block}ffn_1/intermediate", config.intermediate_size
+            shapes |= _dense(f"{name}/dense", hidden, inner_size, config)
+            shapes |= _dense(f"{name}/output/dense", inner_size, hidden, config)
             shapes |= _norm(f"{block}LayerNorm_1", hidden)
     return shapes
 
 
-def _dense(name: str, size_in: int, size_out: int) -> Shapes:
-    return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
+def _dense(name: str, size_in: int, size_out: int, layers: AlbertConfig | None = None) -> Shapes:
+    """Returns the shapes of a matrix and its bias; of `layers`, with what each of them adds."""
+    shapes: Shapes = {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
+    if layers and (rank := layers.depth_lora_rank):
+        steps = layers.num_hidden_layers
+        shapes |= {f"{name}/lora_a": (steps, size_in, rank)}
+        shapes |= {f"{name}/lora_b": (steps, rank, size_out)}
+    return shapes
 
 
 def _norm(name: str, size: int) -> Shapes:

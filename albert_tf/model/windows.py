@@ -65,7 +65,8 @@ class Places(NamedTuple):
         # Without the axis of channels, as LiteRT compares arrays of four axes at most.
         queries = [blocks.cut(x)[:, 0] for x in (marks, positions)]
         seen = blocks.gather(marks, near), blocks.gather(positions)
-        keys = [tf.linalg.matrix_transpose(x[:, 0]) for x in seen]
+        # No transposition: oneDNN has none of whole numbers, and says so.
+        keys = [tf.expand_dims(tf.squeeze(x, [1, 4]), 2) for x in seen]
         first = slice(blocks.first)
         return blocks._replace(
             bias=_make_bias(size, queries, keys)[:, tf.newaxis],

@@ -1,7 +1,5 @@
 """The table of what can be pre-trained: a new objective is a module and a line here."""
 
-import dataclasses
-
 from albert_tf.objectives import masked_lm, phonemes, replaced_tokens
 from albert_tf.objectives.objective import Objective
 from albert_tf.train_config import REPLACED, PretrainConfig
@@ -21,5 +19,4 @@ def choose(config: PretrainConfig) -> Objective:
     """Returns what a run learns."""
     objective = OBJECTIVES[config.sentence_task]
     change = _CHANGES.get(config.token_task)
-    objective = change(config, objective) if change else objective
-    return dataclasses.replace(objective, adaptive_masking=config.adaptive_masking)
+    return change(config, objective) if change else objective

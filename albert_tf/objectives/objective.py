@@ -29,7 +29,6 @@ class Objective:
             that are trained. A gradient must reach each: LAMB would let others decay to nothing.
         initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
             that do not begin as they are made.
-        adaptive_masking: that of the config; 0 where nothing is masked while it is read.
     """
 
     loss: Loss
@@ -37,4 +36,3 @@ class Objective:
     list_features: Callable[[Any], Features]
     make_model: Callable[[Any], tuple[keras.Model, list[keras.Variable]]]
     initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] = _keep_first_weights
-    adaptive_masking: int = 0

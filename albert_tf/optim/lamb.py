@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from albert_tf.errors import to_one_line
 
-# Weights whose path matches are neither decayed nor layer-adapted.
-EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+# Weights whose path matches are neither decayed nor layer-adapted. What layers add to the matrices
+# that they share begins at zero: the trust ratio would hold it at what its first step made of it.
+EXCLUDED = re.compile("LayerNorm|layer_norm|bias|lora_[ab]$")
 
 
 def lamb_update(
@@ -89,7 +90,7 @@ class Lamb(keras.optimizers.Optimizer):
     def build(
         self,
         variables: Sequence[keras.Variable],
-        followers: Sequence[tuple[keras.Variable, keras.Variable]] = (),
+        followers: Sequence[tuple[keras.Variable, ...]] = (),
     ) -> None:
         """Creates the moments of `variables`; call it in the strategy's scope.
 

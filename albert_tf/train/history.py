@@ -27,7 +27,14 @@ from albert_tf.train_config import GENERATOR, TrainConfig
 # What a continued run may change of its model: no shape of a weight depends on it.
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 # What it may not change beside its model.
-_FIXED = ("sentence_task", "num_words", "token_task", "adaptive_masking", *GENERATOR)
+_FIXED = (
+    "sentence_task",
+    "num_words",
+    "token_task",
+    *GENERATOR,
+    "adaptive_masking",
+    "trained_weights",
+)
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
 T = TypeVar("T")

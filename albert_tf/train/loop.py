@@ -140,7 +140,7 @@ class Loop:
             batches = iter(self.train_batches(int(state.position.numpy())))
             while turn is None or not (turn.is_undone or self._adapts_masks(turn.step)):
                 first = state.step
-                period = state.objective.adaptive_masking
+                period = state.config.adaptive_masking
                 evaluates = self.evaluate is not None
                 step = find_end(config, first, evaluates=evaluates, period=period)
                 try:
@@ -248,7 +248,7 @@ class Loop:
         self._write({"step": turn.step, **{f"eval_{name}": x for name, x in turn.metrics.items()}})
 
     def _adapts_masks(self, step: int) -> bool:
-        period = self.state.objective.adaptive_masking
+        period = self.state.config.adaptive_masking
         return period > 0 and step % period == 0
 
     def _is_due(self, step: int) -> bool:

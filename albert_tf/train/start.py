@@ -122,6 +122,10 @@ class Start:
                     f"{ours!r}. Take that of the checkpoint "
                     f"({name_setting(f'set albert.{field}')}=)."
                 )
+        allow_partial = self.allow_partial
+        if not checkpoint.config.depth_lora_rank:  # those of the model are new, and add nothing yet
+            others = [f"(?:{allow_partial})"] if allow_partial else []
+            allow_partial = "|".join([weight_names.ADDITIONS, *others])
         if isinstance(state.model, AlbertForTask):
             is_other = not isinstance(state.model.head, task_heads.Regression)
             if self.init_head and checkpoint.is_regression and is_other:
@@ -133,11 +137,11 @@ class Start:
                 checkpoint,
                 state.model,
                 with_head=self.init_head,
-                allow_partial=self.allow_partial,
+                allow_partial=allow_partial,
             )
             return
         matching.assign_weights(
-            checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
+            checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
         )
         if weight_names.weights_by_name(state.model, helpers=True):
             logging.info("new: the generator, and the head that finds what it replaced")

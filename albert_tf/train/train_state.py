@@ -1,6 +1,7 @@
 """The state of a training run: the model, its optimizer and its position in the data."""
 
 import dataclasses
+import re
 
 import keras
 import tensorflow as tf
@@ -65,12 +66,13 @@ def make_train_state(
     buckets = devices.choose_buckets(config, strategy)
     with strategy.scope():
         model, weights = objective.make_model(config)
+        weights = _choose_trained(weights, config.trained_weights)
         optimizer = optimizers.make_optimizer(config)
-        optimizer.build(weights, weight_names.pair_followers(model))
+        optimizer.build(weights, weight_names.pair_followers(weights))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
         difficulty = None
-        if objective.adaptive_masking:
+        if config.adaptive_masking:
             difficulty = tf.Variable(tf.ones([2, config.albert.vocab_size]), trainable=False)
     if not features.vary_in_length(objective.list_features(config)):
         buckets = []
@@ -78,3 +80,16 @@ def make_train_state(
         buckets = buckets[-1:]
     state = config, strategy, objective, model, weights, optimizer, position
     return TrainState(*state, jit_compile, num_branches, buckets, difficulty)
+
+
+def _choose_trained(weights: list[keras.Variable], pattern: str | None) -> list[keras.Variable]:
+    """Returns the heads' weights and those of the encoder that the pattern matches."""
+    if pattern is None:
+        return weights
+    own = [weight for weight in weights if weight.path.startswith("bert/")]
+    left_out = {x.path for x in own if not re.fullmatch(pattern, x.path)}
+    require(
+        len(left_out) < len(own),
+        f"trained_weights {pattern!r} matches no weight of the encoder, such as {own[-1].path}.",
+    )
+    return [weight for weight in weights if weight.path not in left_out]

@@ -32,7 +32,7 @@ def make_update(
     """
     config, loss, optimizer = state.config, state.objective.loss, state.optimizer
     variables = [weight.value for weight in state.weights]
-    branch_gradients = functools.partial(_gradients, state.model, state.objective, variables)
+    branch_gradients = functools.partial(_gradients, state, variables)
     gradients_of = functools.partial(_add_branches, branch_gradients, num_branches)
 
     def update(batch, replica, reduce):
@@ -135,13 +135,13 @@ def _choose_hardest(state, num_branches, batch, key):
     return {name: tf.gather(x, hardest) for name, x in batch.items()}
 
 
-def _gradients(model, objective, variables, batch, counts, key):
-    loss = objective.loss
+def _gradients(state, variables, batch, counts, key):
+    loss = state.objective.loss
     with tf.GradientTape() as tape:
-        outputs = model(batch, training=True, seed=key)
+        outputs = state.model(batch, training=True, seed=key)
         sums = loss.sums(outputs, batch)
         minimised = losses.mean_loss(sums, counts, loss.weights)
-    if objective.adaptive_masking:
+    if state.difficulty is not None:
         sums[PIECES] = adaptive_masking.observe(outputs, batch)
     return tape.gradient(minimised, variables), sums
 

@@ -158,7 +158,7 @@ class Trainer:
             check_vocabulary(weights, data.tokenizer, data.vocabulary)
             start.assign(weights, state)
             first = start.describe(weights), weights.source
-        for weight, follower in weight_names.pair_followers(state.model):
+        for weight, follower in weight_names.pair_followers(state.model.trainable_weights):
             weight.assign(follower.value)
         return first
 

@@ -39,11 +39,12 @@ class _Head(NamedTuple):
 
 def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
     """Returns the graph: int64 `inputs` [B, S], of choices [B, C, S], -> those of transformers."""
-    if window := model.config.attention_window:
-        raise UserError(
-            f"{model.source} has attention_window {window}, which the ONNX graph has not: it would "
-            "attend to all tokens. Serve its SavedModel."
-        )
+    for name in ("attention_window", "depth_lora_rank"):
+        if value := getattr(model.config, name):
+            raise UserError(
+                f"{model.source} has {name} {value}, which the ONNX graph has not: it would "
+                "compute another model. Serve its SavedModel."
+            )
     head = _HEADS[_choose_head(model)]
     graph = _Graph(model)
     outputs = head.make(graph)

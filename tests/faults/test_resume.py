@@ -13,7 +13,10 @@ from albert_tf.train import reports
 pytestmark = pytest.mark.usefixtures("eagerly")
 SETTINGS = tiny_run.settings(
     albert=tiny_run.albert(
-        hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, attention_window=1
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        attention_window=1,
+        depth_lora_rank=2,
     ),
     eval_steps=4,
 )

@@ -1,5 +1,6 @@
 """`albert_tf.load`: what it refuses, and what its page (docs/python.md) does not show."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tiny_exports
 
 import albert_tf
 from albert_tf.checkpoints import formats
+from albert_tf.kinds import task_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -329,9 +331,33 @@ def test_it_computes_in_float32_unless_the_user_says_otherwise(pretrained, tmp_p
             assert model.run_config.dtype == options.get("dtype", "float32")
 
 
-def test_options_of_the_run_may_be_replaced(pretrained):
+@pytest.mark.parametrize("kind", ["span", "token_classification"])
+def test_long_texts_are_read_in_one_pass_where_the_model_has_the_positions(
+    kind, tmp_path, vocabulary
+):
+    more = {"attention_window": 8, "max_position_embeddings": 256}
+    formats.write_folder(tiny_exports.contents(kind, vocabulary, **more), f"{tmp_path}/model")
+    own = task_table.make_own("token_classification", tiny_exports.LABELS["token_classification"])
+    task = "squad1" if kind == "span" else own
+    load = functools.partial(albert_tf.load, f"{tmp_path}/model", task=task)
+    text = " ".join(["ab"] * 80)
+    row = ("ab?", text) if kind == "span" else (text,)
+    sizes = []
+    for model in (load(max_seq_length=64, doc_stride=24), load(max_seq_length=256)):
+        examples = [model.task.kind.make_example("0", row)]
+        options = model.tokenizer, model.task.labels, model.run_config
+        sizes.append(model.task.kind.encode(examples, *options, trains=True).size)
+    assert sizes[0] > sizes[1] == 1
+    assert len(model.tokenizer.encode(text)) > 200
+    assert model.predict([row if kind == "span" else text])[0]["prediction"] is not None
+
+
+def test_options_of_the_run_may_be_replaced(pretrained, tmp_path):
     path = pretrained.checkpoint.source
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)
+    windowed = albert_tf.load(path, **{"albert.attention_window": 2})
+    windowed.save(str(tmp_path / "windowed"))
+    assert albert_tf.load(tmp_path / "windowed").config == windowed.config != pretrained.config
     with pytest.raises(ValueError, match="unknown key 'max_length'"):
         albert_tf.load(path, max_length=7)
     with pytest.raises(ValueError, match="task: 3 is no name of a task"):

@@ -47,17 +47,17 @@ def trace(model, batch, *, loops):
 
 
 @pytest.mark.parametrize(
-    ("kind", "patience", "inner", "window"),
+    ("kind", "patience", "changes"),
     [
-        ("classification", 1, 2, 0),
-        *((kind, 1, 1, 0) for kind in KINDS),
-        ("classification", 2, 1, 0),
-        ("multiple_choice", 1, 1, 1),
+        ("classification", 1, {"inner_group_num": 2}),
+        *((kind, 1, {}) for kind in KINDS),
+        ("classification", 2, {}),
+        ("multiple_choice", 1, {"attention_window": 1, "depth_lora_rank": 1}),
     ],
 )
-def test_a_row_leaves_when_heads_agree_whoever_is_with_it(kind, patience, inner, window):
+def test_a_row_leaves_when_heads_agree_whoever_is_with_it(kind, patience, changes):
     batch = make_batch(kind)
-    model = make(kind, patience, inner_group_num=inner, attention_window=window)
+    model = make(kind, patience, **changes)
     run = trace(model, batch, loops=True)
     looped, unrolled = run(batch), trace(model, batch, loops=False)(batch)
     alone = [run({name: x[k : k + 1] for name, x in batch.items()}) for k in range(9)]

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny
 from tiny import assert_close
 
-from albert_tf.model import windows, xla
+from albert_tf.model import ops, windows, xla
 from albert_tf.model.albert_model import Albert
 from albert_tf.model.weight_names import weights_by_name
 
@@ -87,7 +87,9 @@ def test_gradients_are_those_of_the_mask(monkeypatch, static, training, position
 @pytest.mark.parametrize("way", ["rematerialize", "layer_loop"])
 def test_layers_may_be_computed_again(way):
     options = {"static": False, "training": True, "positions": CHOSEN, "selected": slice(-2, None)}
-    once, again = (run(make(2, way=x), make_batch(), **options) for x in (None, way))
+    options["seed"] = tf.constant([3, 4])
+    dropout = {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2}
+    once, again = (run(make(2, way=x, **dropout), make_batch(), **options) for x in (None, way))
     assert_alike(again, once)
 
 
@@ -135,12 +137,23 @@ def test_no_array_grows_with_the_square_of_the_length(static):
     assert 1000 <= max(sizes) < 1000 * 100
 
 
-def test_dropout_draws_for_blocks_and_first_tokens_by_themselves():
-    model = make(2, attention_probs_dropout_prob=0.5)
-    batch = make_batch()
+def test_dropout_draws_for_blocks_and_first_tokens_by_themselves(monkeypatch):
+    model, batch, sites = make(2, attention_probs_dropout_prob=0.5), make_batch(), []
 
     def call(seed):
-        return model(batch, training=True, seed=tf.constant([seed, 0]))["sequence_output"]
+        options = {"static": False, "training": True, "seed": tf.constant([seed, 0])}
+        return run(model, batch, **options)
 
-    assert_close(call(1), call(1), 0.0)
-    assert np.abs(call(1) - call(2)).max() > 0.01
+    one = call(1)
+    assert np.abs(one[0][-1] - call(2)[0][-1]).max() > 0.01
+    # A gradient computes attention again, with the same draws.
+    monkeypatch.setattr(windows, "compute_again", lambda attend, qkv: attend(qkv))
+    draw = ops.dropout
+
+    def drop(x, rate, seed, site, **options):
+        sites.append(site)
+        return draw(x, rate, seed, site, **options)
+
+    monkeypatch.setattr(ops, "dropout", drop)
+    assert_alike(call(1), one)
+    assert len({*sites}) == len(sites) == 13  # of three blocks four each, and of the embeddings

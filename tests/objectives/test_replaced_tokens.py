@@ -73,7 +73,7 @@ def test_the_loss_of_finding_moves_the_embeddings_of_the_generator_only_if_they_
         changes |= {"max_grad_norm": 1e9, "optimizer": "adamw", "weight_decay_rate": 0.0}
         state = tiny_run.train_state(tf.distribute.get_strategy(), **OPTIONS, **changes)
         weights = {w.path: w for w in state.weights}
-        for first, follower in weight_names.pair_followers(state.model):
+        for first, follower in weight_names.pair_followers(state.weights):
             first.assign(follower.value)
         state.optimizer.iterations.assign(2)
         batches = tf.data.Dataset.from_tensors(read_examples(8))
@@ -115,6 +115,8 @@ def test_a_run_may_start_from_a_model_of_masked_tokens(data, tmp_path):
     start = {"init_checkpoint": str(tmp_path / "masked"), "allow_partial": "cls/.*"}
     config = tiny_run.settings(**OPTIONS, generator_embeddings="disentangled", num_train_steps=4)
     tiny_run.run(data, tmp_path / "run", config, **start)
+    back = {"init_checkpoint": str(tmp_path / "run"), "allow_partial": "cls/.*"}
+    tiny_run.run(data, tmp_path / "back", tiny_run.settings(num_train_steps=1), **back)
     with pytest.raises(UserError, match="unexpected: cls/predictions"):
         tiny_run.run(data, tmp_path / "strict", config, init_checkpoint=str(tmp_path / "masked"))
     with pytest.raises(UserError, match="trained with token_task='replaced_tokens'"):

@@ -32,6 +32,7 @@ def test_parameters_are_those_of_the_presets(name):
     "options",
     [
         {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 3},
+        {"num_hidden_layers": 3, "inner_group_num": 2, "depth_lora_rank": 2},
         {"num_hidden_layers": 3, "cross_layer_sharing": "attention"},
         {"num_hidden_layers": 3, "cross_layer_sharing": "ffn"},
         {"num_hidden_layers": 3, "cross_layer_sharing": "none", "embedding_size": 8},
@@ -56,7 +57,7 @@ def test_a_generator_and_the_head_of_replaced_tokens_are_counted(options):
     model, trained = all_objectives.choose(config).make_model(config)
     assert sum(costs.count_model_parameters(config).values()) == model.count_params()
     assert costs.count_trained_parameters(config) == sum(math.prod(w.shape) for w in trained)
-    masked = dataclasses.replace(config, token_task="masked_lm")
+    masked = tiny_run.settings()
     totals = [memory.estimate_memory(x, BATCH).total for x in (masked, config)]
     assert totals[0] < totals[1]
 

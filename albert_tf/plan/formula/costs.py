@@ -91,10 +91,11 @@ def count_parameters(albert: AlbertConfig, num_words: int = 0) -> dict[str, int]
     rows = albert.vocab_size + albert.type_vocab_size + albert.max_position_embeddings
     mapping = (size + 1) * hidden if size != hidden else 0
     attentions, ffns = num_weight_sets(albert)
+    added = 2 * albert.depth_lora_rank * albert.num_hidden_layers
     return {
         EMBEDDINGS: (rows + 2) * size + mapping,
-        ATTENTION: attentions * (4 * (hidden + 1) * hidden + 2 * hidden),
-        FFN: ffns * ((hidden + 1) * inner + (inner + 1) * hidden + 2 * hidden),
+        ATTENTION: attentions * (4 * (hidden + 1) * hidden + (2 + 4 * added) * hidden),
+        FFN: ffns * ((hidden + 1 + added) * inner + (inner + 3 + added) * hidden),
         SENTENCE: (hidden + 1) * hidden + 2 * (hidden + 1),
         MASKED_LM: (hidden + 1) * size + 2 * size + albert.vocab_size,
         **({WORDS: num_words * (hidden + 1)} if num_words else {}),
@@ -186,7 +187,10 @@ def _list_block_products(
     inner, head = albert.intermediate_size, hidden // heads
     keys = WINDOWS_SEEN * albert.attention_window if is_windowed else length
     tokens, some, maps = batch * length, batch * rows, times * batch * heads
+    rank, added = albert.depth_lora_rank, times * config.num_micro_batches
     return [
+        Product(ATTENTION, hidden, rank, hidden, 4 * added),  # what a layer adds to the matrices
+        Product(FFN, hidden, rank, inner, 2 * added),
         Product(ATTENTION, some, hidden, hidden, times),  # queries
         Product(ATTENTION, tokens, hidden, 2 * hidden, times),  # keys and values
         Product(SCORES, rows, head, keys, maps, always_again=is_windowed),

@@ -90,6 +90,8 @@ def _list_backward_moments(config: PretrainConfig, batch: int) -> list[dict[str,
     ffn = 2 * albert.hidden_size * albert.intermediate_size
     attentions, ffns = costs.num_weight_sets(albert)
     copies = width * (attentions * attention + ffns * ffn) if width == 2 else 0
+    if albert.depth_lora_rank:  # the sums of shared matrices and what a layer adds to them
+        copies += width * (attention + ffn) * (1 if again else albert.num_blocks)
     head_gradients = 4 * albert.vocab_size * size  # of the word embeddings
     logits = width * batch * config.max_predictions_per_seq * albert.vocab_size
     logits += 4 * batch * config.max_seq_length * costs.count_words(config)
