@@ -138,7 +138,8 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, fused: bool) 
 
 
 def _plain_softmax(scores, attention_bias):
-    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + attention_bias), scores.dtype)
+    bias = tf.cast(attention_bias, tf.float32)
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), scores.dtype)
 
 
 _compiled_softmax = xla.compiled(_plain_softmax)
@@ -162,8 +163,8 @@ def _fused_softmax(scores: tf.Tensor, attention_bias: tf.Tensor) -> Any:
 def softmax(scores: tf.Tensor, attention_bias: tf.Tensor, *, fused: bool) -> tf.Tensor:
     """softmax(scores + attention_bias) over the last axis, in float32 whatever the scores' type.
 
-    `attention_bias` is float32, of a shape that broadcasts to that of `scores`; with `fused` it has
-    no gradient, and the gradient of `scores` needs the result alone.
+    `attention_bias` is of a shape that broadcasts to that of `scores`; with `fused` it has no
+    gradient, and the gradient of `scores` needs the result alone.
     """
     return (_fused_softmax if fused else _plain_softmax)(scores, attention_bias)
 

@@ -158,7 +158,9 @@ def _make_bias(window: int, queries: Sequence[tf.Tensor], keys: Sequence[tf.Tens
     marks, others = queries[0], keys[0]
     sees = tf.abs(queries[1] - keys[1]) <= window
     sees |= (marks == GLOBAL) | (others == GLOBAL)
-    return tf.where(sees & (others > 0), 0.0, -10000.0)  # as of padding, see `token_layout`
+    bias = tf.where(sees & (others > 0), 0.0, -10000.0)  # as of padding, see `token_layout`
+    # Half as many bytes: each head of each layer reads it. LiteRT has no such type.
+    return tf.cast(bias, tf.bfloat16) if xla.has_custom_gradients() else bias
 
 
 def _find_sizes(x: tf.Tensor) -> list[Any]:
