@@ -5,10 +5,11 @@
     peer/bin/python bench/peer_torch.py --forward [--length=16] [--mixed]  # bench/time_requests.py
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--eager] [--forward]
 
-ALBERT-base at length 128 in bfloat16 autocast. An update has 20 predictions, both heads, clipping
-and AdamW (torch has no LAMB). With --lengths (see bench/finetuning.py) it fine-tunes a classifier
-on sequences of such lengths, 50 batches of 32 ordered by length and padded to their longest, as
-`group_by_length` does; with --forward it predicts all, the longest first. Prints one line of JSON.
+ALBERT-base at length 128 in bfloat16 autocast; with --forward its weights are bfloat16. An update
+has 20 predictions, both heads, clipping and AdamW (torch has no LAMB). With --lengths (see
+bench/finetuning.py) it fine-tunes a classifier on sequences of such lengths, 50 batches of 32
+ordered by length and padded to their longest, as `group_by_length` does; with --forward, too, it
+predicts all, the longest first. Prints one line of JSON.
 """
 
 import argparse
@@ -39,10 +40,10 @@ CONFIG = AlbertConfig(
 
 
 def make_forward(batch):
-    model = torch.compile(AlbertModel(CONFIG).eval())
+    model = torch.compile(AlbertModel(CONFIG).eval().to(torch.bfloat16))
 
     def forward():
-        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.inference_mode():
             model(**batch)
 
     return forward
