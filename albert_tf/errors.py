@@ -55,6 +55,8 @@ _NO_TEXT = {
 }
 
 
+# Halves of characters: JSON can write them, and nothing else can.
+SURROGATES = re.compile("[\ud800-\udfff]")
 # Letters of Cyrillic that look like Latin ones.
 _LOOK_ALIKES = str.maketrans("АВЕКМНОРСТХаеорсухѕіј", "ABEKMHOPCTXaeopcyxsij")
 # {flag, or name of a file: the argument of Python that it stands for}; None where flags are known.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.export import saved_model, server_ops
+from albert_tf.export import saved_model
 from albert_tf.export.graph_tokenizer.graph_tokenizer import make_tokenizer
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import packing
@@ -52,7 +52,6 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
     with files.replacing_folder(folder) as temporary:
         if seq_length is not None:
             _write_preprocessor(model, os.path.join(temporary, PREPROCESSOR), seq_length)
-            server_ops.check(os.path.join(temporary, PREPROCESSOR))
         with xla.trace_options(compile_pieces=False):
             _write_encoder(model, os.path.join(temporary, ENCODER))
         tf_checkpoint.remove_parts(temporary)

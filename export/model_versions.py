@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, require, require_path
-from albert_tf.export import model_card, saved_model, server_ops, serving_api, signatures
+from albert_tf.export import model_card, saved_model, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
 
 # Of a version in int8: the graph of token ids, the SavedModel around it, its signatures.
@@ -35,14 +35,12 @@ def write(model: ExportedModel, folder: str, version: int | None = None) -> str:
         folder: of all versions of the model.
         version: a number; a server takes the highest. None takes the one after the highest.
 
-    Raises `UserError` if that version exists, another export wrote it meanwhile, or servers lack
-    operations of the graph.
+    Raises `UserError` if that version exists, or another export wrote it meanwhile.
     """
     target = choose_folder(folder, version)
     made = signatures.make_signatures(model)
     with replacing(target) as temporary:
         functions = saved_model.save(model, made, temporary)
-        server_ops.check(temporary)
         serving_api.write_warmup(made, temporary)
         model_card.write(model, made, functions, target, temporary)
     return target

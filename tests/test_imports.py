@@ -96,16 +96,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "albert_tf/plan/formula": {"albert_tf"},
     "albert_tf/plan/aot": {
-        *("albert_tf", "albert_tf/model", "albert_tf/pipelines", "albert_tf/records"),
-        *("albert_tf/train", "albert_tf/environments", "albert_tf/plan/formula", "albert_tf/kinds"),
-        "albert_tf/objectives",
+        *("albert_tf", "albert_tf/model", "albert_tf/records", "albert_tf/objectives"),
+        *("albert_tf/train", "albert_tf/environments", "albert_tf/plan/formula"),
     },
-    "albert_tf/plan": {
-        "albert_tf",
-        "albert_tf/kinds",
-        "albert_tf/plan/aot",
-        "albert_tf/plan/formula",
-    },
+    "albert_tf/plan": {"albert_tf", "albert_tf/plan/aot", "albert_tf/plan/formula"},
     # Programs of an environment that has jax and neither TensorFlow nor this project.
     "albert_tf/plan/jax_side": set(),
 }

@@ -177,18 +177,8 @@ def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     """The commands that made the model, with the settings below as `config.json`."""
     run, source = checkpoint.run, hub.find_name(checkpoint.source)
     convert = f"bin/convert_checkpoint --checkpoint={source}"
-    commands = [f"{convert} --output_dir=FOLDER --to_format=hugging_face"]
-    if run.get("commands"):
-        commands = [*run["commands"], *commands]
-    elif "training_data" in run:
-        task = run["task"]
-        start = "--recipe=none --config=config.json --data_dir=DATA --init_checkpoint=START"
-        commands.insert(0, f"bin/run_finetuning --task={task['task']} {start} --output_dir=RUN")
-    elif "config" in run:
-        commands.insert(
-            0, "bin/run_pretraining --config=config.json --train_files=RECORDS --output_dir=RUN"
-        )
-    return commands
+    own = f"{convert} --output_dir=FOLDER --to_format=hugging_face"
+    return [*run.get("commands", ()), own]
 
 
 def _describe_settings(run: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import glob
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf import files
@@ -37,12 +37,6 @@ class Results:
             if found.get("settings") == stage.settings and stage.data in ("", found["data"]):
                 return found["numbers"]
         return None
-
-    def list_places(self, stage: Stage) -> Iterator[str]:
-        """Yields suite/run of those that have the stage."""
-        for path in glob.iglob(self._all):
-            if self._load(path).get(stage.name, {}).get("settings") == stage.settings:
-                yield os.path.relpath(path, self._root).removesuffix(".json")
 
     def add(self, variant: str, seed: int, stage: Stage, values: Mapping[str, Any]) -> None:
         """Writes the numbers of a stage, beside those of others."""

@@ -9,7 +9,6 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf import files
-from albert_tf.errors import UserError, require
+from albert_tf.errors import require
 from albert_tf.experiments import child, stages
 from albert_tf.experiments.data import Data
 from albert_tf.experiments.results import Results, round_numbers
@@ -77,11 +76,7 @@ class Runner:
             waits = len(waiting) == before  # others work on what is left
 
     def describe_plan(self) -> str:
-        """Returns what is to be run, and how long it takes, a line each.
-
-        Raises:
-            UserError: it takes more than the suite allows.
-        """
+        """Returns what is to be run, and how long it takes, a line each."""
         missing = self.list_missing()
         lines, total = [], 0.0
         for variant, seed in missing:
@@ -93,24 +88,9 @@ class Runner:
         number = len(self.suite.list_runs())
         lines.append(
             f"{self.suite.name}: {len(missing)} of {number} runs are to do, about "
-            f"{total / 3600:.1f} CPU hours; {self._work_dir}, {self._count_gigabytes(missing):.1f} "
-            "GB of checkpoints"
+            f"{total / 3600:.1f} CPU hours; {self._work_dir}"
         )
-        if total / 3600 > self.suite.cpu_hours:
-            raise UserError(
-                f"{self.suite.name}: cpu_hours={self.suite.cpu_hours} is too small for the runs, "
-                f"which take about {total / 3600:.1f}. Raise it, or drop variants or seeds."
-            )
         return "\n".join(lines)
-
-    def _count_gigabytes(self, runs: Sequence[tuple[str, int]]) -> float:
-        total = 0
-        for variant, seed in runs:
-            config = self.make_run(variant, seed).config
-            # Weights and two moments; those of a task keep two checkpoints, of which one is best.
-            per_run = config.keep_checkpoint_max + 1 + 2 * len(self.suite.tasks)
-            total += 12 * per_run * costs.count_trained_parameters(config)
-        return total / 1e9
 
     def make_run(self, variant: str, seed: int) -> Run:
         """Returns a run."""
@@ -220,11 +200,6 @@ class Runner:
     def _train(self, run: Run, waits: bool) -> None:
         """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
         pretraining = self._make_pretraining(run)
-        for place in self.results.list_places(pretraining):
-            # In each suite, the folder of a run has the name of its settings.
-            folder = os.path.join(self._work_dir, place, os.path.basename(run.folder))
-            if stages.has_checkpoint(run, folder):
-                stages.share_checkpoint(run, folder)
         is_known = self.results.find(run.variant, run.seed, pretraining) is not None
         if is_known and stages.has_checkpoint(run):
             return

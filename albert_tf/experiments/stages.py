@@ -211,18 +211,9 @@ def _find_checkpoint(run: Run) -> str:
     return f"{_find_workdir(run)}/model.ckpt-{run.config.last_step}"
 
 
-def has_checkpoint(run: Run, folder: str | None = None) -> bool:
-    """Returns whether the run has been trained to its end on this machine, there or elsewhere."""
-    workdir = os.path.join(folder or run.folder, PRETRAINING)
-    return os.path.exists(os.path.join(workdir, f"model.ckpt-{run.config.last_step}.index"))
-
-
-def share_checkpoint(run: Run, folder: str) -> None:
-    """Makes the checkpoint in the folder of another run that of a run."""
-    workdir = _find_workdir(run)
-    if not os.path.lexists(workdir):
-        os.makedirs(run.folder, exist_ok=True)
-        os.symlink(os.path.abspath(os.path.join(folder, PRETRAINING)), workdir)
+def has_checkpoint(run: Run) -> bool:
+    """Returns whether the run has been trained to its end on this machine."""
+    return os.path.exists(f"{_find_checkpoint(run)}.index")
 
 
 def make_evaluation(run: Run, pretraining: Stage, suite: Suite, data: Data) -> Stage:

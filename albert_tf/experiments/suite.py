@@ -84,7 +84,6 @@ class Suite:
         layer_distances: whether the distances between layers are measured (figure 1).
         paper: {variant: {column: value}}, what the paper has.
         paper_names: {variant: the paper's name of its own}, where that is another.
-        cpu_hours: what all runs may take.
     """
 
     name: str
@@ -106,7 +105,6 @@ class Suite:
     layer_distances: bool = False
     paper: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     paper_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    cpu_hours: float = 100.0
 
     def make_config(self, variant: str, seed: int) -> PretrainConfig:
         """Returns the config of a run.

@@ -49,8 +49,6 @@ _FLAGS = {
     "options": "choice_columns",
 }
 
-# Forms of vectors other than numbers in the rows, and the suffix of their files.
-VECTORS = ("npy", "parquet")
 _EMBEDDING = "embedding"
 
 Row = tuple[int, dict[str, Any]]
@@ -231,7 +229,7 @@ def predict(
         input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
             model as fields and perhaps an `id`, or of files with a text in each line.
         batch_size: rows that the model takes at once.
-        vectors: one of `VECTORS`: the embeddings of a block are a file beside that of its rows.
+        vectors: npy: the embeddings of a block are a file beside that of its rows.
         columns: names of fields, by the flag that gives them. Of a table, those of the run that
             trained the model hold, else the text is the one column that has several words.
         kind, labels: of a checkpoint that does not say them.
@@ -244,8 +242,6 @@ def predict(
 
     Raises `UserError` for bad input; a folder of other input, or of another model or form.
     """
-    if vectors == "parquet":
-        _import_pyarrow()
     if kind is None and vectors:
         kind = "sentence_embedding"
     source = SourceConfig(checkpoint=model, which=which, kind=kind, labels=tuple(labels))
@@ -435,37 +431,11 @@ def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: str | 
     if vectors:
         rows = np.array([answer.pop(_EMBEDDING) for answer in answers], np.float32)
         content = io.BytesIO()
-        if vectors == "npy":
-            np.save(content, rows)
-        else:
-            _write_parquet(content, answers, rows)
+        np.save(content, rows)
         files.write_bytes(target.removesuffix("jsonl") + vectors, content.getvalue())
     lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
     # Halves of characters become what JSON has for them.
     files.write_bytes(target, lines.encode(errors="backslashreplace"))
-
-
-def _write_parquet(
-    file: io.BytesIO, answers: Sequence[Mapping[str, Any]], rows: np.ndarray
-) -> None:
-    """A table of the vectors, with the `id` or the `row` of each."""
-    pyarrow, parquet = _import_pyarrow()
-    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(rows.ravel()), rows.shape[1])
-    columns = {_EMBEDDING: lists}
-    for name in ("id", "row"):
-        if all(name in answer for answer in answers):
-            values = [answer[name] for answer in answers]
-            columns[name] = pyarrow.array(values if name == "row" else [*map(str, values)])
-    parquet.write_table(pyarrow.table(columns), file)
-
-
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError("--vectors=parquet needs pyarrow: pip install pyarrow") from None
-    return pyarrow, parquet
 
 
 class TextModel(NamedTuple):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import (
+    SURROGATES,
     UserError,
     naming_arguments,
     require,
@@ -43,7 +43,6 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train.start import Start
 from albert_tf.train_config import POOLINGS, FinetuneConfig
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 32  # sequences that are computed at once
 
 Compute = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
@@ -631,7 +630,7 @@ def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
         first = f": {row[0]!r}" if row else ""
         require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
         for text in row:
-            if _SURROGATE.search(text):
+            if SURROGATES.search(text):
                 raise UserError(f"{text[:40]!r} holds half of a character: it is no Unicode text.")
     return [tuple(row) for row in rows]
 

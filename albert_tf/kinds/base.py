@@ -16,8 +16,7 @@ from absl import logging
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import settings
 from albert_tf.errors import UserError, name_place, name_setting, require, tell_apart
-from albert_tf.kinds import metrics, sequence_features
-from albert_tf.kinds.sequence_features import Tokens
+from albert_tf.kinds import metrics
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.kinds.tables import table_files, task_rows
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
@@ -35,6 +34,7 @@ Gold = Sequence[Mapping[str, Any]]
 # {metric: (its value on some rows, these rows)}, from which intervals are computed.
 Statistics = dict[str, tuple[Callable[[np.ndarray], float], np.ndarray]]
 Scores = tuple[dict[str, float], Statistics]
+Tokens = Sequence[int]
 
 # A tuple has the labels that apply, where several may.
 Label = str | float | tuple[str, ...]
@@ -311,9 +311,9 @@ class Kind(Served):
 
         def make_batch(rows: Any) -> dict[str, np.ndarray]:
             chosen = [texts[row] for row in np.arange(len(texts))[rows]]
-            sequences, cut = self.truncate(sequence_features.tokenize(chosen, tokenizer), lengths)
+            sequences, cut = self.truncate(_tokenize(chosen, tokenizer), lengths)
             counts.update(cut)
-            arrays = sequence_features.make_arrays(sequences, tokenizer, lengths.max_seq_length)
+            arrays = _make_arrays(sequences, tokenizer, lengths.max_seq_length)
             batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
             return {**batch, features.LABEL_IDS: label_ids[rows]}
 
@@ -705,3 +705,30 @@ def are_probabilities(values: Any, labels: Sequence[str]) -> bool:
     return (
         isinstance(values, list) and len(values) == len(labels) and all(map(is_probability, values))
     )
+
+
+def _tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
+    """Returns the token ids of each text of each row; many questions share a passage."""
+    texts = list(dict.fromkeys(text for row in rows for text in row))
+    ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
+    return [[ids[text] for text in row] for row in rows]
+
+
+def _make_arrays(
+    sequences: Sequence[Sequence[Tokens]], tokenizer: Tokenizer, max_seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]: [N, S] or [N * C, S] each."""
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    ids = np.full((len(sequences), max_seq_length), tokenizer.pad_id, np.int32)
+    sizes = np.zeros((len(sequences), 2, 1), np.int32)
+    for row, size, (first, *rest) in zip(ids, sizes, sequences, strict=True):
+        tokens = [cls, *first, sep, *(token for second in rest for token in (*second, sep))]
+        row[: len(tokens)] = tokens
+        size[:, 0] = len(first) + 2, len(tokens)
+    place = np.arange(max_seq_length)
+    mask = place < sizes[:, 1]
+    return {
+        features.INPUT_IDS: ids,
+        features.INPUT_MASK: mask,
+        features.SEGMENT_IDS: mask & (place >= sizes[:, 0]),
+    }

@@ -6,14 +6,13 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.kinds.base import Task
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lowering
 from albert_tf.plan.formula import estimate
 from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
-from albert_tf.train_config import FinetuneConfig, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 
 def run(config: PretrainConfig, arguments: Arguments) -> None:
@@ -46,33 +45,6 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     if not compiled.fits:
         limit = compiled.available or topology.device.usable
         raise UserError(_describe_excess(plan, compiled.needed, limit))
-
-
-def run_task(config: FinetuneConfig, task: Task, arguments: Arguments) -> None:
-    """Compiles the step of a fine-tuning run for each length to which batches are padded.
-
-    Raises `UserError` if the batch cannot be shared out, or a step does not fit.
-    """
-    topology = arguments.machine(config.dtype)
-    if not (arguments.compile and topology.is_tpu):
-        raise UserError("--task needs --compile and --topology.")
-    global_batch = arguments.global_batch or config.train_batch_size
-    batch = estimate.share_out(config, topology, global_batch)
-    print(f"{topology.name}: {task.name}, {batch:,} examples a device, {global_batch:,} together")
-    compiled = {}
-    for length, lowered in lowering.lower_task(
-        config, task, per_replica_batch=batch, num_replicas=topology.num_devices
-    ):
-        compiled[length] = _compile(lowered, topology)
-        print(report.format_length(length, compiled[length]))
-        if arguments.json:
-            sizes = {key: dataclasses.asdict(x) for key, x in compiled.items()}
-            files.write_json(arguments.json, {"task": task.name, "batch": batch, "lengths": sizes})
-    if too_long := [length for length, x in compiled.items() if not x.fits]:
-        raise UserError(
-            f"batches of {too_long[0]} tokens do not fit. Take a smaller batch, more devices, or "
-            "--set num_micro_batches=2."
-        )
 
 
 def _compile(lowered: lowering.Lowered, topology: Topology) -> aot_compile.Compiled:

@@ -97,17 +97,6 @@ def format_compiled(plan: Plan, compiled: Compiled) -> list[str]:
     return [*_align(rows), *([note] if plan.has_loop else [])]
 
 
-def format_length(length: int, compiled: Compiled) -> str:
-    """Returns the compiler's figures of the step of batches of one length, as a line."""
-    if not compiled.fits:
-        needed = f"needs {compiled.needed / GB:.2f} GB" if compiled.needed else "needs more memory"
-        return f"{length:5,} tokens: does not fit, {needed}"
-    return (
-        f"{length:5,} tokens: {compiled.peak / GB:.3f} GB in use, {compiled.flops / TERA:.4g} "
-        f"TFLOP, compiled in {compiled.seconds:.0f} s, not run"
-    )
-
-
 def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

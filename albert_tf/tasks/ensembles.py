@@ -1,14 +1,13 @@
 """Averages predictions files of one task and split: an ensemble is a predictions file, too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError, refuse_output, require
 from albert_tf.kinds import task_table
-from albert_tf.kinds.base import Predictions, check_ids
+from albert_tf.kinds.base import check_ids
 from albert_tf.tasks import predictions
 
 _SAME = ("task", "kind", "labels", "split")
@@ -43,29 +42,6 @@ def average(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def select_greedily(
-    contents: Mapping[str, Mapping[str, Any]], score: Callable[[Predictions], float]
-) -> list[str]:
-    """Returns the paths of the members that score best together, in the order of their choice.
-
-    Takes the best one, then again and again the one that improves the ensemble most, until none
-    does; of equal ones the first. Prints the score after each.
-    """
-    chosen: list[str] = []
-    best = -np.inf
-    while len(chosen) < len(contents):
-        scores = {}
-        for path in contents.keys() - set(chosen):
-            members = {name: contents[name] for name in [*chosen, path]}
-            scores[path] = score(average(members)["predictions"])
-        path = max((path for path in contents if path in scores), key=scores.__getitem__)
-        if scores[path] <= best:
-            break
-        chosen, best = [*chosen, path], scores[path]
-        print(f"{len(chosen)}. {path}: {best:.4g} together")
-    return chosen
-
-
 def combine(
     paths: Sequence[str],
     output: str,
@@ -73,17 +49,15 @@ def combine(
     examples: str | None = None,
     confidence: bool = False,
     null_threshold: float | None = None,
-    greedy: bool = False,
 ) -> None:
     """Averages predictions files into another one, and prints the scores of all.
 
     `examples` is the task dataset to score with, if any, or a pattern that it alone matches. With
-    `greedy` the ensemble is of the files that `select_greedily` chooses by the task's first score.
-    With `confidence` there are also 95 % bootstrap intervals of the ensemble's scores. Of SQuAD
-    2.0, null odds above `null_threshold` mean that there is no answer; None is 0. Raises
-    `UserError` if the files do not fit together, or an option has no effect.
+    `confidence` there are also 95 % bootstrap intervals of the ensemble's scores. Of SQuAD 2.0,
+    null odds above `null_threshold` mean that there is no answer; None is 0. Raises `UserError` if
+    the files do not fit together, or an option has no effect.
     """
-    options = {"confidence": confidence, "null_threshold": null_threshold, "greedy": greedy}
+    options = {"confidence": confidence, "null_threshold": null_threshold}
     if not examples and (given := [name for name, value in options.items() if value]):
         raise UserError(f"--{given[0]} is for scores: give --examples to score with.")
     refuse_output(output, "--output", paths)
@@ -100,15 +74,6 @@ def combine(
         for path, content in contents.items():
             alone = content["predictions"]
             _print_scores(path, predictions.score(task, gold, alone, null_threshold=threshold))
-        if greedy:
-
-            def score(members: Predictions) -> float:
-                return predictions.score(task, gold, members, null_threshold=threshold)[
-                    task.best_by
-                ]
-
-            contents = {path: contents[path] for path in select_greedily(contents, score)}
-            ensemble = average(contents)
         scores = predictions.score(
             task, gold, ensemble["predictions"], null_threshold=threshold, confidence=confidence
         )

@@ -33,15 +33,13 @@ class Expansion(NamedTuple):
 
 
 class _Inner(NamedTuple):
-    """What tokenizes the part of a text after a mask (before it if a ▁ ends a word).
+    """What tokenizes the part of a text after a mask.
 
     Attributes:
-        edge: the character of the part that is next to the mask.
         charsmap: the model's own normalization, but for spaces.
-        processors: the model without and with a ▁ at this edge.
+        processors: the model without and with a ▁ before the part.
     """
 
-    edge: slice
     charsmap: sentencepiece.SentencePieceNormalizer
     processors: tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor]
 
@@ -57,16 +55,12 @@ def is_word_start(piece: str) -> bool:
 
 
 class SentencePieceTokenizer(NamedTuple):
-    """A SentencePiece model and the normalization of its text; made by `read`.
-
-    With `has_suffix` a ▁ stands after a word, not before it.
-    """
+    """A SentencePiece model and the normalization of its text; made by `read`."""
 
     config: TokenizerConfig
     processor: sentencepiece.SentencePieceProcessor
     pieces: list[str]
     expansions: dict[int, Expansion]
-    has_suffix: bool
 
     def __repr__(self) -> str:
         return show_fields(self)
@@ -102,15 +96,14 @@ class SentencePieceTokenizer(NamedTuple):
     def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of the parts of a text, between which are masks.
 
-        A mask replaces a word together with its ▁: a part that touches a mask has no ▁ there.
+        A mask replaces a word together with its ▁: a part after a mask has no ▁ there.
         """
-        edge, charsmap, processors = _make_inner(self.processor)
-        outer = 0 if edge.stop else len(parts) - 1
+        charsmap, processors = _make_inner(self.processor)
         encoded = []
         for number, part in enumerate(parts):
             text, processor = self.normalize(part), self.processor
-            if number != outer:
-                is_apart = part[edge].isspace() or charsmap.normalize(text)[edge] == " "
+            if number:
+                is_apart = part[:1].isspace() or charsmap.normalize(text)[:1] == " "
                 processor = processors[is_apart]
             encoded.append(self._expand(processor.encode(text, out_type=int)))
         return encoded
@@ -119,12 +112,10 @@ class SentencePieceTokenizer(NamedTuple):
         return self.processor.decode([int(i) for i in ids])
 
     def is_word_start(self) -> list[bool]:
-        if self.has_suffix:
-            return [is_word_start(piece.removesuffix(WORD_START)) for piece in self.pieces]
         return [is_word_start(piece) for piece in self.pieces]
 
     def ends_word(self) -> list[bool]:
-        return [self.has_suffix and piece.endswith(WORD_START) for piece in self.pieces]
+        return [False] * len(self.pieces)
 
     def is_special(self) -> list[bool]:
         """Returns [V] whether no text becomes the piece: control and unused pieces."""
@@ -167,11 +158,12 @@ def read(model: bytes, config: TokenizerConfig, path: str) -> SentencePieceToken
     spec = proto.ModelProto.FromString(model)
     if not spec.normalizer_spec.escape_whitespaces:
         raise UserError(f"{path} does not write spaces as ▁. Train one with escape_whitespaces.")
-    has_suffix = spec.trainer_spec.treat_whitespace_as_suffix
-    # The published rule has no meaning there: it would end a word before the comma.
-    compat = "hf_fast" if has_suffix else config.compat
-    expansions = _find_expansions(processor, pieces, compat)
-    return SentencePieceTokenizer(config, processor, pieces, expansions, has_suffix)
+    if spec.trainer_spec.treat_whitespace_as_suffix:
+        raise UserError(
+            f"{path} writes ▁ after words. Train one without treat_whitespace_as_suffix."
+        )
+    expansions = _find_expansions(processor, pieces, config.compat)
+    return SentencePieceTokenizer(config, processor, pieces, expansions)
 
 
 def _withhold_special_pieces(
@@ -195,9 +187,8 @@ def _make_inner(processor: sentencepiece.SentencePieceProcessor) -> _Inner:
     model.normalizer_spec.add_dummy_prefix ^= True
     other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     has_prefix = not model.normalizer_spec.add_dummy_prefix
-    edge = slice(-1, None) if model.trainer_spec.treat_whitespace_as_suffix else slice(1)
     processors = (other, processor) if has_prefix else (processor, other)
-    return _Inner(edge, make_normalizer(content), processors)
+    return _Inner(make_normalizer(content), processors)
 
 
 def make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:

@@ -13,7 +13,7 @@ from albert_tf.tokenizers.symbols_tokenizer import SymbolsTokenizer
 from albert_tf.tokenizers.tokenization import Tokenizer
 
 _NOT_UNIGRAM, _WORDS = "pieces that are not of a unigram model", "pieces that are whole words"
-_BYTES, _SUFFIX = "byte fallback", "white space after words"
+_BYTES = "byte fallback"
 _NO_PREFIX, _SPACES = "no space before the text", "white space that counts"
 _SYMBOLS = "user-defined symbols of several characters"
 _FROZEN = f"{_SYMBOLS} in a model that is not unigram, or that normalizes text"
@@ -29,17 +29,17 @@ class Use(NamedTuple):
 
 GRAPH = Use(
     "a graph cannot tokenize text for",
-    (_NOT_UNIGRAM, _BYTES, _SUFFIX, _NO_PREFIX, _SPACES, _SYMBOLS),
+    (_NOT_UNIGRAM, _BYTES, _NO_PREFIX, _SPACES, _SYMBOLS),
     "Export with --text=false.",
 )
 TOKENIZER_JSON = Use(
     "transformers has no tokenizer for",
-    (_WORDS, _SUFFIX, _FROZEN),
+    (_WORDS, _FROZEN),
     "Take another --to_format.",
 )
 GROWTH = Use(
     "no pieces can be added to",
-    (_NOT_UNIGRAM, _BYTES, _SUFFIX, _NO_PREFIX),
+    (_NOT_UNIGRAM, _BYTES, _NO_PREFIX),
     "Take WordPiece, or a vocabulary of bin/train_vocabulary.",
 )
 # Lines follow one another: without a space before it, a line would go on with the last word.
@@ -81,7 +81,6 @@ def _find_features(model: Any) -> dict[str, bool]:
         _NOT_UNIGRAM: not is_unigram,
         _WORDS: trainer.model_type == proto.WORD,
         _BYTES: trainer.byte_fallback,
-        _SUFFIX: trainer.treat_whitespace_as_suffix,
         _NO_PREFIX: not normalizer.add_dummy_prefix,
         _SPACES: not normalizer.remove_extra_whitespaces,
         _SYMBOLS: has_symbols,

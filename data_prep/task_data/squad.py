@@ -1,21 +1,18 @@
 """Reads SQuAD 1.1 and 2.0."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import UserError, tell_apart
+from albert_tf.errors import SURROGATES, UserError, tell_apart
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
 VERSIONS = {"squad1": "v1.1", "squad2": "v2.0"}
 _NAMES = {bool: "true or false", int: "a whole number", list: "a list", str: "a text"}
-# JSON can write half of a character, and nothing else can.
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:
@@ -71,7 +68,7 @@ def _parse_question(context: str, entry: dict[str, Any]) -> Question:
 
 
 def _get_text(entry: dict[str, Any], key: str) -> str:
-    return _SURROGATES.sub("\ufffd", _get(entry, key, str))
+    return SURROGATES.sub("\ufffd", _get(entry, key, str))
 
 
 def _get(entry: Mapping[str, Any], key: str, *kinds: type) -> Any:

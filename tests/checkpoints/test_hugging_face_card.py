@@ -40,7 +40,6 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert "1,234 training examples of a task of classification (`records`)" in card
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
-    assert "bin/run_finetuning --task=own --recipe=none --config=config.json" in card
     assert (
         f"bin/convert_checkpoint --checkpoint={tmp_path}/run/model.ckpt-0 --output_dir=FOLDER"
         in card

@@ -162,10 +162,6 @@ def test_what_another_suite_knows_is_not_run_again(programs, make_runner):
     alone = {"variants": {"1 layer": SUITE["variants"]["one"]}, "baseline": "1 layer"}
     make_runner("shallow", **alone).run()
     assert not programs.calls
-    # Nor is what another evaluation needs, if the checkpoint is on this machine.
-    make_runner("wider", **alone, held_out={"all": {"eval_fraction": 0.5}}).run()
-    assert not list_trained(programs)
-    assert [name for name, _, _ in programs.calls].count("evaluate_pretraining") == 2
 
 
 @pytest.mark.parametrize(
@@ -312,8 +308,6 @@ def test_the_plan_names_runs_and_hours(programs, make_runner):
     assert not programs.calls  # nothing is measured
     assert lines[0].startswith("one, seed 1: pretraining, evaluation: 1 CPU minutes")
     assert lines[-1].startswith("depth: 4 of 4 runs are to do, about 0.1 CPU hours; ")
-    with pytest.raises(UserError, match=r"cpu_hours=0.01 is too small for the runs"):
-        make_runner(cpu_hours=0.01).describe_plan()
     make_runner().run()
     assert make_runner().describe_plan().startswith("depth: 0 of 4 runs are to do, about 0.0 CPU")
 

@@ -85,7 +85,7 @@ def test_runs_and_configs(read):
         ({"columns": "loss"}, "columns must be a list"),
         ({"config": 3}, "config must be an object"),
         ({"trains": 1}, "trains must be of type bool"),
-        ({"cpu_hours": "3"}, "cpu_hours must be of type float"),
+        ({"max_pairs": "3"}, "max_pairs must be of type int"),
         ({"seeds": ["1"]}, "seeds 1 must be of type int"),
         ({"variants": {"base": {"sets": {}}}}, "variants 'base': unknown key 'sets'"),
         ({"variants": {"base": []}}, "variants 'base' must be an object"),

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import cpp
 import pytest
+import server_ops
 import tensorflow as tf
 import tensorflow_text
 import tiny_exports
 
-from albert_tf.export import server_ops, serving_api, signatures
+from albert_tf.export import serving_api, signatures
 
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import server_ops
 import tensorflow as tf
 import tiny
 import tiny_checkpoints
@@ -48,6 +49,7 @@ def exported(tmp_path_factory, vocabulary):
     folder = tmp_path_factory.mktemp("hub")
     source = export_source.read_pretrained(write_checkpoint(folder / "checkpoint", vocabulary))
     hub_module.write(source, str(folder / "modules"), seq_length=12)
+    server_ops.check(str(folder / "modules" / "preprocessor"))
     return source, str(folder / "modules")
 
 

@@ -1,10 +1,10 @@
 import pytest
+import server_ops
 import tensorflow as tf
 import tensorflow_text as tf_text
 import tiny_texts
 
 from albert_tf.errors import UserError
-from albert_tf.export import server_ops
 from albert_tf.export.graph_tokenizer import graph_tokenizer
 
 
@@ -82,8 +82,3 @@ def test_ops_of_functions_count_and_unknown_ones_are_missing(tmp_path):
 def test_plain_graphs_have_none(tmp_path):
     folder = save(tmp_path, lambda texts: {"lengths": tf.strings.length(texts)})
     assert server_ops.check(folder) == set()
-
-
-def test_no_saved_model(tmp_path):
-    with pytest.raises(UserError, match="SavedModel"):
-        server_ops.check(str(tmp_path))

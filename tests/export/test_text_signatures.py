@@ -4,6 +4,7 @@ import grpc
 import numpy as np
 import pytest
 import python_reference
+import server_ops
 import stand_in
 import tensorflow as tf
 import tiny_exports
@@ -141,6 +142,7 @@ def answer(model, batch):
 def test_a_session_answers_what_python_and_the_network_do(kind, vocabulary, tmp_path):
     model = tiny_exports.source(kind, vocabulary, lengths=python_reference.LENGTHS)
     folder = model_versions.write(model, str(tmp_path / "model"))
+    server_ops.check(folder)
     requests, wanted = EXPECTED[kind](model)
     answers = tiny_exports.ask_session(folder, requests)
     for name, outputs in wanted.items():

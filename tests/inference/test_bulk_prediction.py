@@ -216,12 +216,6 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
         predict(model, inputs, "npy")
     with pytest.raises(UserError, match="holds work with vectors="):
         predict(model, inputs, "out", vectors="npy")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    predict(model, inputs, "parquet", vectors="parquet")
-    blocks = sorted((tmp_path / "parquet").glob("*.parquet"))
-    rows = [row for path in blocks for row in parquet.read_table(path).to_pylist()]
-    assert [row["row"] for row in rows] == [row["row"] for row in alone]
-    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
 
 
 def test_vectors_are_of_embeddings_alone_and_a_folder_without_any_is_no_claim(export, predict):

@@ -11,6 +11,7 @@ import tiny_run
 from albert_tf.kinds import task_table
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
+from albert_tf.pipelines import finetuning
 from albert_tf.plan.aot import lowering
 from albert_tf.plan.formula import costs
 from albert_tf.train import train_state
@@ -150,11 +151,12 @@ def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_repl
 def test_the_step_of_a_task_computes_as_many_tokens_as_its_batches_have(task):
     albert = tiny_run.albert(max_position_embeddings=48)
     config = FinetuneConfig(
-        albert=albert, max_seq_length=40, dtype="float32", num_train_steps=2, max_qa_length=8
-    )
-    steps = dict(
-        lowering.lower_task(config, task_table.get(task), per_replica_batch=3, num_replicas=4)
-    )
+        albert=albert, max_seq_length=40, dtype="float32", num_train_steps=2, max_qa_length=8,
+        train_batch_size=3, jit_compile=True,
+    )  # fmt: skip
+    objective = finetuning.make_objective(config, task_table.get(task))
+    state = lowering.make_state(config, objective)
+    steps = {length: lowering.lower_state(state, 4, length) for length in state.buckets}
     # Its published loss counts padding, so it is computed.
     assert list(steps) == ([40] if task == "squad1" else [32, 40])
     rows = 3 * 4 if task == "race" else 3

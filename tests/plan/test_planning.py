@@ -10,11 +10,10 @@ from repository import ROOT
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table
 from albert_tf.plan import planning, report
 from albert_tf.plan.aot import aot_compile, lowering
 from albert_tf.plan.formula import chips, estimate, memory
-from albert_tf.train_config import FinetuneConfig, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 PROGRAM = ROOT / "bin" / "plan_training"
 GB = 10**9
@@ -84,41 +83,6 @@ def test_the_compiler_s_figures_are_printed_and_written(stub, tmp_path, capsys):
     assert written["compiled"]["peak"] == 3 * GB
     assert written["batch"] == 3
     assert written["settings"]["albert"]["hidden_size"] == 8
-
-
-def test_the_step_of_a_task_is_compiled_for_each_length(stub, monkeypatch, tmp_path, capsys):
-    def lower_task(config, task, *, per_replica_batch, num_replicas):
-        for length in (32, 64):
-            yield length, lowering.lower(config, per_replica_batch=3, num_replicas=4)
-        yield 128, lowering.lower(config, per_replica_batch=6, num_replicas=4)
-
-    monkeypatch.setattr(lowering, "lower_task", lower_task)
-    path = tmp_path / "plan.json"
-    config = config_io.from_dict(FinetuneConfig, {"train_batch_size": 12})
-    arguments = planning.Arguments(topology="v5e:2x2", compile=True, json=str(path))
-    with pytest.raises(UserError, match=r"batches of 128 tokens do not fit\. Take a smaller"):
-        planning.run_task(config, task_table.get("sst-2"), arguments)
-    printed = capsys.readouterr().out
-    assert "sst-2, 3 examples a device, 12 together" in printed
-    assert "   64 tokens: 3.000 GB in use" in printed
-    assert "  128 tokens: does not fit, needs 20.00 GB" in printed
-    written = json.loads(path.read_text())["lengths"]
-    assert [(length, x["fits"]) for length, x in written.items()] == [
-        *(("32", True), ("64", True), ("128", False)),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "--task needs --compile and --topology"),
-        ({"compile": True, "global_batch": 13}, "13 is not a multiple of 4"),
-    ],
-)
-def test_bad_arguments_of_a_task(changes, message):
-    arguments = planning.Arguments(topology="v5e:2x2", **changes)
-    with pytest.raises(UserError, match=message):
-        planning.run_task(FinetuneConfig(), task_table.get("sst-2"), arguments)
 
 
 def test_the_formulas_are_written_before_what_may_fail(stub, monkeypatch, tmp_path):

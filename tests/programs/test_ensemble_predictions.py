@@ -53,17 +53,6 @@ def test_scores_each_file_and_the_ensemble(runs, run_program, capsys):
     assert content["predictions"]["x"] == choice("bad", pytest.approx([0.525, 0.475]))
 
 
-def test_greedy_leaves_out_what_does_not_help(runs, run_program, capsys):
-    output = runs / "ensemble.json"
-    files = [f"--predictions={runs}/run-*.json", f"--output={output}", "--greedy"]
-    assert not run_program(PROGRAM, f"--examples={runs}/own-dev-0", *files)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2:4] == [f"1. {runs}/run-2.json: 1 together", "ensemble of 1: accuracy 1"]
-    assert predictions.read(str(output))["checkpoint"] == ["run-2/best"]
-    message = "--greedy is for scores: give --examples to score with."
-    assert run_program(PROGRAM, *files).endswith(message)
-
-
 def test_confidence_and_a_list_of_files(runs, run_program, capsys):
     assert not run_program(
         PROGRAM,

@@ -157,7 +157,6 @@ def test_spans_of_every_kind_of_vocabulary(kind, config):
     ("kind", "text", "parts"),
     [
         ("bpe_bytes", "the 鱻b", ["the", " ", "鱻", "鱻", "鱻", "b"]),
-        ("suffix", "the ofthe", ["the", "of", "the"]),
         ("symbols", "s of <br>b", ["s", "of", "<br>", "b"]),
         ("bpe", "the ⑩,", ["the", "⑩", "⑩", "⑩", ","]),
     ],

@@ -15,13 +15,11 @@ REFUSED = {
     "bpe": {GRAPH, GROWTH},
     "char": {GRAPH, GROWTH},
     "word": {GRAPH, GROWTH, TOKENIZER_JSON},
-    "suffix": {GRAPH, GROWTH, TOKENIZER_JSON},
     "symbols": {GRAPH},
     "bpe_symbols": {GRAPH, GROWTH, TOKENIZER_JSON},
     "nfkc_symbols": {GRAPH, TOKENIZER_JSON},
     "bytes": {GRAPH, GROWTH},
     "bpe_bytes": {GRAPH, GROWTH},
-    "suffix_bytes": {GRAPH, GROWTH, TOKENIZER_JSON},
     "no_prefix": {GRAPH, GROWTH, PRETRAINING},
 }
 
@@ -46,14 +44,14 @@ def test_what_a_vocabulary_can_be_used_for(kind):
 
 def test_the_reasons_are_named():
     with pytest.raises(UserError) as error:
-        vocabulary_uses.check(GRAPH, make("suffix_bytes"))
+        vocabulary_uses.check(GRAPH, make("bytes"))
     assert str(error.value) == (
-        "a graph cannot tokenize text for a vocabulary with byte fallback and white space after "
-        "words. Export with --text=false."
+        "a graph cannot tokenize text for a vocabulary with byte fallback. "
+        "Export with --text=false."
     )
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "suffix", "bytes", "suffix_bytes"])
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "bytes"])
 def test_whole_words(kind):
     tokenizer = make(kind)
     text = "The cafe sold difficult offices, 我 früh sold"
@@ -78,10 +76,17 @@ def test_byte_pieces_of_a_character_are_one_word():
     assert set(ids) <= set(tokenizer.replacement_ids)
 
 
-def test_spaces_that_are_not_escaped_are_refused():
+@pytest.mark.parametrize(
+    ("part", "name", "message"),
+    [
+        ("normalizer_spec", "escape_whitespaces", "does not write spaces as ▁"),
+        ("trainer_spec", "treat_whitespace_as_suffix", "writes ▁ after words"),
+    ],
+)
+def test_other_ways_to_write_spaces_are_refused(part, name, message):
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabularies.train_kind("unigram"))
-    model.normalizer_spec.escape_whitespaces = False
-    with pytest.raises(UserError, match="does not write spaces as ▁"):
+    setattr(getattr(model, part), name, not getattr(getattr(model, part), name))
+    with pytest.raises(UserError, match=message):
         tokenization.make_tokenizer(model.SerializeToString(), PUBLISHED)

@@ -18,7 +18,6 @@ from albert_tf.plan.formula import costs
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
 
-PLATFORMS = ("cpu", "cuda")
 RUNNER, DESCRIPTION = "run_step.py", "step.json"
 
 
@@ -30,7 +29,7 @@ def export(
     Args:
         config: the run; `per_replica_batch` takes the place of its batch size.
         output_dir: may hold the same step for the other platform.
-        platform: one of `PLATFORMS`.
+        platform: cpu or cuda.
         per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
 
     Raises `UserError` if `output_dir` holds another step, or there is no Python with jax.

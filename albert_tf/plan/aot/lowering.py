@@ -12,15 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.kinds.base import Task
 from albert_tf.model import xla
 from albert_tf.objectives import all_objectives
 from albert_tf.objectives.objective import Objective
-from albert_tf.pipelines import finetuning
 from albert_tf.records import features
 from albert_tf.train import train_state, train_step
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import FinetuneConfig, PretrainConfig, TrainConfig
+from albert_tf.train_config import PretrainConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,28 +56,7 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     size. With one replica there is no all-reduce. Masks are made elsewhere, whatever they follow.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch, adaptive_masking=0)
-    state = _make_state(config, all_objectives.choose(config))
-    return _lower(state, num_replicas)
-
-
-def lower_task(
-    config: FinetuneConfig, task: Task, *, per_replica_batch: int, num_replicas: int
-) -> Iterator[tuple[int, Lowered]]:
-    """Lowers the step of a fine-tuning run, as `lower` does.
-
-    Yields (length, step) for each length to which a TPU's batches are padded, ascending. The inputs
-    of all have the config's length, as in training.
-    """
-    # Weights of classes may depend on the data, and cost next to nothing.
-    config = dataclasses.replace(
-        config.with_steps(per_replica_batch),
-        train_batch_size=per_replica_batch,
-        jit_compile=True,
-        class_weights=(),
-    )
-    state = _make_state(config, finetuning.make_objective(config, task))
-    for length in state.buckets:  # with jit_compile those of TPUs
-        yield length, _lower(state, num_replicas, length)
+    return lower_state(make_state(config, all_objectives.choose(config)), num_replicas)
 
 
 @contextlib.contextmanager
@@ -88,12 +65,14 @@ def _tracing() -> Iterator[None]:
         yield
 
 
-def _make_state(config: TrainConfig, objective: Objective) -> TrainState:
+def make_state(config: TrainConfig, objective: Objective) -> TrainState:
+    """Makes what `lower_state` takes, on the CPU."""
     with _tracing():
         return train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
 
 
-def _lower(state: TrainState, num_replicas: int, length: int | None = None) -> Lowered:
+def lower_state(state: TrainState, num_replicas: int, length: int | None = None) -> Lowered:
+    """Lowers the step of a state; of a task for batches that are padded to a length."""
     narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
     batch = state.config.train_batch_size
     specs = [
