@@ -255,6 +255,7 @@ def _report_mistakes(
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
+        _refuse_ambiguous_paths(sys.argv[1:])
         if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
@@ -320,3 +321,13 @@ def _refuse_broken_text(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise UserError(f"not UTF-8: {argument!r}. Write it in UTF-8.") from None
+
+
+def _refuse_ambiguous_paths(arguments: list[str]) -> None:
+    """TensorFlow takes LINK/.. for the folder of the link, Python for that which it leads to."""
+    for argument in arguments:
+        value = argument.partition("=")[2] if argument.startswith("-") else argument
+        for path in value.split(",") if "/../" in f"{value}/" else ():
+            actual = os.path.realpath(path)
+            if "://" not in path and actual != os.path.realpath(os.path.normpath(path)):
+                raise UserError(f"{path}: '..' after a link. Write {actual}.")

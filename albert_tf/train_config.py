@@ -19,6 +19,8 @@ _OF_REPLACED = (*GENERATOR, "detection_weight")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
+# Of minimal pairs, what is masked beside a piece: the rest of its word, or nothing.
+PAIR_RULES = ("within_word", "original")
 NULL_ANSWERS = ("answer_class", "null_score")
 POOLINGS = ("mean", "first")
 LABEL_PIECES = ("first", "all")

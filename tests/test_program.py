@@ -189,6 +189,17 @@ def test_a_run_that_a_signal_ended_is_75(run):
     assert not run(lambda _: program.exit_unless(True))
 
 
+def test_a_folder_after_a_link_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a/deep")
+    for path in ("a/../a", "link/x", "new/../x", "gs://b/link/../x"):
+        assert not run(lambda _: None, f"--log_dir={path}")
+    for path in ("link/../x", "a,link/..", f"{tmp_path}/link/.."):
+        message = run(fail_with(AssertionError("ran")), f"--log_dir={path}")
+        assert f"'..' after a link. Write {os.path.realpath(path.split(',')[-1])}." in message
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("ours"), KeyError("ours"), OSError(errno.EIO, "ours"), AssertionError()]
 )

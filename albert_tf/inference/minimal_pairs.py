@@ -23,6 +23,7 @@ from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
+from albert_tf.train_config import PAIR_RULES
 
 _GOOD, _BAD = "sentence_good", "sentence_bad"
 # The groups by which accuracies are reported, and the field of a row that names its group.
@@ -82,6 +83,7 @@ def evaluate_checkpoint(
     pairs: Sequence[Pair],
     *,
     which: str = BEST,
+    rule: str = PAIR_RULES[0],
     by_layer: bool = False,
 ) -> dict[str, Any]:
     """Returns {"checkpoint": its prefix, "minimal_pairs": see `evaluate`}; computes in float32.
@@ -96,7 +98,7 @@ def evaluate_checkpoint(
     if not isinstance(loaded.model, AlbertForPretraining) or loaded.tokenizer is None:
         lack = "vocabulary" if loaded.tokenizer is None else "masked-LM head"
         raise UserError(f"{path} has no {lack}, which --minimal_pairs needs. Take another.")
-    compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs)
+    compute = functools.partial(evaluate, loaded.model, loaded.tokenizer, pairs, rule=rule)
     results = compute()
     if by_layer:
         ends = encoder.list_ends(loaded.config)
@@ -121,6 +123,7 @@ def evaluate(
     tokenizer: Tokenizer,
     pairs: Sequence[Pair],
     *,
+    rule: str = PAIR_RULES[0],
     num_blocks: int | None = None,
 ) -> dict[str, Any]:
     """Returns the accuracy of a model, or of its first blocks, on pairs, in all and by group.
@@ -129,17 +132,17 @@ def evaluate(
     equal. Intervals are 95 % bootstrap intervals over the pairs.
 
     Returns:
-        {"accuracy", "interval": [low, high], "num_pairs", "field": {name: {"accuracy",
+        {"accuracy", "interval": [low, high], "num_pairs", "rule", "field": {name: {"accuracy",
         "interval", "num_pairs"}}, "phenomenon": ..., "paradigm": ...}.
 
     Raises:
         UserError: a sentence is too long for the model.
     """
     sentences = [*dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad))]
-    numbers = score(model, tokenizer, sentences, num_blocks=num_blocks)
+    numbers = score(model, tokenizer, sentences, rule=rule, num_blocks=num_blocks)
     scores = dict(zip(sentences, numbers, strict=True))
     wins = np.array([(np.sign(scores[x.good] - scores[x.bad]) + 1) / 2 for x in pairs])
-    results: dict[str, Any] = _summarize(wins)
+    results: dict[str, Any] = {**_summarize(wins), "rule": rule}
     for place, group in enumerate(_GROUPS):
         names = np.array([pair.groups[place] for pair in pairs])
         results[group] = {str(name): _summarize(wins[names == name]) for name in np.unique(names)}
@@ -151,6 +154,7 @@ def score(
     tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
+    rule: str = PAIR_RULES[0],
     num_blocks: int | None = None,
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
@@ -169,7 +173,7 @@ def score(
     compute = _make_compute(model, num_blocks)
     scores = np.zeros(len(sentences))
     with documents.progress_bar(len(sentences), unit=" sentences", description="pairs") as bar:
-        for places, ids, positions, targets in _make_batches(encoded, lengths, tokenizer):
+        for places, ids, positions, targets in _make_batches(encoded, lengths, tokenizer, rule):
             log_probabilities = compute(ids, positions, targets).numpy().astype(np.float64)
             np.add.at(scores, places, log_probabilities)
             bar.update(len(np.unique(places)))
@@ -195,7 +199,7 @@ def _make_compute(model: AlbertForPretraining, num_blocks: int | None) -> Callab
 
 
 def _make_batches(
-    encoded: Sequence[Sequence[int]], lengths: np.ndarray, tokenizer: Tokenizer
+    encoded: Sequence[Sequence[int]], lengths: np.ndarray, tokenizer: Tokenizer, rule: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields (sentences [R], ids [R, S], positions [R, 1], targets [R]): a row for each mask.
 
@@ -207,11 +211,13 @@ def _make_batches(
         for begin in range(0, len(equal), size):
             places = equal[begin : begin + size]
             ids = np.array([encoded[place] for place in places], np.int32)  # [N, L]
-            starts = tokenizer.is_word_start[ids]
-            starts[:, 1:] |= tokenizer.ends_word[ids[:, :-1]]
-            words = np.cumsum(starts, axis=1)
-            is_same = words[:, :, np.newaxis] == words[:, np.newaxis]
-            masked = np.triu(is_same)  # [N, L, L]: the row of a mask, the pieces it hides
+            masked = np.eye(length, dtype=bool)[np.newaxis]
+            if rule == "within_word":
+                starts = tokenizer.is_word_start[ids]
+                starts[:, 1:] |= tokenizer.ends_word[ids[:, :-1]]
+                words = np.cumsum(starts, axis=1)
+                is_same = words[:, :, np.newaxis] == words[:, np.newaxis]
+                masked = np.triu(is_same)  # [N, L, L]: the row of a mask, the pieces it hides
             rows = np.where(masked, tokenizer.mask_id, ids[:, np.newaxis])
             rows = np.pad(rows, [(0, 0), (0, 0), (1, 1)])
             rows[..., 0], rows[..., -1] = tokenizer.cls_id, tokenizer.sep_id

@@ -5,6 +5,7 @@ files each row is a document. Only one document of limited size is in memory at 
 does not grow with the corpus.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import sentencex
 from tqdm import tqdm
+from tqdm.utils import ObjectWrapper
 
 from albert_tf.data_prep.corpus import corpus_files
 from albert_tf.data_prep.corpus.sources import Range
@@ -89,7 +91,25 @@ def progress_bar(total: int, *, unit: str = "B", description: str = "text") -> t
         unit_scale=True,
         mininterval=interval,
         desc=description,
+        file=_Stderr(sys.stderr),
     )
+
+
+class _Stderr(ObjectWrapper):
+    """A stream that drops what it cannot take: a full disk of the log must not end the work."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._wrapped.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wrapped.flush()
+
+    def __eq__(self, other: object) -> bool:  # tqdm fits its bar to a terminal
+        return self._wrapped is other
+
+    __hash__ = ObjectWrapper.__hash__
 
 
 def read(

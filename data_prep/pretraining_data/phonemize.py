@@ -57,6 +57,9 @@ class PhonemesConfig:
     )
     text_field: str = setting("where .jsonl and .parquet files have the text", "text")
     num_words: int = setting("most words of words.txt", 29_999, highest=65_536)
+    refuse_unknown: bool = setting(
+        "end with an error if the list of --vocabulary lacks a symbol", False
+    )
     shard_megabytes: float = setting("megabytes of text in a shard", 4.0, lowest=0.001, highest=1e6)
 
     def __post_init__(self) -> None:
@@ -128,7 +131,9 @@ def _finish(
     if lacking:
         share = sum(lacking.values()) / spoken.total()
         listed = ", ".join(f"{x!r} {n:,}" for x, n in [*lacking.items()][:20])
-        logging.warning(f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}")
+        problem = f"the list lacks {len(lacking)} symbols, {share:.2%} of all: {listed}"
+        require(not config.refuse_unknown, f"{problem}. Add them, or leave out --refuse_unknown.")
+        logging.warning(problem)
     ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))[: config.num_words]
     covered = sum(number for _, number in ordered) / words.total()
     folder.put(WORDS, _to_lines([word for word, _ in ordered]))

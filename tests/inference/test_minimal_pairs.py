@@ -10,6 +10,7 @@ import tensorflow as tf
 import tiny_checkpoints
 
 import albert_tf
+from albert_tf import train_config
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.inference import minimal_pairs
@@ -41,13 +42,13 @@ def score_in_a_loop(loaded):
     tokenizer = loaded.tokenizer
 
     @functools.cache
-    def score_in_a_loop(text):
+    def score_in_a_loop(text, rule):
         ids, rows = tokenizer.encode(text), []
         for place in range(len(ids)):
             masked = [*ids]
             masked[place] = tokenizer.mask_id
             for later in range(place + 1, len(ids)):
-                if tokenizer.is_word_start[ids[later]]:
+                if rule == "original" or tokenizer.is_word_start[ids[later]]:
                     break
                 masked[later] = tokenizer.mask_id
             rows.append([tokenizer.cls_id, *masked, tokenizer.sep_id])
@@ -59,13 +60,16 @@ def score_in_a_loop(loaded):
     return score_in_a_loop
 
 
-def test_scores_equal_a_loop_over_the_masks(loaded, score_in_a_loop, monkeypatch):
+@pytest.mark.parametrize("rule", train_config.PAIR_RULES)
+def test_scores_equal_a_loop_over_the_masks(loaded, score_in_a_loop, rule, monkeypatch):
     monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
     texts = [text for pair in PAIRS for text in (pair.good, pair.bad)]
     texts += ["museum museum opened", "the"]
-    scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts)
-    loop = [score_in_a_loop(text) for text in texts]
+    scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts, rule=rule)
+    loop = [score_in_a_loop(text, rule) for text in texts]
     np.testing.assert_allclose(scores, loop, rtol=0, atol=1e-4)
+    others = [score_in_a_loop(text, "original") for text in texts]
+    assert np.allclose(loop, others, atol=1e-3) == (rule == "original")
 
 
 def test_accuracies_are_of_all_and_of_groups(loaded, monkeypatch):

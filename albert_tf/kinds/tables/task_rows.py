@@ -67,6 +67,9 @@ class DataSource:
     label_separator: str = setting(
         "own, multi_label: what stands between the labels of a text", ","
     )
+    repair_tags: bool = setting(
+        "own, token_classification: repair tags that are no BIO or IOBES", False
+    )
     columns: Columns = field(default_factory=Columns)
 
 

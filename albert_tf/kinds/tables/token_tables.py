@@ -69,17 +69,19 @@ def read(
     """Reads the texts of a file. Tags may be missing in a test file only.
 
     Raises:
-        UserError: the file is not of its format; an unknown tag; tags that break their scheme.
+        UserError: the file is not of its format; an unknown tag; tags that break their scheme,
+            unless `repair_tags`, which turns them into the spans that they most likely mean.
     """
     scheme, known = tag_schemes.find_scheme(labels), set(labels)
     types = set(tag_schemes.list_types(labels))
-    examples = []
+    examples, num_repaired = [], 0
     places: dict[str, str] = {}
     for sentence in _read_sentences(path, source.columns, is_test=is_test):
         task_rows.check_new_id(sentence.name, sentence.places[0], places)
         spans = sentence.spans
         if sentence.tags is not None:
-            _check_tags(sentence, known, scheme)
+            is_valid = _check_tags(sentence, known, scheme, repairs=source.repair_tags)
+            num_repaired += not is_valid
             words = sentence.words
             spans = [
                 (words[begin][0], words[end - 1][1], type_)
@@ -95,20 +97,25 @@ def read(
                 None if spans is None else tuple(spans),
             )
         )
+    if num_repaired:
+        logging.info(f"{path}: the tags of {num_repaired:,} sentences are repaired.")
     return examples
 
 
-def _check_tags(sentence: _Sentence, known: set[str], scheme: str) -> None:
-    """Raises `UserError` if the tags are not valid."""
+def _check_tags(sentence: _Sentence, known: set[str], scheme: str, *, repairs: bool) -> bool:
+    """Returns whether the tags are valid; raises `UserError` if they are not and nobody repairs."""
     tags = sentence.tags or ()
     for tag, place in zip(tags, sentence.places, strict=True):
-        if tag not in known:
+        if tag not in known and not (repairs and tag.partition("-")[0] in tuple("BIESLU")):
             raise task_rows.unknown_label(place, tag, sorted(known))
-    if mistake := tag_schemes.find_mistake(tags, scheme):
+    mistake = tag_schemes.find_mistake(tags, scheme)
+    if mistake and not repairs:
         index, why = mistake
         raise UserError(
-            f"{sentence.places[index]}: {why}: this is no {scheme.upper()}. Correct the tags."
+            f"{sentence.places[index]}: {why}: this is no {scheme.upper()}. Correct the tags, or "
+            "take --repair_tags."
         )
+    return mistake is None
 
 
 def _read_sentences(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sentence]:

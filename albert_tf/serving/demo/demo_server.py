@@ -115,11 +115,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         number = request.get("model")
         if type(number) is not int or not 0 <= number < len(self._site.models):
             raise _RefusalError(HTTPStatus.BAD_REQUEST, "there is no such model.")
-        model = self._site.models[number]
+        model, weigh_words = self._site.models[number], request.get("weigh_words") is True
         with self._site.lock:
             begin = time.perf_counter()
             try:
-                parts = page_answers.answer(model, request.get("inputs"))
+                parts = page_answers.answer(model, request.get("inputs"), weigh_words=weigh_words)
             except UserError as error:
                 raise _RefusalError(HTTPStatus.BAD_REQUEST, str(error)) from None
             seconds = time.perf_counter() - begin

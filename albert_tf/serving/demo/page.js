@@ -60,11 +60,18 @@ const renderers = {
     const part = makePart(title);
     const text = make("div", "text");
     const names = [];
-    for (const { text: content, mark, score } of segments) {
+    for (const { text: content, mark, score, weight } of segments) {
       if (mark != null) {
         if (!names.includes(mark)) names.push(mark);
         const element = make("mark", `mark-${names.indexOf(mark) % NUM_COLORS}`, content);
         element.append(make("small", "", score == null ? mark : `${mark} ${score.toFixed(2)}`));
+        text.append(element);
+      } else if (weight !== undefined) {
+        const element = make("span", "word", content);
+        const color = weight >= 0 ? "--for" : "--against";
+        const strength = Math.min(Math.sqrt(Math.abs(weight)), 1) * 0.75;
+        element.style.background = `rgba(var(${color}), ${strength})`;
+        element.title = (weight >= 0 ? "+" : "") + weight.toFixed(3);
         text.append(element);
       } else {
         text.append(content); // a string becomes a text node
@@ -92,7 +99,8 @@ async function ask() {
   byId("ask").disabled = true;
   byId("time").textContent = lastTime === Infinity ? "The first answer prepares the model …" : "Answering …";
   try {
-    const answer = await request("/answer", { model, inputs: readFields() });
+    const weighs = models[model].weighs_words && byId("weigh").checked;
+    const answer = await request("/answer", { model, inputs: readFields(), weigh_words: weighs });
     if (number !== latest) return;
     lastTime = answer.milliseconds;
     show(...answer.parts.map((part) => renderers[part.kind](part)));
@@ -142,13 +150,14 @@ function choose(number) {
   latest++;
   chosen = number;
   lastTime = Infinity;
-  const { title, about, fields } = models[number];
+  const { title, about, fields, weighs_words: weighs } = models[number];
   for (const [place, tab] of [...byId("models").children].entries()) {
     tab.setAttribute("aria-selected", String(place === number));
   }
   byId("title").textContent = title;
   byId("about").textContent = about;
   byId("fields").replaceChildren(...fields.map(makeField));
+  byId("weigh-choice").hidden = !weighs;
   byId("ask").disabled = false;
   byId("time").textContent = "";
   show();
@@ -170,6 +179,7 @@ async function start() {
     event.preventDefault();
     ask();
   });
+  byId("weigh").addEventListener("change", ask);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
   });

@@ -3,8 +3,8 @@
 An answer is a list of parts, which JSON can hold:
 
 * {"kind": "bars", "title", "bars": [{"label", "value"}]}, values in [0, 1], best first;
-* {"kind": "text", "title", "segments": [{"text", "mark"?, "score"?}]}, a text cut into segments:
-  `mark` names what it is;
+* {"kind": "text", "title", "segments": [{"text", "mark"?, "score"?, "weight"?}]}, a text cut into
+  segments: `mark` names what it is, `weight` in [-1, 1] says how much it counts;
 * {"kind": "value", "title", "value"}.
 """
 
@@ -22,7 +22,9 @@ Part = dict[str, Any]
 Run = Callable[..., Mapping[str, tf.Tensor]]
 Outputs = Mapping[str, np.ndarray]
 
+MAX_WORDS = 64  # of which each is left out in turn
 MAX_LINES = 200
+_WORD = re.compile(r"\S+")
 _NUM_BARS = 12
 _SENTENCES = (
     "The kitchen closes at ten.\nShe plays the violin in an orchestra.\n"
@@ -103,12 +105,14 @@ class View(NamedTuple):
         title: of the page.
         show: (model, inputs, outputs) -> parts.
         examples: texts to try, where those of `FIELDS` do not suit it.
+        weighs_words: whether it can show how much each word counts.
     """
 
     tab: str
     title: str
     show: Callable[[DemoModel, Mapping[str, str], Outputs], list[Part]]
     examples: Sequence[str] = ()
+    weighs_words: bool = False
 
 
 def describe(model: DemoModel) -> dict[str, Any]:
@@ -127,17 +131,22 @@ def describe(model: DemoModel) -> dict[str, Any]:
             {"name": name, **FIELDS[name]._replace(examples=examples[name])._asdict()}
             for name in _field_names(model)
         ],
+        "weighs_words": view.weighs_words,
     }
 
 
-def answer(model: DemoModel, inputs: Any) -> list[Part]:
+def answer(model: DemoModel, inputs: Any, *, weigh_words: bool = False) -> list[Part]:
     """Returns the parts of the answer to texts that were typed.
 
     Raises:
         UserError: the inputs do not fit the model.
     """
     texts = _check(model, inputs)
-    return VIEWS[model.view].show(model, texts, _run(model, [texts]))
+    outputs = _run(model, [texts])
+    parts = VIEWS[model.view].show(model, texts, outputs)
+    if weigh_words and VIEWS[model.view].weighs_words:
+        parts.append(_weigh_words(model, texts, outputs))
+    return parts
 
 
 def _field_names(model: DemoModel) -> tuple[str, ...]:
@@ -266,13 +275,33 @@ def _embed(outputs: Outputs) -> np.ndarray:
     return (outputs["sequence_output"] * mask).sum(1) / np.maximum(mask.sum(1), 1)
 
 
+def _weigh_words(model: DemoModel, inputs: Mapping[str, str], outputs: Outputs) -> Part:
+    """Leaves out each word in turn: a word counts as much as the likeliest label loses without it.
+
+    Costs a batch of as many texts as there are words, and needs nothing but the model's outputs.
+    """
+    text = inputs["text"]
+    words = list(_WORD.finditer(text))
+    require(len(words) <= MAX_WORDS, f"Words are weighed in texts of at most {MAX_WORDS} words.")
+    rows = [{**inputs, "text": text[: w.start()] + text[w.end() :]} for w in words]
+    [values] = outputs["probabilities"]
+    best = int(np.argmax(values))
+    without = _run(model, rows)["probabilities"][:, best]
+    spans = [
+        (word.start(), word.end(), {"weight": float(values[best] - value)})
+        for word, value in zip(words, without, strict=True)
+    ]
+    label = _name_labels(model, len(values))[best]
+    return _cut(f"What {label!r} gains from each word", text, spans)
+
+
 VIEWS: Mapping[str, View] = {
     "spans": View("Find names", "What is named?", _show_spans, _NAMES),
     "answer": View("Answer a question", "Where is the answer?", _show_answer),
     "guesses": View("Guess a word", "Which word?", _show_guesses, _BLANKS),
     "choice": View("Choose an answer", "Which answer?", _show_choices),
     "labels": View("Label a text", "Which labels apply?", _show_labels),
-    "label": View("Classify a text", "Which class?", _show_labels),
+    "label": View("Classify a text", "Which class?", _show_labels, weighs_words=True),
     "value": View("Rate a text", "Which number?", _show_value),
     "nearest": View("Search sentences", "Which sentences are alike?", _show_nearest, _SEARCHES),
 }

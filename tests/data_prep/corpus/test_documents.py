@@ -1,9 +1,11 @@
 import bz2
+import contextlib
 import gzip
 import itertools
 import lzma
 import os
 import random
+import sys
 
 import pytest
 
@@ -42,6 +44,17 @@ def test_progress_counts_every_byte(tmp_path):
     assert len(read(path, max_bytes=10**9, on_progress=progress.append)[0]) == 700_000
     assert sum(progress) == 3_500_000
     assert len(progress) > 3
+
+
+def test_a_full_disk_of_the_log_stops_no_bar(monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        with documents.progress_bar(3) as bar:
+            bar.update(3)
+        assert bar.n == 3
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 def test_byte_order_mark(tmp_path):

@@ -97,16 +97,19 @@ def test_bad_rows_are_one_line(tmp_path, row, message):
         make(tmp_path, [row])
 
 
-def test_symbols_that_the_list_lacks_are_counted(tmp_path):
+def test_symbols_that_the_list_lacks_are_counted_or_refused(tmp_path):
     (tmp_path / "symbols.txt").write_text("<pad>\n<unk>\n<mask>\nw\nʌ\n")
     rows = [{"text": "one won", "phonemes": "wʌn wʌn"}]
     out = make(tmp_path, rows, vocabulary=str(tmp_path))
     assert json.loads((out / "phonemes.json").read_text())["lacking"] == {"n": 2, " ": 2}
     assert not (out / "vocabulary").exists()
+    config = PhonemesConfig(phonemes_column="phonemes", refuse_unknown=True)
+    with pytest.raises(UserError, match=r"lacks 2 symbols, .*: 'n' 2, ' ' 2.* Add them"):
+        make(tmp_path, rows, config, name="other", vocabulary=str(tmp_path))
     (tmp_path / "symbols.txt").unlink()
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     with pytest.raises(UserError, match="phonemes need a list of symbols, not pieces"):
-        make(tmp_path, rows, name="other", vocabulary=str(tmp_path))
+        make(tmp_path, rows, config, name="other", vocabulary=str(tmp_path))
 
 
 def test_what_is_missing_names_what_installs_it(monkeypatch):

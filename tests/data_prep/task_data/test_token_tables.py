@@ -81,6 +81,14 @@ def test_a_test_file_needs_no_tags(write):
     assert example.spans is None
 
 
+def test_tags_are_repaired_on_request(write):
+    path = write("Ann\tI-PER\nLee\tI-PER\nRome\tI-LOC\n")
+    with pytest.raises(UserError, match=r"line 1: I-PER comes after the beginning, .* no BIO"):
+        read(path)
+    (example,) = read(path, repair_tags=True)
+    assert example.spans == ((0, 7, "PER"), (8, 12, "LOC"))
+
+
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [

@@ -32,6 +32,21 @@ def test_bars_are_the_likeliest_first():
     np.testing.assert_allclose([bar["value"] for bar in part["bars"]], [0.7, 0.3], rtol=1e-6)
 
 
+def test_a_word_counts_what_is_lost_without_it():
+    _, part = page_answers.answer(CLASSIFIER, {"text": "a  good\nday"}, weigh_words=True)
+    assert "'yes'" in part["title"]
+    assert "".join(x["text"] for x in part["segments"]) == "a  good\nday"
+    weights = {x["text"]: x["weight"] for x in part["segments"] if "weight" in x}
+    np.testing.assert_allclose([weights[w] for w in ("a", "good", "day")], [0, 0.6, 0], atol=1e-6)
+
+
+def test_long_texts_are_not_weighed_word_by_word():
+    text = "word " * (page_answers.MAX_WORDS + 1)
+    assert len(page_answers.answer(CLASSIFIER, {"text": text})) == 1
+    with pytest.raises(UserError, match="at most 64 words"):
+        page_answers.answer(CLASSIFIER, {"text": text}, weigh_words=True)
+
+
 def reader(start, end, **more):
     outputs = {"answer": [b"now"], "start": [start], "end": [end], "probability": [0.5], **more}
     return model("answer", ("context", "question"), lambda rows: outputs)

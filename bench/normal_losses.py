@@ -1,0 +1,71 @@
+"""Prints what losses are normal, as tables in Markdown: the results of suites, means over seeds.
+
+A second table has those over phonemes, of single runs of `configs/phonemes_tiny.json`.
+
+    python bench/normal_losses.py
+
+Reads `configs/experiments/` and `docs/experiments/results/`; trains nothing.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from absl import app
+
+from albert_tf.experiments import suite as suites
+from albert_tf.experiments import tables
+from albert_tf.experiments.data import Data
+from albert_tf.experiments.results import Results
+from albert_tf.experiments.runner import Runner
+
+ROOT = Path(__file__).parents[1]
+SUITES = ("budget", "embedding_size", "width")  # those without growth: their updates are all
+HEAD = ("E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs")
+PHONEMES_HEAD = ("phonemes of", "E", "H", "layers", "updates", "masked phonemes", "words")
+
+
+def list_rows(name: str) -> list[tuple[str, ...]]:
+    suite = suites.read(str(ROOT / "configs/experiments" / f"{name}.json"))
+    results = Results(suite, str(ROOT / "docs/experiments/results"))
+    runner = Runner(suite, Data(suite, None, ""), "", results)
+    rows = []
+    for variant, runs in tables.collect(runner).items():
+        losses = [
+            [run[f"sop_{loss}_loss"] for run in runs.values() if f"sop_{loss}_loss" in run]
+            for loss in ("masked_lm", "sentence_order")
+        ]
+        if all(losses):
+            config = runner.make_run(variant, suite.seeds[0]).config
+            model = config.albert
+            sizes = model.embedding_size, model.hidden_size, model.num_hidden_layers
+            means = (f"{sum(x) / len(x):.2f}" for x in losses)
+            share = model.cross_layer_sharing
+            rows.append((*map(str, sizes), share, f"{config.last_step:,}", *means, str(len(runs))))
+    return rows
+
+
+def list_phoneme_rows() -> list[tuple[str, ...]]:
+    model = json.loads((ROOT / "configs/phonemes_tiny.json").read_text())["albert"]
+    sizes = [str(model[x]) for x in ("embedding_size", "hidden_size", "num_hidden_layers")]
+    found = json.loads((ROOT / "docs/experiments/results/phonemes.json").read_text())
+    return [
+        (text, *sizes, f"{int(step):,}", f"{x['masked_lm_loss']:.2f}", f"{x['word_loss']:.2f}")
+        for text, losses in found.items()
+        for step, x in losses.items()
+    ]
+
+
+def show(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    for row in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(row)} |")
+
+
+def main(_):
+    show(HEAD, dict.fromkeys(row for suite in SUITES for row in list_rows(suite)))
+    print()
+    show(PHONEMES_HEAD, list_phoneme_rows())
+
+
+if __name__ == "__main__":
+    app.run(main)
