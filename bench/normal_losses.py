@@ -29,17 +29,15 @@ def list_rows(name: str) -> list[tuple[str, ...]]:
     suite = suites.read(str(ROOT / "configs/experiments" / f"{name}.json"))
     results = Results(suite, str(ROOT / "docs/experiments/results"))
     runner = Runner(suite, Data(suite, None, ""), "", results)
-    rows = []
+    rows, held_out = [], next(iter(suite.held_out))
     for variant, runs in tables.collect(runner).items():
-        losses = [
-            [run[f"sop_{loss}_loss"] for run in runs.values() if f"sop_{loss}_loss" in run]
-            for loss in ("masked_lm", "sentence_order")
-        ]
-        if all(losses):
+        names = [f"{held_out}_{loss}_loss" for loss in ("masked_lm", "sentence_order")]
+        losses = [[run[x] for run in runs.values() if x in run] for x in names]
+        if losses[0]:
             config = runner.make_run(variant, suite.seeds[0]).config
             model = config.albert
             sizes = model.embedding_size, model.hidden_size, model.num_hidden_layers
-            means = (f"{sum(x) / len(x):.2f}" for x in losses)
+            means = (f"{sum(x) / len(x):.2f}" if x else "" for x in losses)
             share = model.cross_layer_sharing
             rows.append((*map(str, sizes), share, f"{config.last_step:,}", *means, str(len(runs))))
     return rows
