@@ -74,10 +74,12 @@ class TrainConfig:
     stop_at_step: int = setting(
         "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, lowest=0, host=True
     )
-    weight_decay_rate: float = setting("applied to all weights except biases and LayerNorm", 0.01)
+    weight_decay_rate: float = setting(
+        "applied to all weights but biases, LayerNorm and what layers add", 0.01
+    )
     trained_weights: str | None = setting(
         "regular expression of whole names: of the encoder (`bert/...`) the weights that are "
-        "trained, such as `.*/lora_.`; heads always are. Unset: all",
+        "trained, such as `.*/lora_.`; heads and a generator always are. Unset: all",
         None,
     )
     max_grad_norm: float = setting(

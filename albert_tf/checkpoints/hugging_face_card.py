@@ -174,7 +174,7 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
 
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
-    """The commands that made the model, with the settings below as `config.json`."""
+    """Lists the commands that made the model."""
     run, source = checkpoint.run, hub.find_name(checkpoint.source)
     convert = f"bin/convert_checkpoint --checkpoint={source}"
     own = f"{convert} --output_dir=FOLDER --to_format=hugging_face"

@@ -242,6 +242,7 @@ def predict(
 
     Raises `UserError` for bad input; a folder of other input, or of another model or form.
     """
+    require(vectors in (None, "npy"), f"vectors must be npy, not {vectors!r}.")
     if kind is None and vectors:
         kind = "sentence_embedding"
     source = SourceConfig(checkpoint=model, which=which, kind=kind, labels=tuple(labels))

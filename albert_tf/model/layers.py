@@ -79,7 +79,7 @@ class DenseWeights(NamedTuple):
     addition: Sequence[tf.Tensor] = ()
 
     def at_layer(self, number: int | tf.Tensor, *, training: bool) -> "DenseWeights":
-        """Returns the weights of one layer: in training, of many tokens, as one kernel."""
+        """Returns the weights of one layer; in training the addition is part of the kernel."""
         if not self.addition:
             return self
         a, b = (tf.cast(x[number], self.kernel.dtype) for x in self.addition)
@@ -133,7 +133,7 @@ def affine(x: tf.Tensor, weights: DenseWeights) -> tf.Tensor:
 
 
 class Dense(AlbertLayer):
-    """x @ kernel + bias; of the `rank` of a layer's additions, see `DenseWeights`."""
+    """Computes x @ kernel + bias. `rank` is that of `DenseWeights.addition`."""
 
     def __init__(
         self, size_in: int, size_out: int, config: AlbertConfig, rng, *, rank: int = 0, **kwargs

@@ -159,7 +159,8 @@ def _make_bias(window: int, queries: Sequence[tf.Tensor], keys: Sequence[tf.Tens
     sees = tf.abs(queries[1] - keys[1]) <= window
     sees |= (marks == GLOBAL) | (others == GLOBAL)
     bias = tf.where(sees & (others > 0), 0.0, -10000.0)  # as of padding, see `token_layout`
-    # Half as many bytes: each head of each layer reads it. LiteRT has no such type.
+    # Half as many bytes: each head of each layer reads it. Served graphs keep float32:
+    # LiteRT has no bfloat16.
     return tf.cast(bias, tf.bfloat16) if xla.has_custom_gradients() else bias
 
 

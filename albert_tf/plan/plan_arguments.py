@@ -21,7 +21,7 @@ class Arguments:
     )
     num_devices: int | None = setting("how many of --device; default: 1", None)
     global_batch: int | None = setting("sequences of an update; default: the config's", None)
-    compile: bool = setting("lower, check and compile the step for --topology", False)
+    compile: bool = setting("lower and compile the step for --topology", False)
     utilization: float = setting("share of the peak rate that is reached", 0.4)
     json: str | None = setting("file to write all numbers to", None)
 

@@ -27,7 +27,9 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
         lines.append(f"  still improving: more epochs, the same command with {more}")
     model = shlex.quote(folder)
     parent, base = os.path.split(folder.rstrip("/"))
-    served = shlex.quote(os.path.join(parent.removesuffix("runs"), "models", base))
+    if os.path.basename(parent) == "runs":
+        parent = os.path.dirname(parent)
+    served = shlex.quote(os.path.join(parent, "models", base))
     files = "--input=new.csv --output=new_with_labels.csv"
     if task.kind.gives_vectors:
         files = "--input=new.csv --output_dir=vectors --vectors=npy"

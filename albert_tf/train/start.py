@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -123,7 +124,8 @@ class Start:
                     f"({name_setting(f'set albert.{field}')}=)."
                 )
         allow_partial = self.allow_partial
-        if not checkpoint.config.depth_lora_rank:  # those of the model are new, and add nothing yet
+        if not any(re.fullmatch(weight_names.ADDITIONS, name) for name in checkpoint.weights):
+            # Those of the model are new, and add nothing yet.
             others = [f"(?:{allow_partial})"] if allow_partial else []
             allow_partial = "|".join([weight_names.ADDITIONS, *others])
         if isinstance(state.model, AlbertForTask):

@@ -206,7 +206,7 @@ def split_rows(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
 
 
 def make_run_rows(path: str) -> Callable[[Arrays], list[dict[str, np.ndarray]]]:
-    """Returns what answers each row alone: a single one on all cores, several on a core each.
+    """Returns a function that answers each row alone: one on all cores, several on a core each.
 
     A second core shortens an int8 row by a third, but costs up to half as much CPU time again.
     """

@@ -66,7 +66,7 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
         ({"id": IDS, "name": IDS}, "which column is the text?"),
         (
             {"review;mood": TEXTS},
-            "no column 'text'. It has review;mood. ';' seems to separate them. Save it",
+            "no column 'text'. It has review;mood. The fields seem to be separated by ';'. Save it",
         ),
         ({"id": [], "review": []}, "a.csv has a header and no rows."),
     ],

@@ -82,14 +82,13 @@ def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
 
 def hint_separator(columns: Sequence[str], name: str | None = None) -> str:
     """Returns the remedy for a header whose names another separator joins; "" if there is none."""
-    joined = "\n".join(columns)
-    parts = re.split(r"[,;|\t\n]", joined)
-    if name not in parts and not len(columns) == 1 < len(parts):
+    parts = [part for column in columns for part in re.split(r"[,;|\t]", column)]
+    marks = sorted({ascii(x) for column in columns for x in re.findall(r"[,;|\t]", column)})
+    if not marks or (name not in parts and len(columns) > 1):
         return ""
-    marks = " ".join(sorted({ascii(x) for x in re.findall(r"[,;|\t]", joined)}))
     return (
-        f" {marks} seems to separate them. Save it with commas between the fields as .csv, or "
-        "with tabs as .tsv."
+        f" The fields seem to be separated by {' or '.join(marks)}. Save it with commas between "
+        "the fields as .csv, or with tabs as .tsv."
     )
 
 

@@ -197,7 +197,7 @@ def load_int8(folder: str) -> Signatures:
         path, providers = os.path.join(folder, _INT8_GRAPH), ["CPUExecutionProvider"]
         return onnxruntime.InferenceSession(path, options, providers=providers)
 
-    # A row takes less work on one core; where there is a single one, all cores give it sooner.
+    # One core takes less work for a row. A single row is answered sooner by all cores.
     shared, own = open_session(0), open_session(1)
     pool = ThreadPoolExecutor(os.cpu_count())
     names = [x.name for x in own.get_outputs()]

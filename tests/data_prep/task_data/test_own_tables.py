@@ -234,12 +234,12 @@ def test_labels_of_a_test_file_may_be_empty(write, task):
         (
             "dev.csv",
             "text;label\nx, y;good\n",
-            "It has text;label. ';' seems to separate them. Save it",
+            "It has text;label. The fields seem to be separated by ';'. Save it",
         ),
         (
             "dev.csv",
             "text\tlabel\nx\tgood\n",
-            r"It has 'text\\tlabel'. '\\t' seems to separate them.",
+            r"It has 'text\\tlabel'. The fields seem to be separated by '\\t'.",
         ),
         (
             "dev.tsv",
