@@ -343,6 +343,8 @@ def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
     assert [row["text"] for row in rows] == [" good ", "", "", "day"]
     answers = predict(export("classification"), {"a.txt": b" good \n\n\nday"})
     assert [answer["row"] for answer in answers] == [1, 2, 3, 4]
+    rows = fill_table("classification", "of_csv.csv", {"a.csv": b'text\ngood\n""\n\nday\n'})
+    assert [row["text"] for row in rows] == ["good", "", "day"]
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,8 @@ def _name_fields(rows: Iterator[Row], path: str) -> Table:
 
     def name_rows() -> Iterator[tuple[int, dict[str, str]]]:
         for line, fields in rows:
-            if not any(map(str.strip, fields)):
-                continue  # a blank line
+            if not fields or (len(header) > 1 and not any(map(str.strip, fields))):
+                continue  # a blank line; of one column, "" is a row
             if len(fields) != len(header):
                 remedy = " Quote a field with a comma in .csv; take tabs out of one in .tsv."
                 raise UserError(
