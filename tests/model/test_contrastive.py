@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -118,8 +119,8 @@ def test_a_text_beside_itself_has_another_dropout():
 def compute_gradients(model, batch, counts):
     objective = dataclasses.replace(OBJECTIVES["none"], loss=make_objective(0.1))
     weights = [weight.value for weight in model.trained_weights()]
-    gradients_of = functools.partial(train_step._gradients, model, objective, weights)
-    return gradients_of(batch, counts, SEED)
+    state = types.SimpleNamespace(model=model, objective=objective, difficulty=None)
+    return train_step._gradients(state, weights, batch, counts, SEED)
 
 
 def take(batch, rows):

@@ -235,8 +235,8 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
             compiled += [word for word in arguments if "=" not in word]
         else:
             assert not run_program(ROOT / program, *arguments)
-    assert compiled == ["--compile", "--set", "--compile"]
-    assert len(planned) == 5
+    assert compiled == ["--compile"]
+    assert len(planned) == 4
     output = capsys.readouterr().out
     assert all(slice_ in output for slice_ in ("v5e:2x2", "v3:16x16", "A100"))
     assert json.loads(Path("plan.json").read_text())

@@ -107,25 +107,3 @@ MEMBER = {"0": choice("good", [0.25, 0.75]), "1": choice("bad", [1.0, 0.0])}
 def test_files_that_do_not_go_together_are_refused(other, message):
     with pytest.raises(UserError, match=message):
         ensembles.average({"a.json": content(OWN, MEMBER), "b.json": other})
-
-
-def test_members_are_chosen_greedily(capsys):
-    sides = {"good": [0.1, 0.9], "bad": [0.9, 0.1], "rather good": [0.4, 0.6]}
-    rows = {
-        "b": ["good", "good", "bad"],
-        "c": ["rather good", "bad", "good"],
-        "d": ["good", "good", "bad"],
-    }
-    contents = {
-        name: content(OWN, {str(i): choice(x.split()[-1], sides[x]) for i, x in enumerate(row)})
-        for name, row in rows.items()
-    }
-
-    def closeness(members):  # to equal probabilities in the first two rows
-        return 1 - sum(abs(members[i]["probabilities"][1] - 0.5) for i in "01")
-
-    # "d" is as good as "b", and later; the three are worse.
-    assert ensembles.select_greedily(contents, closeness) == ["c", "b"]
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["1. c", "2. b"]
-    assert ensembles.select_greedily({"d": contents["d"]}, closeness) == ["d"]
