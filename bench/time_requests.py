@@ -8,8 +8,8 @@ Exports it, loads it as a server does (a session of TensorFlow 1; with --form=on
 ONNX Runtime, in float32 or int8; with --form=openvino OpenVINO, in bfloat16, padded), and asks for
 the vectors of SEQUENCES x LENGTH tokens; with --mixed of sequences of 4 to 59. With --vocabulary it
 also asks for the same by raw text. Prints one line of JSON: median seconds and CPU seconds of a
-request, sequences a second, seconds to load, MB of the file and in memory. The latter are those of
-the model alone if --folder has the export of an earlier call: this export is asked.
+request, sequences a second, seconds to load, MB of the file and in memory. An export that an
+earlier call left in --folder is read again, so that the memory is that of the model alone.
 """
 
 import json

@@ -33,7 +33,7 @@ class Expansion(NamedTuple):
 
 
 class _Inner(NamedTuple):
-    """What tokenizes the part of a text after a mask.
+    """Holds the SentencePiece models that tokenize the part of a text after a mask.
 
     Attributes:
         charsmap: the model's own normalization, but for spaces.

@@ -55,7 +55,9 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
         f"{name}_{measure}"
         for name in suite.held_out
         for measure in (
-            *("masked_lm_loss", "masked_lm_accuracy", "next_sentence_accuracy"),
+            "masked_lm_loss",
+            "masked_lm_accuracy",
+            "next_sentence_accuracy",
             *(f"replaced_token_{x}" for x in ("loss", "accuracy", "recall")),
         )
     }

@@ -70,8 +70,11 @@ def test_race(run, tmp_path):
     }
     write(tmp_path / "dev" / "middle" / "1.txt", json.dumps(passage))
     folders = run(
-        *("--task=race", f"--input={tmp_path}/dev/*/*.txt", "--split=dev"),
-        *("--set=max_seq_length=20", "--set=max_qa_length=8"),
+        "--task=race",
+        f"--input={tmp_path}/dev/*/*.txt",
+        "--split=dev",
+        "--set=max_seq_length=20",
+        "--set=max_qa_length=8",
     )
     assert labels(folders["race", "dev"]) == ["A"]
 
