@@ -215,7 +215,7 @@ def predict(
     batch_size: int,
     driver: Driver,
     options: Sequence[str] = (),
-    vectors: str | None = None,
+    vectors: bool = False,
     columns: Columns | None = None,
     kind: str | None = None,
     labels: Sequence[str] = (),
@@ -229,7 +229,7 @@ def predict(
         input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
             model as fields and perhaps an `id`, or of files with a text in each line.
         batch_size: rows that the model takes at once.
-        vectors: npy: the embeddings of a block are a file beside that of its rows.
+        vectors: whether the embeddings of a block are a .npy file beside that of its rows.
         columns: names of fields, by the flag that gives them. Of a table, those of the run that
             trained the model hold, else the text is the one column that has several words.
         kind, labels: of a checkpoint that does not say them.
@@ -242,7 +242,6 @@ def predict(
 
     Raises `UserError` for bad input; a folder of other input, or of another model or form.
     """
-    require(vectors in (None, "npy"), f"vectors must be npy, not {vectors!r}.")
     if kind is None and vectors:
         kind = "sentence_embedding"
     source = SourceConfig(checkpoint=model, which=which, kind=kind, labels=tuple(labels))
@@ -314,7 +313,7 @@ def make_predictor(
     source: SourceConfig,
     paths: Sequence[str],
     batch_size: int,
-    vectors: str | None,
+    vectors: bool,
     columns: Columns,
     loaded: list[Loaded],
 ) -> shards.Work:
@@ -351,7 +350,7 @@ def make_predictor(
                 break
             if block % shares == share:
                 name = f"predictions-{source:05d}-{block:05d}.jsonl"
-                beside = [name.removesuffix("jsonl") + vectors] if vectors else []
+                beside = [name.removesuffix("jsonl") + "npy"] if vectors else []
                 if not all(map(folder.done, [name, *beside])):
                     renamed = [
                         (number, _rename(row, fields, f"{path}, row {number}"))
@@ -427,13 +426,13 @@ def _rename(
     return renamed
 
 
-def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: str | None) -> None:
+def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) -> None:
     """Writes the rows of a block, after their vectors: where the rows are, it is complete."""
     if vectors:
         rows = np.array([answer.pop(_EMBEDDING) for answer in answers], np.float32)
         content = io.BytesIO()
         np.save(content, rows)
-        files.write_bytes(target.removesuffix("jsonl") + vectors, content.getvalue())
+        files.write_bytes(target.removesuffix("jsonl") + "npy", content.getvalue())
     lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
     # Halves of characters become what JSON has for them.
     files.write_bytes(target, lines.encode(errors="backslashreplace"))

@@ -32,7 +32,7 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
     served = shlex.quote(os.path.join(parent, "models", base))
     files = "--input=new.csv --output=new_with_labels.csv"
     if task.kind.gives_vectors:
-        files = "--input=new.csv --output_dir=vectors --vectors=npy"
+        files = "--input=new.csv --output_dir=vectors --vectors"
     return [
         *lines,
         f"  predict:  {start}predict --model={model} {files}",

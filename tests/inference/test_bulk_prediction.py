@@ -206,7 +206,7 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     model, inputs = export("sentence_embedding"), {"a.jsonl": to_lines(ROWS["sentence_embedding"])}
     alone = predict(model, inputs)
     expected = np.array([row.pop("embedding") for row in alone])
-    assert predict(model, inputs, "npy", vectors="npy") == alone
+    assert predict(model, inputs, "npy", vectors=True) == alone
     blocks = sorted((tmp_path / "npy").glob("*.npy"))
     assert [path.stem for path in blocks] == ["predictions-00000-00000", "predictions-00000-00001"]
     arrays = np.concatenate([np.load(path) for path in blocks])
@@ -215,12 +215,12 @@ def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     with pytest.raises(UserError, match="holds work with vectors="):
         predict(model, inputs, "npy")
     with pytest.raises(UserError, match="holds work with vectors="):
-        predict(model, inputs, "out", vectors="npy")
+        predict(model, inputs, "out", vectors=True)
 
 
 def test_vectors_are_of_embeddings_alone_and_a_folder_without_any_is_no_claim(export, predict):
     with pytest.raises(UserError, match="--vectors is for models of sentence_embedding"):
-        predict(export("classification"), {"a.txt": b"good"}, vectors="npy")
+        predict(export("classification"), {"a.txt": b"good"}, vectors=True)
     assert len(predict(export("classification"), {"a.txt": b"good"})) == 1
 
 
