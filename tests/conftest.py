@@ -5,11 +5,15 @@ They may run a program of bin/ in this process.
 
 # ruff: noqa: E402
 import os
+import signal
 
 # A quarter less time: no batch is cut for two cores, each part of which TensorFlow traces anew.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # A program that only predicts would set it for the tests after it, which train.
 os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "0"
+
+# A shell's background jobs ignore Ctrl-C, and so would the servers that tests start and end by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from albert_tf import lazy_tensorflow
 
