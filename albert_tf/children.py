@@ -1,4 +1,4 @@
-"""Commands whose processes end with the one that starts them, however that ends."""
+"""Cores, and commands whose processes end with the one that starts them, however that ends."""
 
 import os
 import signal
@@ -18,6 +18,13 @@ if size:
 if os.getppid() == parent:
     os.execv(sys.argv[4], sys.argv[4:])
 """
+
+
+def count_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def bind_command(

@@ -167,7 +167,7 @@ class WorkFolder:
 def find_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
     """Returns the first difference of two JSON values: its name, and the value in each."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = {key: f"{name}.{key}".strip(".") for key in old | new}
+        keys = {key: f"{name}.{key}".strip(".") for key in new | old}
         found = (find_difference(old.get(k), new.get(k), full) for k, full in keys.items())
         return next(filter(None, found), None)
     if isinstance(old, list) and isinstance(new, list):

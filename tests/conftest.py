@@ -25,8 +25,7 @@ import pytest
 import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import program
-from albert_tf.train import devices
+from albert_tf import children, program
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -117,7 +116,7 @@ def branches(monkeypatch):
     """Batches are split for two cores, as on users' machines: `devices.choose_num_branches`."""
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
-    monkeypatch.setattr(devices, "_num_cores", lambda: 2)
+    monkeypatch.setattr(children, "count_cores", lambda: 2)
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("batches are cut on a CPU alone")
 

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
     """Runs a program, its output in a file; returns its CPU seconds.
 
     Raises:
-        UserError: it failed; has the last line of its log.
+        UserError: it failed; has the last line of its log, or the signal that ended it.
     """
     os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -32,6 +33,9 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
             env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
             check=False,
         )
+    if process.returncode < 0:  # the log may end with a dump of it, which tells nothing
+        name = signal.Signals(-process.returncode).name
+        raise UserError(f"{program} was ended by {name} (log: {log})")
     if process.returncode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise UserError(f"{program} failed: {lines[-1] if lines else 'no message'} (log: {log})")

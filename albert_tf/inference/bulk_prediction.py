@@ -8,6 +8,7 @@ of these when they are complete.
 
 import contextlib
 import csv
+import functools
 import gzip
 import hashlib
 import io
@@ -17,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +31,14 @@ from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.errors import UserError, reason, require, tell_apart
 from albert_tf.export import export_source, model_versions, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
-from albert_tf.kinds.base import Task
+from albert_tf.kinds import base, task_table, token_lengths
+from albert_tf.kinds.base import Kind, Task
+from albert_tf.kinds.multiple_choice import fill_blank
+from albert_tf.kinds.served import Served
 from albert_tf.kinds.tables import column_guess, table_files
 from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
 from albert_tf.run_files import BEST
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig
 from albert_tf.workfolder import WorkFolder
 
@@ -186,9 +192,8 @@ def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, A
     return {f"predicted_{x}" if x in columns else x: value for x, value in flat.items()}
 
 
-def _answer_made_up(source: SourceConfig, path: str, columns: Columns) -> dict[str, Any]:
+def _answer_made_up(model: "TextModel", path: str, columns: Columns) -> dict[str, Any]:
     """Returns the answer to a row that is made up."""
-    model = load_text_model(source)
     fields = _find_fields(path, model.inputs, columns, model.columns)
     text = "[MASK]"  # of which a model of words has an answer, too
     row = {x: [text] * len(fields[x]) if x == "options" else text for x in model.inputs}
@@ -248,27 +253,36 @@ def predict(
     paths = documents.expand_inputs(input_files, _READ_WHOLE)
     inputs = documents.identify_inputs(paths)
     columns = {flag: names for flag, names in (columns or {}).items() if names}
-    loaded = [] if find_version(model) else [export_source.read_source(source)]
+    loaded = None if find_version(model) else export_source.read_source(source)
+    config = loaded[2] if loaded else None
     identity = {
-        "model": _identify(source, *loaded),
+        "model": _identify(source, loaded),
         "inputs": inputs,
         "vectors": vectors,
         "columns": columns,
     }
     folder = WorkFolder(output_dir, identity)
-    if driver.num_processes > 1 or driver.runner:
-        loaded.clear()  # each process reads the checkpoint itself
-    arguments = (folder, source, paths, batch_size, vectors, columns, loaded)
     sizes = [size for _, size, _ in inputs]
     shares = driver.count_shares(len(paths), driver.num_processes)
     with folder.locked(*driver.lock):
+        is_alone = driver.num_processes == 1 and not driver.runner
+        text_model = load_text_model(source, loaded) if is_alone else None
+        del loaded  # the weights are in the model, or each process reads them itself
+        arguments = (folder, source, paths, batch_size, vectors, columns, text_model)
         blocks = shards.run(
             folder, make_predictor, arguments, sizes, driver, options, shares=shares
         )
         if blocks is None:
             return None
-        finish(folder, lambda: _answer_made_up(source, paths[0], columns))
-    return sum(numbers.get("rows", 0) for numbers in blocks.values())
+        finish(
+            folder,
+            lambda: _answer_made_up(text_model or load_text_model(source), paths[0], columns),
+        )
+    names = ("rows", *token_lengths.CUTS)
+    counts = {x: sum(numbers.get(x, 0) for numbers in blocks.values()) for x in names}
+    if config:
+        token_lengths.warn_of_cuts(counts, counts["rows"], config)
+    return counts["rows"]
 
 
 def find_version(model: str) -> str | None:
@@ -315,15 +329,15 @@ def make_predictor(
     batch_size: int,
     vectors: bool,
     columns: Columns,
-    loaded: list[Loaded],
+    model: "TextModel | None" = None,
 ) -> shards.Work:
     """Returns `predict_share(source, share, shares)`, which writes the predictions of a file.
 
-    Of `shares` of a file, share k predicts the blocks k, k + shares and so on. The model is loaded
-    once; `loaded` may hold its checkpoint, and does not keep it.
+    Of `shares` of a file, share k predicts the blocks k, k + shares and so on. Without the model it
+    is loaded of the source.
     """
-    model = load_text_model(source, loaded.pop() if loaded else None)
-    run, names = model.run, model.inputs
+    loaded = model or load_text_model(source)
+    run, names = loaded.run, loaded.inputs
     if vectors:
         outputs = run.structured_outputs  # type: ignore[attr-defined]
         require(
@@ -340,7 +354,7 @@ def make_predictor(
 
     def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
         path = paths[source]
-        fields = _find_fields(path, names, columns, model.columns)
+        fields = _find_fields(path, names, columns, loaded.columns)
         named = [x for y in fields.values() for x in ([y] if isinstance(y, str) else y)]
         progress: list[int] = []
         rows = _read_rows(path, named, progress.append)
@@ -351,15 +365,17 @@ def make_predictor(
             if block % shares == share:
                 name = f"predictions-{source:05d}-{block:05d}.jsonl"
                 beside = [name.removesuffix("jsonl") + "npy"] if vectors else []
+                renamed = [
+                    (number, _rename(row, fields, f"{path}, row {number}"))
+                    for number, row in chosen
+                ]
+                inputs = [_read_inputs(row, names, f"{path}, row {n}") for n, row in renamed]
                 if not all(map(folder.done, [name, *beside])):
-                    renamed = [
-                        (number, _rename(row, fields, f"{path}, row {number}"))
-                        for number, row in chosen
-                    ]
-                    answers = _predict_block(run, names, path, renamed, batch_size)
+                    answers = _predict_block(run, path, renamed, inputs, batch_size)
                     _write_block(folder.join(name), answers, vectors)
                 yield from (Made(x, {}, 0) for x in beside)
-                yield Made(name, {"rows": len(chosen)}, sum(progress))
+                counts = loaded.count_cuts(inputs)
+                yield Made(name, {"rows": len(chosen), **counts}, sum(progress))
             progress.clear()
 
     return predict_share
@@ -439,11 +455,20 @@ def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) 
 
 
 class TextModel(NamedTuple):
-    """Holds the signature of a model for texts, its input names, and the columns of its run."""
+    """A model for texts.
+
+    Attributes:
+        run: its signature.
+        inputs: their names.
+        columns: those of its run.
+        count_cuts: rows of inputs -> how many of them lose a part, by `token_lengths.CUTS`. An
+            export does not tell how many tokens it reads.
+    """
 
     run: Callable[..., Mapping[str, tf.Tensor]]
     inputs: list[str]
-    columns: Columns
+    columns: Columns = MappingProxyType({})
+    count_cuts: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]] = lambda _: {}
 
 
 def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextModel:
@@ -456,7 +481,7 @@ def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextM
         inputs = function.structured_input_signature[1]
         if any(spec.dtype != tf.string for spec in inputs.values()):
             raise UserError(f"{version} takes token ids. Export it without --text=false.")
-        return TextModel(function, list(inputs), {})
+        return TextModel(function, list(inputs))
     checkpoint, task, config = loaded or export_source.read_source(source)
     if task is None and source.kind is None:
         source = replace(source, kind="fill_mask")
@@ -466,7 +491,27 @@ def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextM
     columns = {f"{name.removesuffix('s')}_column": value for name, value in header.items()}
     if choices := header.get("choices"):
         columns["choice_columns"] = choices
-    return TextModel(saved_model.trace(signature), list(signature.inputs), columns)
+    assert model.tokenizer, "signatures of text need one"
+    count_cuts = functools.partial(_count_cuts, model.kind, model.tokenizer, config)
+    return TextModel(saved_model.trace(signature), list(signature.inputs), columns, count_cuts)
+
+
+def _count_cuts(
+    kind: Served, tokenizer: Tokenizer, config: FinetuneConfig, rows: Sequence[Mapping[str, Any]]
+) -> Mapping[str, int]:
+    """Returns the counts of `Kind.truncate`; a context that is read in windows loses nothing."""
+    if not isinstance(kind, Kind):
+        tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
+        return task_table.KINDS[task_table.DEFAULT_KIND].truncate(tokens, config)[1]
+    if kind.windowed_texts:
+        return {}
+    texts = [[*row.values()] for row in rows]
+    if "options" in rows[0]:
+        texts = [
+            [row["passage"], *(fill_blank(row["question"], x) for x in row["options"])]
+            for row in rows
+        ]
+    return kind.truncate(base.tokenize(texts, tokenizer), config)[1]
 
 
 def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.ndarray]:
@@ -504,13 +549,12 @@ def read_texts(patterns: Sequence[str], column: str | None) -> Iterator[tuple[st
 
 def _predict_block(
     run: Callable[..., Mapping[str, tf.Tensor]],
-    names: Sequence[str],
     path: str,
     rows: Sequence[Row],
+    inputs: Sequence[dict[str, Any]],
     batch_size: int,
 ) -> list[dict[str, Any]]:
     """Returns the answers to rows, in their order; alike lengths are computed together."""
-    inputs = [_read_inputs(row, names, f"{path}, row {number}") for number, row in rows]
     order = sorted(range(len(rows)), key=lambda k: len(str(inputs[k])))
     answers: list[dict[str, Any]] = [{}] * len(rows)
     for begin in range(0, len(order), batch_size):

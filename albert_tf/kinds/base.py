@@ -311,7 +311,7 @@ class Kind(Served):
 
         def make_batch(rows: Any) -> dict[str, np.ndarray]:
             chosen = [texts[row] for row in np.arange(len(texts))[rows]]
-            sequences, cut = self.truncate(_tokenize(chosen, tokenizer), lengths)
+            sequences, cut = self.truncate(tokenize(chosen, tokenizer), lengths)
             counts.update(cut)
             arrays = _make_arrays(sequences, tokenizer, lengths.max_seq_length)
             batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
@@ -707,7 +707,7 @@ def are_probabilities(values: Any, labels: Sequence[str]) -> bool:
     )
 
 
-def _tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
+def tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[Tokens]]:
     """Returns the token ids of each text of each row; many questions share a passage."""
     texts = list(dict.fromkeys(text for row in rows for text in row))
     ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))

@@ -65,19 +65,24 @@ def check(lengths: Lengths, kind: Kind | None) -> None:
 
 
 # {count of a statistic: (the length that cuts, what is cut)}
-_CUTS = {
+CUTS = {
     "truncated": ("max_seq_length", "lose an end"),
     "truncated_endings": ("max_qa_length", "lose the beginning of a question or an option"),
     "truncated_questions": ("max_query_length", "lose the end of the question"),
 }
 
 
-def warn_of_cuts(counts: Mapping[str, int], total: int, lengths: Lengths) -> None:
+def warn_of_cuts(counts: Mapping[str, int], total: int, config: FinetuneConfig) -> None:
     """Warns of the inputs, of `total`, that are longer than what the model reads."""
-    for name, (length, cut) in _CUTS.items():
+    for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
-            size = getattr(lengths, length)
-            logging.warning(f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens.")
+            size, most = getattr(config, length), config.albert.max_position_embeddings
+            remedy = "Cut them up"
+            if config.max_seq_length < most:
+                remedy += f", or export or load it with a larger {length}: it has {most} positions"
+            logging.warning(
+                f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens. {remedy}."
+            )
 
 
 def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -40,6 +40,7 @@ class Training(NamedTuple):
         vocabulary: its folder.
         splits: `train`, perhaps `dev`, which is held out, and others.
         datasets: their records and examples.
+        named: as of `RunData`.
     """
 
     config: FinetuneConfig
@@ -48,6 +49,7 @@ class Training(NamedTuple):
     tokenizer: Tokenizer
     splits: Mapping[str, TaskSplit]
     datasets: Mapping[str, TaskDataset]
+    named: Collection[str]
 
     @property
     def task(self) -> Task:
@@ -81,7 +83,8 @@ def prepare(
         name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
     }
     config = recipes.fit_to_data(config, changes, datasets["train"])
-    return Training(config, start, folder, tokenizer, splits, datasets)
+    named = [name for name, value in changes.own.items() if value]  # not steps that are 0
+    return Training(config, start, folder, tokenizer, splits, datasets, named)
 
 
 def make_trainer(
@@ -127,6 +130,7 @@ def make_data(config: FinetuneConfig, training: Training) -> RunData:
         held_out={"dev data": dev.description} if dev else {},
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),
+        named=training.named,
     )
 
 

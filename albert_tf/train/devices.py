@@ -6,6 +6,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import children
 from albert_tf.errors import UserError, name_setting, reason
 from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
@@ -89,7 +90,7 @@ def choose_num_branches(config: TrainConfig, strategy: tf.distribute.Strategy) -
     the same time), and where the user has set TF_NUM_INTRAOP_THREADS or TF_NUM_INTEROP_THREADS.
     """
     jit_compile = choose_jit_compile(config, strategy)
-    cores = _num_cores()
+    cores = children.count_cores()
     sizes = (config.train_batch_size // config.num_micro_batches, config.eval_batch_size)
     if (
         any(f"TF_NUM_{kind}_THREADS" in os.environ for kind in ("INTRAOP", "INTEROP"))
@@ -110,12 +111,6 @@ def share_cores(num_branches: int) -> None:
     if num_branches > 1:
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(1)
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on every system
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

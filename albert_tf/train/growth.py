@@ -21,7 +21,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from albert_tf.train_config import COPIED
+from albert_tf.train_config import COPIED, PretrainConfig
 
 WEIGHT, FIRST_MOMENT, SECOND_MOMENT = "weight", "adam_m", "adam_v"
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -29,14 +29,12 @@ _GROUP = re.compile(r"(.*/group_)(\d+)(/.*)")
 Arrays = Mapping[str, np.ndarray]
 
 
-def grow_checkpoint(
-    checkpoint: ModelCheckpoint, config: AlbertConfig, positions: str = COPIED
-) -> ModelCheckpoint:
-    """Returns the checkpoint as one of a model of `config`; `positions` says how more are made.
+def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> ModelCheckpoint:
+    """Returns the checkpoint as one of the model of a run.
 
     Raises `UserError` if that is not larger in depth, width or length alone.
     """
-    before = checkpoint.config
+    before, config = checkpoint.config, run_config.albert
     for name in ("hidden_act", "embedding_size", "vocab_size", "depth_lora_rank"):
         if getattr(before, name) != getattr(config, name):
             raise UserError(
@@ -57,18 +55,20 @@ def grow_checkpoint(
                 f"cannot shrink: raise albert.{name}."
             )
     source = f"{checkpoint.source}, grown"
+    positions = run_config.grown_positions
     weights = grow_arrays(checkpoint.weights, _list_shapes(config), positions=positions)
     return dataclasses.replace(checkpoint, source=source, config=config, weights=weights)
 
 
-def read_moments(path: str, config: AlbertConfig, positions: str) -> dict[str, np.ndarray]:
+def read_moments(path: str, config: PretrainConfig) -> dict[str, np.ndarray]:
     """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
     moments = native.read_moments(path)
+    shapes, positions = _list_shapes(config.albert), config.grown_positions
     grown: dict[str, np.ndarray] = {}
     for kind in (FIRST_MOMENT, SECOND_MOMENT):
         suffix = f"/{kind}"
         own = {k.removesuffix(suffix): x for k, x in moments.items() if k.endswith(suffix)}
-        arrays = grow_arrays(own, _list_shapes(config), kind, positions=positions)
+        arrays = grow_arrays(own, shapes, kind, positions=positions)
         grown |= {f"{name}{suffix}": array for name, array in arrays.items()}
     return grown
 

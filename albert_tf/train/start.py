@@ -75,7 +75,7 @@ class Start:
         assert self.checkpoint
         if not isinstance(config, PretrainConfig) or not self.grow_from:
             return self.checkpoint
-        return growth.grow_checkpoint(self.checkpoint, config.albert, config.grown_positions)
+        return growth.grow_checkpoint(self.checkpoint, config)
 
     def describe(self, checkpoint: ModelCheckpoint) -> dict[str, Any]:
         """Returns what a run keeps of the weights that it starts from: path and a checksum."""
@@ -123,11 +123,14 @@ class Start:
                     f"{ours!r}. Take that of the checkpoint "
                     f"({name_setting(f'set albert.{field}')}=)."
                 )
-        allow_partial = self.allow_partial
-        if not any(re.fullmatch(weight_names.ADDITIONS, name) for name in checkpoint.weights):
-            # Those of the model are new, and add nothing yet.
-            others = [f"(?:{allow_partial})"] if allow_partial else []
-            allow_partial = "|".join([weight_names.ADDITIONS, *others])
+        is_addition = re.compile(weight_names.ADDITIONS).fullmatch
+        variables = weight_names.weights_by_name(state.model)
+        new = {name: x.numpy() for name, x in variables.items() if is_addition(name)}
+        if new and not any(map(is_addition, checkpoint.weights)):
+            logging.info(
+                f"new: what layers add to shared weights (nothing yet), {len(new)} weights"
+            )
+            checkpoint = dataclasses.replace(checkpoint, weights={**checkpoint.weights, **new})
         if isinstance(state.model, AlbertForTask):
             is_other = not isinstance(state.model.head, task_heads.Regression)
             if self.init_head and checkpoint.is_regression and is_other:
@@ -139,11 +142,11 @@ class Start:
                 checkpoint,
                 state.model,
                 with_head=self.init_head,
-                allow_partial=allow_partial,
+                allow_partial=self.allow_partial,
             )
             return
         matching.assign_weights(
-            checkpoint.weights, state.model, checkpoint.source, allow_partial=allow_partial
+            checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
         )
         if weight_names.weights_by_name(state.model, helpers=True):
             logging.info("new: the generator, and the head that finds what it replaced")
@@ -160,7 +163,7 @@ NEW = Start()
 def _assign_moments(state: TrainState, path: str) -> None:
     config, slots = state.config, state.optimizer.slots()
     assert isinstance(config, PretrainConfig), "a task does not grow"
-    moments = growth.read_moments(path, config.albert, config.grown_positions)
+    moments = growth.read_moments(path, config)
     for name in slots.keys() & moments.keys():
         slots[name].assign(moments[name])
     logging.info(f"{len(slots.keys() & moments.keys())} of {len(slots)} moments grown, too")

@@ -11,12 +11,11 @@ Processes here, machines with a --task_index each, or Apache Beam only hand out 
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from albert_tf import children, settings
 from albert_tf import lazy_tensorflow as tf
-from albert_tf import settings
 from albert_tf.errors import UserError, require
 from albert_tf.settings import setting
 from albert_tf.workfolder import WorkFolder
@@ -28,7 +27,7 @@ _SIZE = "bytes"
 class Driver:
     """What hands out the sources."""
 
-    num_processes: int = setting("processes on this machine, at most", os.cpu_count() or 1)
+    num_processes: int = setting("processes on this machine, at most", children.count_cores())
     num_tasks: int = setting(
         "tasks that share the work; each is started with its own --task_index", 1
     )

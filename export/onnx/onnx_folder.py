@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
+from albert_tf import children, files
 from albert_tf.checkpoints import hugging_face, hugging_face_card, hugging_face_vocabulary
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE
@@ -211,7 +211,7 @@ def make_run_rows(path: str) -> Callable[[Arrays], list[dict[str, np.ndarray]]]:
     A second core shortens an int8 row by a third, but costs up to half as much CPU time again.
     """
     shared, own = open_session(path), open_session(path, threads=1)
-    pool = ThreadPoolExecutor(os.cpu_count())
+    pool = ThreadPoolExecutor(children.count_cores())
 
     def run_rows(inputs: Arrays) -> list[dict[str, np.ndarray]]:
         rows = [*split_rows(inputs)]

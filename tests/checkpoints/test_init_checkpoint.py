@@ -53,12 +53,16 @@ def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_p
     assert steps == [0, 2]
 
 
-def test_layers_add_nothing_at_first_and_what_they_add_may_train_alone(data, tmp_path):
+def test_layers_add_nothing_at_first_and_what_they_add_may_train_alone(data, tmp_path, capsys):
     init, options = write(tmp_path / "init", data), {"learning_rate": 0.1, "num_warmup_steps": 0}
     plain, adding = (tiny_run.albert(num_hidden_layers=3, depth_lora_rank=rank) for rank in (0, 2))
     run(data, tmp_path / "plain", init, albert=plain, **options)
     options["trained_weights"] = ".*/lora_."
+    capsys.readouterr()
     run(data, tmp_path / "run", init, albert=adding, **options)
+    log = capsys.readouterr().err
+    assert "new: what layers add to shared weights (nothing yet), 12 weights" in log
+    assert "missing: " not in log
     first = [tiny_run.metrics(tmp_path / name)[0]["eval_loss"] for name in ("plain", "run")]
     assert first[0] == first[1]
     before, after = formats.read(init).weights, native.read_weights(f"{tmp_path}/run/model.ckpt-2")

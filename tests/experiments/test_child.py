@@ -49,3 +49,7 @@ def wait_for(condition):
 def test_the_mistake_of_a_program_is_told(tmp_path):
     with pytest.raises(UserError, match=r"^predict failed: predict: .*nothing.* \(log: "):
         child.run("predict", ["--nothing=1"], str(tmp_path / "log"))
+    crash = tmp_path / "crash"
+    crash.write_text("import faulthandler; faulthandler.enable(); faulthandler._sigsegv()")
+    with pytest.raises(UserError, match=r"crash was ended by SIGSEGV \(log: .*log\)$"):
+        child.run(str(crash), [], str(tmp_path / "log"))

@@ -420,9 +420,12 @@ def test_suffixes_in_capitals_and_json_are_tables_too(fill_table, export, predic
     ],
 )
 def test_a_table_without_rows_gets_the_same_columns(
-    fill_table, tmp_path, kind, header, row, columns
+    fill_table, tmp_path, monkeypatch, kind, header, row, columns
 ):
+    load = mock.Mock(wraps=bulk_prediction.load_text_model)
+    monkeypatch.setattr(bulk_prediction, "load_text_model", load)
     assert fill_table(kind, "none.csv", {"none.in.csv": header}, columns) == []
+    assert load.call_count == 1
     fill_table(kind, "one.csv", {"one.in.csv": header + row}, columns)
     expected, _ = (tmp_path / "one.csv").read_text().splitlines()
     assert (tmp_path / "none.csv").read_text().splitlines() == [expected]

@@ -256,7 +256,7 @@ def test_a_model_grows_with_its_head_of_words(trained):
     before = formats.read(str(trained))
     wide = tiny_run.albert(hidden_size=16, num_attention_heads=4, num_hidden_layers=3)
     config = dataclasses.replace(before.config, **{x: getattr(wide, x) for x in GROWN})
-    grown = growth.grow_checkpoint(before, config)
+    grown = growth.grow_checkpoint(before, tiny_run.settings(albert=config))
     assert grown.weights.keys() == before.weights.keys()
     np.testing.assert_allclose(
         grown.weights["cls/words/output_weights"].reshape(7, 2, 8).sum(1),

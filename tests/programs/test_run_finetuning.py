@@ -100,6 +100,12 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     files = ("--input=new.jsonl", "--output=o.jsonl")
     assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
     assert read(tmp_path / "o.jsonl")["probabilities"]["sad"] == pytest.approx(sad, abs=1e-6)
+    (tmp_path / "long.txt").write_text("it was good\n" + "good " * 40)
+    files = ("--input=long.txt", "--output=long.jsonl")
+    assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
+    assert "1 of 2 inputs lose an end: max_seq_length is" in capsys.readouterr().err
+    message = run_program(tiny_program.PROGRAM, *command, start, "--epochs=2")
+    assert "runs/reviews holds work with num_train_epochs=3.0, not 2.0." in message
 
 
 def test_what_is_there_is_not_made_again(run, tmp_path, capsys):

@@ -33,7 +33,8 @@ def read(model):
 def grow(model, positions="copied", **changes):
     config = dataclasses.replace(model.config, **changes)
     larger = AlbertForPretraining(config)
-    checkpoint = growth.grow_checkpoint(read(model), config, positions)
+    settings = tiny_run.settings(albert=config, grown_positions=positions)
+    checkpoint = growth.grow_checkpoint(read(model), settings)
     matching.assign_weights(checkpoint.weights, larger, checkpoint.source)
     return larger
 

@@ -199,7 +199,7 @@ def load_int8(folder: str) -> Signatures:
 
     # One core takes less work for a row. A single row is answered sooner by all cores.
     shared, own = open_session(0), open_session(1)
-    pool = ThreadPoolExecutor(os.cpu_count())
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     names = [x.name for x in own.get_outputs()]
 
     def run(ids: Arrays) -> Arrays:
