@@ -49,7 +49,7 @@ class Training(NamedTuple):
     tokenizer: Tokenizer
     splits: Mapping[str, TaskSplit]
     datasets: Mapping[str, TaskDataset]
-    named: Collection[str]
+    named: Collection[str] = ()
 
     @property
     def task(self) -> Task:
