@@ -36,10 +36,7 @@ Encode = Callable[[Tensors, bool, tf.Tensor | None], dict[str, Any]]
 def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> str:
     """Writes both modules into a folder: whole, or not at all. Returns the folder of the encoder.
 
-    Args:
-        model: of `export_source.read_pretrained`.
-        folder: does not exist yet.
-        seq_length: the default length of texts; None writes no preprocessor.
+    `seq_length` is the default length of texts; None writes no preprocessor.
 
     Raises `UserError` if the folder exists, the preprocessor has no vocabulary, or the encoder
     reads no texts of that length.

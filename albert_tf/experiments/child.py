@@ -17,8 +17,7 @@ _PROGRAMS = Path(__file__).parents[1] / "bin"
 def run(program: str, flags: Sequence[str], log: str) -> float:
     """Runs a program, its output in a file; returns its CPU seconds.
 
-    Raises:
-        UserError: it failed; has the last line of its log, or the signal that ended it.
+    Raises `UserError` if it failed, with the last line of its log, or the signal that ended it.
     """
     os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

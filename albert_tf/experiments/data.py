@@ -30,12 +30,8 @@ def digest(*values: Any) -> str:
 class Records(NamedTuple):
     """Records that are there, or can be made.
 
-    Attributes:
-        settings: hash of the settings.
-        data: hash of the text; empty if that is not at hand.
-        folder: of the records.
-        paths: of the text.
-        config: settings.
+    `settings` and `data` are hashes, that of the text empty if it is not at hand. `paths` are those
+    of the text.
     """
 
     settings: str
@@ -48,13 +44,10 @@ class Records(NamedTuple):
 class Data:
     """What a suite is trained on, on this machine.
 
-    Args:
-        suite: the suite.
-        data_dir: folder of text and tasks; None if they are not at hand.
-        folder: gets the vocabulary and the records.
+    `data_dir` has text and tasks; it is None if they are not at hand. `folder` gets the vocabulary
+    and the records.
 
-    Raises:
-        UserError: a folder or a file is missing.
+    Raises `UserError` if a folder or a file is missing.
     """
 
     def __init__(self, suite: Suite, data_dir: str | None, folder: str) -> None:

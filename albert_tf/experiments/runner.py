@@ -30,18 +30,7 @@ _LIMIT = "ONEDNN_MAX_CPU_ISA"
 
 
 class Runner:
-    """Runs the stages of a suite.
-
-    Args:
-        suite: the suite.
-        data: its data.
-        work_dir: gets checkpoints and logs.
-        results: gets the numbers.
-
-    Attributes:
-        suite: the suite.
-        results: the numbers.
-    """
+    """Runs the stages of a suite; `work_dir` gets checkpoints and logs, `results` the numbers."""
 
     def __init__(self, suite: Suite, data: Data, work_dir: str, results: Results) -> None:
         self.suite, self._data, self._work_dir = suite, data, work_dir
@@ -50,8 +39,7 @@ class Runner:
     def run(self) -> None:
         """Runs what is missing; logs what it does, and the time that is left.
 
-        Raises:
-            UserError: a program failed; names its log.
+        Raises `UserError`, which names its log, if a program failed.
         """
         waiting = self.list_missing()
         begin, done, waits = time.monotonic(), 0.0, False

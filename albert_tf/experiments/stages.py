@@ -26,15 +26,7 @@ _NOT_COUNTED -= {"eval_steps", "max_eval_examples", "stop_at_step"}
 
 
 class Run(NamedTuple):
-    """A run of a suite.
-
-    Attributes:
-        variant: its name.
-        seed: of everything random.
-        folder: of its files; another one if a setting or the data change.
-        config: of pre-training.
-        records: that it is trained on.
-    """
+    """A run of a suite; its files have another folder if a setting or the data change."""
 
     variant: str
     seed: int
@@ -79,16 +71,7 @@ def make_run(
     *,
     source: Run | None = None,
 ) -> Run:
-    """Returns a run.
-
-    Args:
-        suite: that has it.
-        variant: of the suite.
-        seed: of everything random.
-        data: of the suite.
-        work_dir: gets its files.
-        source: the run that it starts from.
-    """
+    """Returns a run, whose files are in `work_dir`; `source` is the run that it starts from."""
     config = suite.make_config(variant, seed)
     records = data.find_records(config, suite.variants[variant].records)
     before = source and os.path.basename(source.folder)
@@ -153,10 +136,8 @@ def make_pretraining(
 ) -> Stage:
     """Returns the stage that trains a run.
 
-    Args:
-        run: the run.
-        source: the run whose weights it starts from, if there is one, and its stage.
-        grows: the run is larger than `source`; else it goes on with the same model.
+    `source` is the run whose weights it starts from, if there is one, and its stage. With `grows`
+    the run is larger than that; else it goes on with the same model.
     """
     workdir = _find_workdir(run)
     updates, start = run.config.last_step, []

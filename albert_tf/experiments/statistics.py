@@ -10,13 +10,7 @@ _LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % interval.
-
-    Attributes:
-        mean: of the values.
-        margin: half of the interval (Student's t); None of a single value.
-        size: number of values.
-    """
+    """A mean with its 95 % interval, of which `margin` is half (Student's t); None of one value."""
 
     mean: float
     margin: float | None

@@ -47,9 +47,7 @@ class TaskRun:
 
     Attributes:
         set: {key: value} of `FinetuneConfig`.
-        data_dir: folder within that of all data.
-        train_file: within that of all data, in place of the folder's.
-        dev_file: as `train_file`.
+        data_dir, train_file, dev_file: within the folder of all data.
         chance: score of an answer that is always the same.
     """
 
@@ -65,19 +63,14 @@ class Suite:
     """A suite of experiments.
 
     Attributes:
-        name: of the file.
-        title: of the report.
         question: what it asks, and what the paper answers.
         config: values of `PretrainConfig` that all variants share.
         records: values of `DataConfig`, and `input_files`: patterns within the folder of all data.
-        variants: {name: variant}.
         baseline: variant that the others are compared with.
-        seeds: of each variant.
         held_out: {name: changes of `records`}: held-out records that each run is evaluated on.
         minimal_pairs: patterns of files of pairs, within the folder of all data.
         max_pairs: of each paradigm.
         tasks: {task: how each run is fine-tuned on it}.
-        columns: of the table, in order.
         curves: measures that are drawn by update.
         trains: whether runs are trained; else the time of an update is all that is measured.
         rate_steps: updates of the two runs whose difference is the time of an update.
@@ -109,8 +102,7 @@ class Suite:
     def make_config(self, variant: str, seed: int) -> PretrainConfig:
         """Returns the config of a run.
 
-        Raises:
-            UserError: an unknown key, or a bad value.
+        Raises `UserError` for an unknown key, or a bad value.
         """
         values = {**self.config, **self.variants[variant].set, "seed": seed}
         with _naming(f"{self.name}, variant {variant!r}"):
@@ -139,8 +131,7 @@ class Suite:
 def read(path: str) -> Suite:
     """Reads a suite.
 
-    Raises:
-        UserError: what is wrong in the file, before anything runs.
+    Raises `UserError` for what is wrong in the file, before anything runs.
     """
     values = files.read_object(path, "--suite")
     name = os.path.splitext(os.path.basename(path))[0]

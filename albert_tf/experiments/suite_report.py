@@ -17,10 +17,7 @@ from albert_tf.tasks import report_page
 def write(runner: Runner, prefix: str, suite_path: str) -> None:
     """Writes `prefix`.html, .md and a .svg for each picture, and says where.
 
-    Args:
-        runner: of the suite.
-        prefix: path without an ending.
-        suite_path: of the suite, for the command that is shown.
+    `suite_path` is for the command that is shown.
     """
     suite, numbers = runner.suite, tables.collect(runner)
     if not numbers:

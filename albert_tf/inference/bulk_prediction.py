@@ -70,8 +70,7 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     A table (.csv, .tsv) has the columns of the input, which is a table, too, or lines of text, and
     those of the predictions. Until it is complete, `OUTPUT.parts` holds what is done.
 
-    Raises:
-        UserError: see `predict`; the file is there already.
+    Raises `UserError` as `predict` does, or if the file is there already.
     """
     require(
         output.endswith((".jsonl", ".jsonl.gz", *_TABLES)),

@@ -46,8 +46,7 @@ def read(patterns: Sequence[str], max_pairs: int | None = None) -> list[Pair]:
     which name its groups; by default its paradigm is the file. With `max_pairs` each paradigm is a
     random sample of that many.
 
-    Raises:
-        UserError: there are no pairs, or a row lacks a sentence.
+    Raises `UserError` if there are no pairs, or a row lacks a sentence.
     """
     if not patterns:
         return []
@@ -91,8 +90,7 @@ def evaluate_checkpoint(
     With `by_layer` "minimal_pairs" has "by_layer", too: {"accuracy": a list}, of the head that
     reads what each layer gives.
 
-    Raises:
-        UserError: the checkpoint has no masked-LM head or no vocabulary.
+    Raises `UserError` if the checkpoint has no masked-LM head or no vocabulary.
     """
     loaded = loaded_model.load(path, which=which)
     if not isinstance(loaded.model, AlbertForPretraining) or loaded.tokenizer is None:
@@ -135,8 +133,7 @@ def evaluate(
         {"accuracy", "interval": [low, high], "num_pairs", "rule", "field": {name: {"accuracy",
         "interval", "num_pairs"}}, "phenomenon": ..., "paradigm": ...}.
 
-    Raises:
-        UserError: a sentence is too long for the model.
+    Raises `UserError` if a sentence is too long for the model.
     """
     sentences = [*dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad))]
     numbers = score(model, tokenizer, sentences, rule=rule, num_blocks=num_blocks)
@@ -159,8 +156,7 @@ def score(
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
 
-    Raises:
-        UserError: a sentence is too long for the model, or has no piece.
+    Raises `UserError` if a sentence is too long for the model, or has no piece.
     """
     encoded = tokenizer.encode_batch(sentences)
     longest = model.albert.config.max_position_embeddings - 2

@@ -28,11 +28,8 @@ def search(
 ) -> list[list[Match]]:
     """Returns for each query the `top_k` likest texts, best first; of equal ones the first.
 
-    Args:
-        embed: (texts) -> their vectors, [N, D].
-        queries: texts.
-        texts: (row, text); they may be more than the memory holds.
-        top_k: texts for each query.
+    `embed` is (texts) -> their vectors, [N, D]. Texts, each with its row, may be more than the
+    memory holds.
     """
     require_count("top_k", top_k)
     wanted = _normalize(embed(queries))

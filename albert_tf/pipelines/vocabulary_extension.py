@@ -60,12 +60,10 @@ def extend(
     """Writes a checkpoint of this project, whole or not at all; prints what changed.
 
     Args:
-        path: of any checkpoint.
-        which: checkpoint of a run, as of `formats.read`.
+        path, which: of any checkpoint, as of `formats.read`.
         target: a folder, which must not exist.
         pieces: file with a new piece in each line, as the vocabulary writes it.
-        input_files: patterns of text to learn pieces from, in place of `pieces`.
-        num_pieces: to learn, at most.
+        input_files: patterns of text to learn `num_pieces` from, at most, in place of `pieces`.
         eval_files: patterns of text to count the pieces of a word in; default: `input_files`.
 
     Raises `UserError` for bad input, or a checkpoint without its vocabulary.
@@ -179,9 +177,8 @@ class _Segments(NamedTuple):
 def _read_list(path: str, tokenizer: Tokenizer) -> dict[str, float]:
     """Reads a file with a piece in each line, as the vocabulary writes it.
 
-    Raises:
-        UserError: names the line of a piece that is there already, or twice, or that no text
-            becomes; or the file is empty.
+    Raises `UserError`, with its line, for a piece that is there already or twice, or that no text
+    becomes; or if the file is empty.
     """
     lines = to_text(files.read_bytes(path, "--pieces"), f"--pieces: {path}").split("\n")
     rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}

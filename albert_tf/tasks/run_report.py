@@ -22,10 +22,7 @@ _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
 class Evaluated(NamedTuple):
     """A split whose predictions and metrics are in the folder of the run.
 
-    Attributes:
-        name: as in the names of the files.
-        dataset: its examples.
-        read_texts: returns {id: texts} of the examples, which may not have their own.
+    `read_texts` returns {id: texts} of its examples, which may not have their own.
     """
 
     name: str

@@ -41,13 +41,9 @@ T = TypeVar("T")
 
 
 class Source(NamedTuple):
-    """The run that a new one goes on with.
+    """The run, in a folder, that a new one goes on with, from the checkpoint with the prefix.
 
-    Attributes:
-        run: its folder.
-        prefix: of its checkpoint.
-        config: its config.
-        changes: {field: [its value, the new one]} of the fields that differ.
+    `changes` are {field: [its value, the new one]} of the fields that differ.
     """
 
     run: str

@@ -32,12 +32,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """A document, or a part of a long one.
-
-    Attributes:
-        lines: its lines.
-        is_first: whether it begins a document.
-    """
+    """A document, or a part of a long one; the first begins it."""
 
     lines: Document
     is_first: bool

@@ -68,13 +68,7 @@ class Driver:
 
 
 class Made(NamedTuple):
-    """A shard that is there.
-
-    Attributes:
-        name: of the file.
-        numbers: about it, for the results.
-        num_bytes: bytes of the source that were read for it.
-    """
+    """A shard that is there: numbers for the results, and bytes of the source read for it."""
 
     name: str
     numbers: Mapping[str, Any]

@@ -11,10 +11,7 @@ _SHARDS = 4  # of a source: fewer give more files of held-out text, more give fe
 class Range(NamedTuple):
     """A file, or the documents of a text file that begin in a range of its bytes.
 
-    Attributes:
-        path: the file.
-        begin: first byte.
-        end: the byte after the last one; None: the end of the file.
+    `end` is the byte after the last one; None is the end of the file.
     """
 
     path: str

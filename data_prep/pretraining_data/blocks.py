@@ -17,8 +17,6 @@ class Block(NamedTuple):
     """Documents of one shard, or of one shard for each pass over them: the unit of work.
 
     Attributes:
-        split: `train` or `eval`.
-        source: number of the source.
         number: from 0, within the split of the source.
         texts: documents, one sentence a line.
         num_bytes: bytes of the input files read since the previous block.

@@ -30,11 +30,9 @@ class Layout(NamedTuple):
     """The files and columns of a task.
 
     Attributes:
-        folder: of its files.
         texts: the column of the text, or of both.
         label: the column of the label; test files have none.
         id: the column that numbers the rows of a test file.
-        files: {split: name of its file}.
         headerless: {split without a header: the indices of the columns of texts and label}.
     """
 

@@ -64,15 +64,9 @@ protocol an input of one value for each row is `[?, 1]`.
 
 
 class Scores(NamedTuple):
-    """What the card tells of a model.
+    """What the card tells: the metric of the float32 network and of the int8 one on the examples.
 
-    Attributes:
-        command: that exported it.
-        metric: its name.
-        before, after: the metric of the float32 network, and of the int8 one.
-        examples: number of those that were scored.
-        length: tokens of the request that was timed.
-        float32_seconds, int8_seconds: of that request.
+    The seconds are those of a request of `length` tokens.
     """
 
     command: str
@@ -108,11 +102,7 @@ class _StandIn:
 def write(
     model: ExportedModel, checkpoint: ModelCheckpoint, graph: str, scores: Scores, target: str
 ) -> None:
-    """Writes a version.
-
-    Args:
-        graph: file of the int8 network.
-        target: folder of the version, which appears when it is complete.
+    """Writes a version, which appears when it is complete; `graph` is the file of the network.
 
     Raises `UserError` if another export wrote it meanwhile.
     """

@@ -93,12 +93,7 @@ const model = await pipeline("{use}", "FOLDER", {{ dtype: "fp32" }});
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far the outputs of a graph are from those of the network.
-
-    Attributes:
-        largest: of the network's numbers.
-        difference: the largest.
-    """
+    """The largest of the network's numbers, and the largest difference of a graph's from them."""
 
     largest: float
     difference: float

@@ -51,8 +51,7 @@ def find_file(split: str, suffixes: Sequence[str], data_dir: str) -> str:
 def read_table(path: str) -> Table:
     """Reads a table with a header, JSON lines, or a JSON list of objects.
 
-    Raises:
-        UserError: the suffix is not that of a known format, or the file is not of its format.
+    Raises `UserError` if the suffix is of no known format, or the file is not of its format.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in FORMATS:
@@ -63,8 +62,7 @@ def read_table(path: str) -> Table:
 def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> list[int]:
     """Returns the indices of the columns with these names.
 
-    Raises:
-        UserError: one is missing, or there twice.
+    Raises `UserError` if one is missing, or there twice.
     """
     for name in names:
         if not (count := columns.count(name)):

@@ -43,8 +43,7 @@ class _Sentence(NamedTuple):
 def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     """Returns the labels of a train file: O, then those of each type, with all prefixes.
 
-    Raises:
-        UserError: the file is not of its format, holds no tag, or tags of two kinds.
+    Raises `UserError` if the file is not of its format, holds no tag, or tags of two kinds.
     """
     places: dict[str, str] = {}
     for sentence in _read_sentences(path, columns, is_test=False):
@@ -68,9 +67,8 @@ def read(
 ) -> list[TaggedText]:
     """Reads the texts of a file. Tags may be missing in a test file only.
 
-    Raises:
-        UserError: the file is not of its format; an unknown tag; tags that break their scheme,
-            unless `repair_tags`, which turns them into the spans that they most likely mean.
+    Raises `UserError` if the file is not of its format, or for an unknown tag, or tags that break
+    their scheme, unless `repair_tags`, which turns them into the spans that they most likely mean.
     """
     scheme, known = tag_schemes.find_scheme(labels), set(labels)
     types = set(tag_schemes.list_types(labels))

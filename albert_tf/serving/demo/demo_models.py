@@ -20,8 +20,7 @@ _PRETRAINED_KINDS = ("fill_mask", "sentence_embedding")
 def load(paths: Sequence[str]) -> list[DemoModel]:
     """Loads exports (folders of versions, or one of them) and checkpoints of any format.
 
-    Raises:
-        UserError: there is none, it is damaged, or it takes no text.
+    Raises `UserError` if there is none, it is damaged, or it takes no text.
     """
     return [model for path in paths for model in (_load_export(path) or _load_checkpoint(path))]
 

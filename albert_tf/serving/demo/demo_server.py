@@ -162,8 +162,7 @@ class _Server(http.server.ThreadingHTTPServer):
 def listen(port: int) -> _Server:
     """Returns a server that holds a port of this machine; 0 takes any free one.
 
-    Raises:
-        UserError: the port is taken or forbidden.
+    Raises `UserError` if the port is taken or forbidden.
     """
     try:
         return _Server((HOST, port), http.server.BaseHTTPRequestHandler)

@@ -81,12 +81,10 @@ class DemoModel:
     """A function of texts, and how the page shows its outputs.
 
     Attributes:
-        name: on the page.
+        about: what the model does; completes the sentence "An ALBERT that ...".
         view: a key of `VIEWS`.
-        inputs: names of the inputs.
         labels: in the order of their probabilities; empty if there are none.
         run: {name: [B] strings; options [B, C]} as keywords -> outputs.
-        about: what the model does; completes the sentence "An ALBERT that ...".
     """
 
     name: str
@@ -138,8 +136,7 @@ def describe(model: DemoModel) -> dict[str, Any]:
 def answer(model: DemoModel, inputs: Any, *, weigh_words: bool = False) -> list[Part]:
     """Returns the parts of the answer to texts that were typed.
 
-    Raises:
-        UserError: the inputs do not fit the model.
+    Raises `UserError` if the inputs do not fit the model.
     """
     texts = _check(model, inputs)
     outputs = _run(model, [texts])

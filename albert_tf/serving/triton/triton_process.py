@@ -51,8 +51,7 @@ print(json.dumps({**names, "version": version}))
 def choose_ports(config: ServerConfig) -> ServerConfig:
     """Returns the config with free ports in place of 0.
 
-    Raises:
-        UserError: a port is taken, or is given twice.
+    Raises `UserError` if a port is taken, or is given twice.
     """
     with contextlib.ExitStack() as stack:
         chosen = {}
@@ -83,14 +82,8 @@ def running(
 ) -> Iterator[subprocess.Popen]:
     """Within, a server looks into its model repository each second; at the end it is gone.
 
-    Args:
-        python: of `make_python`.
-        folder: with the model repository, `models`; there comes the backend, too.
-        config: of the server.
-        log: file to which its messages are appended.
-
-    Raises:
-        UserError: the environment is not whole.
+    `python` is that of `make_python`. The folder has the model repository, `models`, and gets the
+    backend. Messages are appended to `log`. Raises `UserError` if the environment is not whole.
     """
     described = subprocess.run([python, "-c", _DESCRIBE], capture_output=True, check=True)
     about = json.loads(described.stdout)
@@ -165,8 +158,7 @@ def _remove_memory(lock: Path) -> None:
 def make_python() -> str:
     """Returns the path of a Python beside Triton's server.
 
-    Raises:
-        UserError: this machine cannot have one.
+    Raises `UserError` if this machine cannot have one.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise UserError(

@@ -38,14 +38,7 @@ Specs = dict[str, tuple[str, list[int]]]
 
 
 class ServedModel(NamedTuple):
-    """A model as a server has it.
-
-    Attributes:
-        name: in requests.
-        folder: of its versions.
-        version: the one that is served.
-        identity: changes if the version is written anew.
-    """
+    """A model as a server has it; its identity changes if the version is written anew."""
 
     name: str
     folder: str
@@ -60,8 +53,7 @@ class ServedModel(NamedTuple):
 def find_model(folder: str) -> ServedModel:
     """Finds the newest version of a model.
 
-    Raises:
-        UserError: there is none, or it is not whole.
+    Raises `UserError` if there is none, or it is not whole.
     """
     version = model_versions.find_newest(folder)
     path = folder if files.is_remote(folder) else os.path.abspath(folder)
@@ -74,13 +66,8 @@ def find_model(folder: str) -> ServedModel:
 def write_model(model: ServedModel, folder: Path, *, joins_requests: bool = True) -> None:
     """Writes what Triton reads of one version of a model into a folder.
 
-    Args:
-        model: the model.
-        folder: for it.
-        joins_requests: whether requests that wait are answered together.
-
-    Raises:
-        UserError: the version is no export, or damaged.
+    With `joins_requests`, requests that wait are answered together. Raises `UserError` if the
+    version is no export, or damaged.
     """
     files.check_hashes(model.path)
     limits = {"microseconds": serving_api.BATCH_MICROSECONDS, "waiting": serving_api.MAX_WAITING}

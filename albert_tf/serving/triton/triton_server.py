@@ -33,14 +33,7 @@ class _CrashError(UserError):
 
 
 class Server(NamedTuple):
-    """A server that runs.
-
-    Attributes:
-        process: of the server.
-        config: with the ports that it has.
-        folder: with its model repository, `models`.
-        log: file with its messages.
-    """
+    """A server that runs: its config has its ports, its folder the model repository, `models`."""
 
     process: subprocess.Popen
     config: ServerConfig
@@ -51,15 +44,11 @@ class Server(NamedTuple):
 def serve(folders: Sequence[str], config: ServerConfig) -> None:
     """Serves the newest version of each model until the time is over.
 
-    A server that crashes is started again. What killed processes have left is removed.
+    A server that crashes is started again. What killed processes have left is removed. `folders`
+    are those of the versions of each model.
 
-    Args:
-        folders: of the versions of each model.
-        config: of the server.
-
-    Raises:
-        UserError: a model, a port or this machine is not fit; or the server ended by itself, or
-            crashes again and again.
+    Raises `UserError` if a model, a port or this machine is not fit; or the server ended by itself,
+    or crashes again and again.
     """
     models = [triton_repository.find_model(folder) for folder in folders]
     names = [model.name for model in models]
@@ -135,12 +124,8 @@ def _follow(
 ) -> None:
     """Serves what is exported meanwhile, until the time is over.
 
-    Args:
-        served: {name: model}, to be kept up to date.
-        seen: the same of the newest models, each of which is tried once: one of them may have
-            crashed the server.
-        server: the server.
-        end: of the time.
+    `served` is kept up to date. `seen` has the newest models, each of which is tried once: one of
+    them may have crashed the server.
     """
     reported = ""
     while (seconds := end - time.monotonic()) > 0:
@@ -209,8 +194,7 @@ def _check(server: Server) -> None:
 def _wait_until_served(server: Server, model: ServedModel) -> None:
     """Waits until the version of a model is ready.
 
-    Raises:
-        UserError: it cannot be loaded, or the server has ended.
+    Raises `UserError` if it cannot be loaded, or the server has ended.
     """
     end = time.monotonic() + _LOADING_SECONDS
     while time.monotonic() < end:
