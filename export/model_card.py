@@ -240,21 +240,24 @@ def _describe_signatures(
             continue
         also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
         verb = signature.method.rpartition("/")[-1]
-        rows = [
-            f"| {side} | `{key}` | {_describe_type(spec)} | {MEANINGS[key]} |"
-            for side, specs in (
-                ("in", signature.inputs),
-                ("out", functions[name].structured_outputs),
-            )
-            for key, spec in sorted(specs.items())
-        ]
-        table = ["| | name | type | what |", "|---|---|---|---|", *rows]
+        table = describe_tensors(signature, functions[name])
         body = make_rest_body(name, signatures).replace("'", r"'\''")
         url = f"http://localhost:8501/v1/models/{title}:{verb}"
         curl = f"    curl -d '{body}' \\\n        {url}"
-        triton = ["From Triton:", "", _make_kserve_command(title, name, signatures), ""]
+        triton = ["From Triton:", "", make_kserve_command(title, name, signatures), ""]
         sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, "", *triton]
     return "\n".join(sections)
+
+
+def describe_tensors(signature: Signature, function: ConcreteFunction) -> list[str]:
+    """Returns the table of what a signature takes, and of what the function gives."""
+    sides = (("in", signature.inputs), ("out", function.structured_outputs))
+    rows = [
+        f"| {side} | `{key}` | {_describe_type(spec)} | {MEANINGS[key]} |"
+        for side, specs in sides
+        for key, spec in sorted(specs.items())
+    ]
+    return ["| | name | type | what |", "|---|---|---|---|", *rows]
 
 
 def _describe_type(spec: tf.TensorSpec) -> str:
@@ -277,7 +280,7 @@ def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
 
 
-def _make_kserve_command(title: str, name: str, signatures: Mapping[str, Signature]) -> str:
+def make_kserve_command(title: str, name: str, signatures: Mapping[str, Signature]) -> str:
     """Returns the lines of a request to a signature in the protocol of KServe."""
     signature = signatures[name]
     url = f"http://localhost:8000/v2/models/{title}/infer"

@@ -15,10 +15,7 @@ from albert_tf.export.requests.token_ids import Tensors
 
 # Names of signatures; the default one is the first of text, or without text that of token ids.
 DEFAULT, TOKEN_IDS, EXAMPLES = "serving_default", "token_ids", "examples"
-# Methods of a server.
-PREDICT = "tensorflow/serving/predict"
-CLASSIFY = "tensorflow/serving/classify"
-REGRESS = "tensorflow/serving/regress"
+PREDICT = "tensorflow/serving/predict"  # the usual method of a server
 # Where a server looks in a SavedModel for requests to warm up with.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 

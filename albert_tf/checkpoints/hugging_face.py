@@ -281,13 +281,10 @@ def _read_arrays(folder: str) -> tuple[str, dict[str, np.ndarray]]:
         else:
             continue
         # Files of older versions have TensorFlow's names of LayerNorm, as transformers knows.
-        names = {name: re.sub(r"\.(gamma|beta)$", _rename_norm, name) for name in arrays}
-        return path, {names[name]: array for name, array in arrays.items()}
+        for old, new in ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias")):
+            arrays = {re.sub(old, new, name): array for name, array in arrays.items()}
+        return path, arrays
     raise UserError(f"{folder} has neither {SAFETENSORS} nor {PICKLE}. Download one of them.")
-
-
-def _rename_norm(match: re.Match[str]) -> str:
-    return {"gamma": ".weight", "beta": ".bias"}[match[1]]
 
 
 def _read_shards(

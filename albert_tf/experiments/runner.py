@@ -88,7 +88,7 @@ class Runner:
     def make_stages(self, run: Run) -> list[Stage]:
         """Returns the stages of a run, in their order."""
         if not self.suite.trains:
-            return [self._make_rate(run)]
+            return [stages.make_rate(run, self.suite.rate_steps)]
         pretraining = self._make_pretraining(run)
         made = [pretraining]
         if self.suite.held_out:
@@ -153,9 +153,6 @@ class Runner:
             if "update_cpu_seconds" in known:
                 return known["update_cpu_seconds"]
         return count_flops(run) / _GUESSED_RATE
-
-    def _make_rate(self, run: Run) -> Stage:
-        return stages.make_rate(run, self.suite.rate_steps)
 
     def _make_pretraining(self, run: Run) -> Stage:
         if not (before := self._find_source(run.variant, run.seed)):

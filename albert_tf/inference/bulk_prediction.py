@@ -289,10 +289,7 @@ def find_version(model: str) -> str | None:
 
     Raises `UserError` if it is an int8 model.
     """
-    if not tf.io.gfile.isdir(model):
-        return None
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(model)]
-    versions = sorted(int(name) for name in names if name.isdigit())
+    versions = model_versions.list_versions(model)
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
         if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
             return folder

@@ -513,7 +513,9 @@ def load(
     )
     checkpoint = formats.read(os.fspath(path), which=which)
     if vocabulary is not None:
-        checkpoint = _replace_vocabulary(checkpoint, vocabulary)
+        tokenization.load(vocabulary)  # refuses a folder without a vocabulary
+        checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(vocabulary))
+        checkpoint = model_checkpoint.trim_vocabulary(checkpoint)
     changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
     task, config = export_source.configure(checkpoint, task, ["dtype=float32", *changes])
     checkpoint = replace(checkpoint, config=config.albert)  # with the user's changes
@@ -529,12 +531,6 @@ def load(
         model, _ = task.make_model(config, is_new=False)
         matching.assign_task_weights(checkpoint, model, with_head=True, log_level=logging.DEBUG)
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
-
-
-def _replace_vocabulary(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
-    tokenization.load(folder)  # refuses a folder without a vocabulary
-    checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(folder))
-    return model_checkpoint.trim_vocabulary(checkpoint)
 
 
 def guess_masked(

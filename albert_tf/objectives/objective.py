@@ -11,12 +11,6 @@ from albert_tf.records.features import Features
 from albert_tf.tokenizers.tokenization import Tokenizer
 
 
-def _keep_first_weights(
-    model: Any, config: Any, paths: Sequence[str], tokenizer: Tokenizer
-) -> None:
-    """Leaves a new model as it is made."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
     """What a run learns.
@@ -28,11 +22,11 @@ class Objective:
         make_model: config -> the model, called with a batch, `training` and `seed`, and its weights
             that are trained. A gradient must reach each: LAMB would let others decay to nothing.
         initialize: model, config, paths of the records, tokenizer; sets the weights of a new model
-            that do not begin as they are made.
+            that do not begin as they are made; None if all do.
     """
 
     loss: Loss
     best_by: str
     list_features: Callable[[Any], Features]
     make_model: Callable[[Any], tuple[keras.Model, list[keras.Variable]]]
-    initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] = _keep_first_weights
+    initialize: Callable[[Any, Any, Sequence[str], Tokenizer], None] | None = None

@@ -9,7 +9,6 @@ from albert_tf.errors import UserError
 from albert_tf.plan import report
 from albert_tf.plan.aot import aot_compile, lowering
 from albert_tf.plan.formula import estimate
-from albert_tf.plan.formula.chips import Topology
 from albert_tf.plan.formula.estimate import Plan
 from albert_tf.plan.plan_arguments import Arguments
 from albert_tf.train_config import PretrainConfig
@@ -38,18 +37,14 @@ def run(config: PretrainConfig, arguments: Arguments) -> None:
     lowered = lowering.lower(
         config, per_replica_batch=plan.batch, num_replicas=topology.num_devices
     )
-    compiled = _compile(lowered, topology)
+    logging.info("compiling it for %s (minutes for large models)", topology.name)
+    compiled = aot_compile.compile_step(lowered, topology)
     print("\n".join(["", *report.format_compiled(plan, compiled)]))
     if arguments.json:
         files.write_json(arguments.json, {**numbers, "compiled": dataclasses.asdict(compiled)})
     if not compiled.fits:
         limit = compiled.available or topology.device.usable
         raise UserError(_describe_excess(plan, compiled.needed, limit))
-
-
-def _compile(lowered: lowering.Lowered, topology: Topology) -> aot_compile.Compiled:
-    logging.info("compiling it for %s (minutes for large models)", topology.name)
-    return aot_compile.compile_step(lowered, topology)
 
 
 def _describe_excess(plan: Plan, needed: int | None, limit: int) -> str:

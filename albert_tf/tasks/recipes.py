@@ -117,11 +117,6 @@ def choose_recipe(task: str) -> str:
     return "v2" if task in _V2 else "none"
 
 
-def choose_learning_rate(hidden_size: int) -> float:
-    """Returns the learning rate of the recipe `none`: a smaller model needs a higher one."""
-    return _SMALL_RATE if hidden_size <= _SMALL_HIDDEN_SIZE else _LARGE_RATE
-
-
 def read_recipe(name: str, task: str) -> dict[str, Any]:
     """Fields of a `FinetuneConfig`, nested, for `config_io.load`; of `none` there are none.
 
@@ -230,7 +225,7 @@ def resolve_config(
         )
         defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
     if "learning_rate" not in chosen:
-        rate = choose_learning_rate(model.hidden_size)
+        rate = _SMALL_RATE if model.hidden_size <= _SMALL_HIDDEN_SIZE else _LARGE_RATE
         logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
         defaults = {**defaults, "learning_rate": rate}
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)

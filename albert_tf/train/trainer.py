@@ -150,7 +150,8 @@ class Trainer:
         """Assigns the weights to start from; returns what the run keeps of them, their source."""
         start, data = self.start, self.data
         if start.name is None:
-            self.objective.initialize(state.model, state.config, stretch.paths, data.tokenizer)
+            if initialize := self.objective.initialize:
+                initialize(state.model, state.config, stretch.paths, data.tokenizer)
             first = {"checkpoint": None, "weights": None}, "new weights"
         else:
             weights = start.read(state.config)

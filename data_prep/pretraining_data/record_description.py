@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError, reason
-from albert_tf.records import features, manifest
+from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import ONLINE
 
@@ -48,15 +48,11 @@ def describe(
     return folder, counts
 
 
-def _open(path: str) -> tf.data.TFRecordDataset:
-    return tf.data.TFRecordDataset(path, compression_type="GZIP" if path.endswith(".gz") else "")
-
-
 def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
     """Returns the lengths of the first example, or what training masks if it has no masks."""
     path = paths[0]
     try:
-        raw = next(iter(_open(path)), None)
+        raw = next(iter(input_pipeline.read([path])), None)
     except tf.errors.DataLossError as error:
         raise UserError(
             f"{path} holds no records ({reason(error)}). Name record files alone."
@@ -83,7 +79,8 @@ def _read_settings(paths: Sequence[str]) -> dict[str, Any]:
 def _find_longest(path: str) -> int:
     """The most tokens of an example in a file."""
     spec = {features.INPUT_IDS: tf.io.RaggedFeature(tf.int64)}
-    batches = _open(path).batch(_BATCH).map(lambda raw: tf.io.parse_example(raw, spec))
+    records = input_pipeline.read([path]).batch(_BATCH)
+    batches = records.map(lambda raw: tf.io.parse_example(raw, spec))
     longest = 1
     with contextlib.suppress(tf.errors.OpError):  # `_check_file` says what is wrong
         for batch in batches:
@@ -118,7 +115,7 @@ def _check_file(path: str, settings: dict[str, Any], vocab_size: int) -> int:
         limits |= {features.MASKED_LM_IDS: vocab_size, features.MASKED_LM_POSITIONS: length}
     count = 0
     try:
-        for raw in _open(path).batch(_BATCH):
+        for raw in input_pipeline.read([path]).batch(_BATCH):
             batch = features.parse(raw, spec)
             for name, limit in limits.items():
                 low, high = int(tf.reduce_min(batch[name])), int(tf.reduce_max(batch[name]))

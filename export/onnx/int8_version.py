@@ -13,7 +13,6 @@ The functions are those of bin/export_saved_model, traced around something that 
 network, so that the answers are made in the same way.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -34,7 +33,6 @@ from albert_tf.kinds import task_table
 
 # The kinds that have a score, whose outputs are those of a task's head.
 KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
-_NUM_SHOWN = 8  # token ids of an example
 _CARD = """\
 # {title}
 
@@ -122,8 +120,12 @@ def write(
         files.write_json(os.path.join(folder, model_versions.SIGNATURES), described)
         serving_api.write_warmup(made, folder)
         versions = os.path.dirname(target)
-        requests = _make_requests(made, described, serving_api.make_model_name(versions))
-        card = _make_card(model, requests, graph, scores, versions)
+        title, lines = serving_api.make_model_name(versions), []
+        for name in described:
+            table = model_card.describe_tensors(made[name], traced[f"answer_{name}"])
+            request = model_card.make_kserve_command(title, name, made)
+            lines += [f"### `{name}`", "", *table, "", request, ""]
+        card = _make_card(model, "\n".join(lines), graph, scores, versions)
         files.write_bytes(os.path.join(folder, model_card.NAME), card.encode())
 
 
@@ -220,29 +222,3 @@ def _make_card(
         folder=shlex.quote(versions),
         signatures=requests,
     )
-
-
-def _make_requests(
-    made: Mapping[str, Signature], described: Mapping[str, Mapping[str, Any]], title: str
-) -> str:
-    """Returns the part of the card with the inputs, outputs and a request of each signature."""
-    sections = []
-    for name, signature in described.items():
-        rows = [
-            f"| {side} | `{key}` | {dtype} {shape} | {model_card.MEANINGS[key]} |".replace(
-                "-1", "?"
-            )
-            for side, tensors in (("in", signature["inputs"]), ("out", signature["outputs"]))
-            for key, (dtype, shape) in tensors.items()
-        ]
-        request = {
-            key: x.numpy() if x.dtype == tf.string else x.numpy()[..., :_NUM_SHOWN]
-            for key, x in made[name].example.items()
-        }
-        head = [f"### `{name}`", "", "| | name | type | what |", "|---|---|---|---|"]
-        sections += [*head, *rows, ""]
-        if "inputs" not in request:  # which JSON cannot hold
-            body = json.dumps(serving_api.make_kserve_request(request), ensure_ascii=False)
-            url = f"http://127.0.0.1:8000/v2/models/{title}/infer"
-            sections += [f"    curl -d {shlex.quote(body)} \\\n        {url}", ""]
-    return "\n".join(sections)

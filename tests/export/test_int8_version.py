@@ -134,7 +134,7 @@ def test_the_card_tells_scores_times_sizes_and_requests(written):
     assert f"    {COMMAND}\n" in card
     assert f"bin/serve --model={shlex.quote(str(Path(target).parent))}\n" in card
     assert "| in | `text` | string [?] | a text |" in card
-    assert "http://127.0.0.1:8000/v2/models/gr__e/infer" in card
+    assert "http://localhost:8000/v2/models/gr__e/infer" in card
 
 
 @pytest.mark.parametrize("kind", ["encoder", "sentence_embedding", "fill_mask"])
