@@ -12,7 +12,7 @@ METRICS_LOG = "metrics.jsonl"
 # The names that trackers have for the run.
 TRACKERS = "trackers.json"
 # What a run changed when it went on from another one.
-HISTORY = "history.jsonl"
+HISTORY = "history.json"
 # The commands that trained, and the page about the run.
 COMMANDS, REPORT = "commands.jsonl", "report.html"
 # The best checkpoint and its metrics.

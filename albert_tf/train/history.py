@@ -1,14 +1,11 @@
-"""The history of a run that continues another: `history.jsonl`, one line for each change.
+"""The history of a run that continues another: `history.json`, an object for each change.
 
-{"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000, "of": 1,
+{"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000,
  "changes": {"num_train_steps": [1000, 2000], "albert.hidden_dropout_prob": [0.1, 0.0]}}
-
-"of" is the number of lines, so that a missing one is noticed.
 """
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -37,6 +34,7 @@ _FIXED = (
 )
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
+_CHANGES = "changes"
 T = TypeVar("T")
 
 
@@ -137,7 +135,7 @@ def begin(state: TrainState, workdir: str, data: RunData, source: Source) -> Non
         files.make_folders(workdir)
         reports.copy(source.run, workdir, state.step)
         records = [*(r for r in read(source.run) if r["step"] <= state.step), record]
-        files.write_bytes(os.path.join(workdir, HISTORY), to_lines(records))
+        files.write_sealed(os.path.join(workdir, HISTORY), {_CHANGES: records})
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
@@ -167,35 +165,22 @@ def _describe_files(rows: list[Any]) -> str:
     return f"{len(rows):,} files, {sum(number for _, number in rows):,} examples"
 
 
-def to_lines(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """The content of `history.jsonl`: each line has a checksum."""
-    sealed = (files.seal({**record, "of": len(records)}) for record in records)
-    return b"".join(json.dumps(record).encode() + b"\n" for record in sealed)
-
-
 def read(workdir: str) -> list[dict[str, Any]]:
     """The changes of a run, the oldest first; none if it continues no other."""
     path = os.path.join(workdir, HISTORY)
-    if not tf.io.gfile.exists(path):
-        return []
-    lines = files.read_bytes(path, HISTORY).splitlines()
-    parsed = (files.parse_json(line, path, HISTORY) for line in lines)
-    records = [files.unseal(record, path) for record in parsed]
-    for number, record in enumerate(records, 1):
-        if not _is_change(record):
-            raise UserError(f"{path}: line {number} is damaged: it is no change of a run.")
-    if not records or any(record["of"] > len(records) for record in records):
-        raise UserError(f"{path} is damaged: lines are missing. Restore it from a copy.")
-    return records
+    content = files.read_sealed(path, HISTORY) if tf.io.gfile.exists(path) else {_CHANGES: []}
+    changes = content.get(_CHANGES) if isinstance(content, dict) else None
+    if not isinstance(changes, list) or not all(map(_is_change, changes)):
+        raise UserError(f"{path} is damaged: it is no list of changes. Restore it from a copy.")
+    return changes
 
 
 def _is_change(record: Any) -> bool:
-    types = {"changes": dict, "of": int}
-    if not isinstance(record, dict) or not all(isinstance(record.get(x), types[x]) for x in types):
-        return False
-    values = record["changes"].values()
-    return {"step", "run", "position"} <= record.keys() and all(
-        isinstance(value, list) and len(value) == 2 for value in values
+    values = record.get(_CHANGES) if isinstance(record, dict) else None
+    return (
+        isinstance(values, dict)
+        and {"step", "run", "position"} <= record.keys()
+        and all(isinstance(value, list) and len(value) == 2 for value in values.values())
     )
 
 

@@ -207,8 +207,8 @@ def make_run(folder: Path) -> None:
     rows = [["train-0.tfrecord", 21], ["train-1.tfrecord", 16]]
     _write_run(folder, _config(), {RECORDS: {"files": rows}})
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
-    content = history.to_lines([record, {**record, "step": 6}])
-    files.write_bytes(str(folder / "history.jsonl"), content)
+    content = {"changes": [record, {**record, "step": 6}]}
+    files.write_sealed(str(folder / "history.json"), content)
     metrics: dict[str, Any] = {"metrics": {"best_f1": 0.5}, "thresholds": {"null_odds": -1.25}}
     metrics["checkpoint"] = "run/model.ckpt-0"
     (folder / "model.ckpt-0.index").touch()

@@ -326,7 +326,8 @@ def encode(text: str, folder: Path) -> None:
 def runs(draw: Any) -> dict[str, bytes]:
     contents = {"config.json": _defaults(FinetuneConfig), "task.json": HEADER}
     contents |= {"metrics-dev.json": {"checkpoint": "x/model.ckpt-0", "thresholds": {"a": 0.5}}}
-    contents |= {"history.jsonl": {"step": 1, "run": "x", "position": 1, "of": 1, "changes": {}}}
+    change = {"step": 1, "run": "x", "position": 1, "changes": {}}
+    contents |= {"history.json": {"changes": [change]}}
     return {name: dump(draw(damaged(content))) for name, content in contents.items()}
 
 

@@ -133,23 +133,12 @@ def test_no_run_or_its_own_folder_is_refused(data, short, tmp_path):
 
 def test_a_damaged_history_is_one_clear_line(data, short, tmp_path):
     go_on(data, short, tmp_path / "on", stop_at_step=8)
-    path = tmp_path / "on" / "history.jsonl"
-    for content in ('{"step": 6', ""):
+    path = tmp_path / "on" / "history.json"
+    whole = path.read_text()
+    for content in ("", '{"changes": [{}]}', whole.replace('"step": 6', '"step": 7')):
         path.write_text(content)
-        with pytest.raises(UserError, match=r"history\.jsonl"):
+        with pytest.raises(UserError, match=r"history\.json"):
             tiny_run.run(data, tmp_path / "on", tiny_run.settings(**SETTINGS))
-
-
-def test_a_missing_line_of_a_history_is_noticed(tmp_path):
-    record = {"step": 6, "run": "old", "position": 0, "changes": {}}
-    first, second = history.to_lines([record, {**record, "step": 8}]).splitlines(keepends=True)
-    path = tmp_path / "history.jsonl"
-    path.write_bytes(first + second)
-    assert [record["step"] for record in history.read(str(tmp_path))] == [6, 8]
-    for content in (first, second):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="damaged: lines are missing"):
-            history.read(str(tmp_path))
 
 
 def test_a_schedule_begins_at_its_first_step():
