@@ -26,10 +26,15 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from albert_tf import children, program
+from albert_tf.model import xla
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+# Half of the time of a graph that runs a few times is its rewriting, and what XLA compiles of it.
+NO_REWRITING = {"disable_meta_optimizer": True}
+tf.config.optimizer.set_experimental_options(NO_REWRITING)
+compiles_pieces, xla.compiles_pieces = xla.compiles_pieces, lambda: False
 
 
 def pytest_collection_modifyitems(items):
@@ -109,6 +114,15 @@ def use_graphs():
 def in_graphs(use_graphs):
     """One test of such a file traces its functions from its beginning."""
     use_graphs()
+
+
+@pytest.fixture
+def as_users(monkeypatch):
+    """Graphs are rewritten, and ops compiled, as on users' machines: see `NO_REWRITING`."""
+    monkeypatch.setattr(xla, "compiles_pieces", compiles_pieces)
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(NO_REWRITING, False))
+    yield
+    tf.config.optimizer.set_experimental_options(NO_REWRITING)
 
 
 @pytest.fixture

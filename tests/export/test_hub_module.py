@@ -169,7 +169,8 @@ def test_a_reloaded_module_learns_with_all_its_weights(exported):
         assert (old != variable.numpy()).any() or "key/bias" in variable.name, variable.name
 
 
-def test_dropout_is_drawn_anew_in_training_alone(tmp_path):
+@pytest.mark.usefixtures("as_users")
+def test_dropout_is_drawn_anew_in_training_alone_and_needs_no_xla(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint", hidden_dropout_prob=0.3)
     hub_module.write(
         export_source.read_pretrained(checkpoint), str(tmp_path / "modules"), seq_length=None
@@ -179,6 +180,10 @@ def test_dropout_is_drawn_anew_in_training_alone(tmp_path):
     first, second = (encoder(inputs, training=True)["pooled_output"] for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
     np.testing.assert_array_equal(encoder(inputs)["default"], encoder(inputs)["default"])
+    content = loader_impl.parse_saved_model(str(tmp_path / "modules" / hub_module.ENCODER))
+    functions = content.meta_graphs[0].graph_def.library.function
+    assert functions
+    assert not [f.signature.name for f in functions if f.attr["_XlaMustCompile"].b]
 
 
 def test_the_preprocessor_makes_what_the_encoder_reads(exported, encoder):
@@ -220,13 +225,6 @@ def test_pairs_are_packed_to_any_length(exported):
         preprocessor.bert_pack_inputs([first], seq_length=tf.constant(5))["input_mask"].shape[1]
         == 5
     )
-
-
-def test_it_needs_no_xla(exported):
-    content = loader_impl.parse_saved_model(f"{exported[1]}/{hub_module.ENCODER}")
-    functions = content.meta_graphs[0].graph_def.library.function
-    assert functions
-    assert not [f.signature.name for f in functions if f.attr["_XlaMustCompile"].b]
 
 
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):

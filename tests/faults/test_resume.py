@@ -30,7 +30,7 @@ def unbroken(data, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
+@pytest.mark.usefixtures("in_graphs", "as_users")  # as in the process that is killed
 def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
     tiny_run.run(data, tmp_path / "unbroken", SETTINGS, evaluate=True)
     kill = {"at_step": 6, "do": "os.kill(os.getpid(), signal.SIGKILL)"}

@@ -98,7 +98,6 @@ def to_lines(rows):
     "kind",
     [
         "classification",
-        pytest.param("sentence_embedding", marks=pytest.mark.slow),
         pytest.param("fill_mask", marks=pytest.mark.slow),
         pytest.param("span_or_none", marks=pytest.mark.slow),
         pytest.param("multiple_choice", marks=pytest.mark.slow),

@@ -53,6 +53,7 @@ def test_outputs_are_those_of_the_reference(config):
     assert_close(logits, reference_model.pretraining(weights, config, batch), 2e-5)
 
 
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("name", ["factorised", "not factorised", "ffn shared in groups", "relu"])
 def test_gradients_are_those_of_the_reference(name):
     """Central differences of the reference's loss, in float64, at two entries of every weight."""

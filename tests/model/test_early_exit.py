@@ -50,8 +50,9 @@ def trace(model, batch, *, loops):
     ("kind", "patience", "changes"),
     [
         ("classification", 1, {"inner_group_num": 2}),
-        *((kind, 1, {}) for kind in KINDS),
         ("classification", 2, {}),
+        ("regression", 1, {}),
+        ("multi_label", 1, {}),
         ("multiple_choice", 1, {"attention_window": 1, "depth_lora_rank": 1}),
     ],
 )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.model import ops, xla
 
+pytestmark = pytest.mark.usefixtures("as_users")
 ACCURACY = {tf.float32: 1e-5, tf.bfloat16: 2e-2}
 EXTREMES = [-1000.0, -20.0, -5.0, -1e-4, 0.0, 1e-4, 5.0, 20.0, 1000.0]
 SEED = tf.constant([3, 4])

@@ -161,6 +161,7 @@ def test_bfloat16(training):
     assert_alike(model, batch, select_tokens(mask), **options)
 
 
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("mask", [MASKS["one long sequence"], MASKS["a row of padding"]])
 def test_pretraining(mask):
     batch = {**masked(tiny.batch(), mask)}

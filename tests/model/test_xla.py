@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from albert_tf.model import ops, xla
 
+pytestmark = pytest.mark.usefixtures("as_users")
+
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():

@@ -173,8 +173,9 @@ def shorter(data, tmp_path_factory):
 
 
 def run_in_phases(data, shorter, workdir, **changes):
-    planned = phases(4, 8, 12, phase_4={"max_seq_length": 7}, phase_8={"train_batch_size": 4})
-    config = tiny_run.settings(**{**SETTINGS, "eval_steps": 4, "phases": planned, **changes})
+    planned = phases(2, 4, 6, phase_2={"max_seq_length": 7}, phase_4={"train_batch_size": 4})
+    steps = {"num_train_steps": 6, "eval_steps": 2}
+    config = tiny_run.settings(**{**SETTINGS, **steps, "phases": planned, **changes})
     files = [f"{data}/train-*", f"{shorter}/train-*"]
     tiny_run.run_files(files, [f"{data}/eval-*"], workdir, config)
 
@@ -184,12 +185,12 @@ def test_each_phase_has_its_lengths_and_batches_and_resumes_to_the_bit(
 ):
     run_in_phases(data, shorter, tmp_path / "unbroken")
     log = capsys.readouterr().err
-    assert "phase 1 of 3: steps 0 to 4, 8 x 7 tokens, 2 files" in log
-    assert "phase 2 of 3: steps 4 to 8, 4 x 14 tokens, 2 files" in log
+    assert "phase 1 of 3: steps 0 to 2, 8 x 7 tokens, 2 files" in log
+    assert "phase 2 of 3: steps 2 to 4, 4 x 14 tokens, 2 files" in log
     records = tiny_run.metrics(tmp_path / "unbroken")
-    assert [r["step"] for r in records if "eval_loss" in r] == [4, 8, 12]
-    assert [r["step"] for r in records if "loss" in r] == [2, 4, 6, 8, 10, 12]
-    for stop in (6, 0):
+    assert [r["step"] for r in records if "eval_loss" in r] == [2, 4, 6]
+    assert [r["step"] for r in records if "loss" in r] == [2, 4, 6]
+    for stop in (3, 0):
         run_in_phases(data, shorter, tmp_path / "broken", stop_at_step=stop)
     same = [tiny_run.all_tensors(tmp_path / name) for name in ("unbroken", "broken")]
     for name, value in same[0].items():

@@ -77,7 +77,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "multi_label"])
+@pytest.mark.parametrize("kind", ["regression", "multi_label"])
 def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     kind, run, folders, tmp_path, vocabulary
 ):

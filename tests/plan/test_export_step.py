@@ -158,7 +158,11 @@ def run_step(python, folder, **flags):
         capture_output=True,
         text=True,
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},  # no path of TensorFlow's
+        env={  # no path of TensorFlow's; the step compiles once for all runs
+            "PATH": os.environ["PATH"],
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        },
     )
 
 

@@ -116,6 +116,7 @@ def assert_counted(config, lowered):
     assert flops.forward < flops.model < flops.total or not config.rematerialize
 
 
+@pytest.mark.usefixtures("as_users")
 def test_operations_are_those_of_the_products_in_the_real_step(alone, eight_replicas):
     assert_counted(ALONE, alone)
     square = tiny_run.albert(embedding_size=8, num_hidden_layers=2)

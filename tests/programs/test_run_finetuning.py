@@ -56,8 +56,7 @@ def test_a_task_of_ones_own(run, tmp_path, capsys):
     assert len(content["predictions"]) == 3
 
 
-@pytest.mark.usefixtures("in_graphs")
-def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys):
+def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys, use_graphs):
     monkeypatch.chdir(tmp_path)
     moods = {"glad": "good", "sad": "bad"}
     rows = [[f"{word} it was day {k}", mood] for k in range(9) for mood, word in moods.items()]
@@ -83,6 +82,7 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     assert read(tmp_path / "runs/reviews/metrics-dev.json")["num_examples"] == 2
     predicted = predictions.read("runs/reviews/predictions-test.json")["predictions"]
     # A run, a folder that it is converted to, and an export label the same table alike.
+    use_graphs()
     formats.convert("runs/reviews", "converted")
     bin_ = tiny_program.PROGRAM.parent
     about = ("--checkpoint=runs/reviews", "--output_dir=export")
@@ -97,13 +97,12 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     glad, sad = map(float, line.split(",")[-2:])
     assert predicted["0"]["probabilities"] == pytest.approx([glad, sad], abs=1e-6)
     (tmp_path / "new.jsonl").write_text('{"text": "so", "review": "it was good"}\n')
-    files = ("--input=new.jsonl", "--output=o.jsonl")
-    assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
-    assert read(tmp_path / "o.jsonl")["probabilities"]["sad"] == pytest.approx(sad, abs=1e-6)
     (tmp_path / "long.txt").write_text("it was good\n" + "good " * 40)
-    files = ("--input=long.txt", "--output=long.jsonl")
+    files = ("--input=new.jsonl,long.txt", "--output=o.jsonl")
     assert not run_program(bin_ / "predict", "--model=runs/reviews", *files)
-    assert "1 of 2 inputs lose an end: max_seq_length is" in capsys.readouterr().err
+    *answers, _ = map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines())
+    assert [x["probabilities"]["sad"] for x in answers] == pytest.approx([sad, sad], abs=1e-6)
+    assert "1 of 3 inputs lose an end: max_seq_length is" in capsys.readouterr().err
     message = run_program(tiny_program.PROGRAM, *command, start, "--epochs=2")
     assert "runs/reviews holds work with num_train_epochs=3.0, not 2.0." in message
 

@@ -13,6 +13,8 @@ import tiny_workers
 from albert_tf import config_io
 from albert_tf.checkpoints import native
 
+pytestmark = [pytest.mark.slow, pytest.mark.longest]
+
 
 @pytest.fixture
 def arguments(data, tmp_path):
@@ -40,7 +42,6 @@ def assert_same_training(shared, whole, *, last):
         np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
 def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
     config = tiny_run.settings(num_train_steps=10)
     command = arguments("run", config)
@@ -67,7 +68,6 @@ def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
     assert [record["step"] for record in after] == [2, 4, 6, 8, 10]
 
 
-@pytest.mark.slow
 def test_two_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, tmp_path):
     albert = tiny_run.albert(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     config = tiny_run.settings(albert=albert, num_train_steps=6)
@@ -82,7 +82,6 @@ def test_two_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, 
     assert_same_training(tmp_path / "two", tmp_path / "one", last=4)
 
 
-@pytest.mark.slow
 def test_workers_wait_for_each_other_and_compare_their_settings(arguments, tmp_path):
     cluster = tiny_workers.addresses(2)
     same = arguments("run", tiny_run.settings())
