@@ -2,14 +2,13 @@
 
     python -m venv peer && peer/bin/pip install torch==2.13.0 transformers==5.23.0
     peer/bin/python bench/peer_torch.py             # an update, as bench/pretraining_update.py
-    peer/bin/python bench/peer_torch.py --forward [--length=16] [--mixed]  # bench/time_requests.py
     peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--eager] [--forward]
 
-ALBERT-base at length 128 in bfloat16 autocast; with --forward its weights are bfloat16. An update
-has 20 predictions, both heads, clipping and AdamW (torch has no LAMB). With --lengths (see
-bench/finetuning.py) it fine-tunes a classifier on sequences of such lengths, 50 batches of 32
-ordered by length and padded to their longest, as `group_by_length` does; with --forward, too, it
-predicts all, the longest first. Prints one line of JSON.
+ALBERT-base at length 128 in bfloat16 autocast. An update has 20 predictions, both heads, clipping
+and AdamW (torch has no LAMB). With --lengths (see bench/finetuning.py) it fine-tunes a classifier
+on sequences of such lengths, 50 batches of 32 ordered by length and padded to their longest, as
+`group_by_length` does; with --forward, too, it predicts all, the longest first. Prints one line of
+JSON. bench/time_requests.py times requests.
 """
 
 import argparse
@@ -23,7 +22,6 @@ from transformers import (
     AlbertConfig,
     AlbertForPreTraining,
     AlbertForSequenceClassification,
-    AlbertModel,
 )
 
 LENGTH, PREDICTIONS, STEPS, VOCABULARY = 128, 20, 6, 30000
@@ -37,16 +35,6 @@ CONFIG = AlbertConfig(
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
-
-
-def make_forward(batch):
-    model = torch.compile(AlbertModel(CONFIG).eval().to(torch.bfloat16))
-
-    def forward():
-        with torch.inference_mode():
-            model(**batch)
-
-    return forward
 
 
 def make_update(batch):
@@ -110,12 +98,10 @@ def time_call(function):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--forward", action="store_true", help="time a forward pass")
-    parser.add_argument("--sequences", type=int, help="default: 16 of an update, 32 of a pass")
-    parser.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence")
+    parser.add_argument("--sequences", type=int, default=16, help="of an update")
     parser.add_argument("--steps", type=int, default=STEPS, help="to time, after two to warm up")
-    parser.add_argument("--mixed", action="store_true", help="sequences of 4 to 59 tokens, padded")
     parser.add_argument("--lengths", help="lengths.npy: fine-tune on sequences of these lengths")
+    parser.add_argument("--forward", action="store_true", help="with --lengths: predict")
     parser.add_argument("--eager", action="store_true", help="with --lengths: do not compile")
     arguments = parser.parse_args()
     if arguments.lengths:
@@ -123,16 +109,9 @@ def main():
         times, sequences = run_lengths(np.load(arguments.lengths), **options)
         print_numbers(np.mean(times, axis=0), sequences / len(times))
         return
-    sequences = arguments.sequences or (32 if arguments.forward else 16)
-    lengths = torch.full((sequences,), arguments.length)
-    if arguments.mixed:
-        lengths = torch.from_numpy(np.random.default_rng(0).integers(4, 60, sequences))
-    ids = torch.randint(5, VOCABULARY, (sequences, int(lengths.max())))
-    batch = {
-        "input_ids": ids,
-        "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long(),
-    }
-    step = make_forward(batch) if arguments.forward else make_update(batch)
+    sequences = arguments.sequences
+    ids = torch.randint(5, VOCABULARY, (sequences, LENGTH))
+    step = make_update({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     times = []
     for _ in range(2 + arguments.steps):
         times.append(time_call(step))

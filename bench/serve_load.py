@@ -45,7 +45,7 @@ SECONDS = flags.DEFINE_float("seconds", 60, "of a level", lower_bound=0.1)
 CLIENTS = flags.DEFINE_list("clients", "1,2,4,8,16,32,64", "that wait for their answers")
 RATES = flags.DEFINE_list("rates", [], "arrivals a second, whether answered or not")
 P95_MS = flags.DEFINE_float("p95_ms", None, "search for the rate that has this 95th percentile")
-ROUNDS = flags.DEFINE_integer("rounds", 1, "of all servers in turn", lower_bound=1)
+ROUNDS = flags.DEFINE_integer("rounds", 1, "of the levels, all servers in turn", lower_bound=1)
 MODEL = flags.DEFINE_string("model", "model", "its name in the URL of a command's server")
 NUMBER = flags.DEFINE_integer("number", 128, "of different requests", lower_bound=1)
 TOLERANCE = flags.DEFINE_float("tolerance", 1e-3, "of numbers, against those of a request alone")
@@ -323,6 +323,10 @@ def run_levels(servers: Sequence[Server], bodies: Sequence[bytes]) -> None:
     for rate in map(float, RATES.value):
         for server in servers:
             measure(server, bodies, f"open {rate}/s", num_clients=_OPEN_CONNECTIONS, rate=rate)
+
+
+def run_limits(servers: Sequence[Server], bodies: Sequence[bytes]) -> None:
+    """Overloads the servers, searches for the rate of --p95_ms, and asks for nothing."""
     for server in servers:
         before = ask_alone(server, bodies)
         rate = 2 * server.rate
@@ -357,6 +361,7 @@ def main(arguments: list[str]) -> None:
             print(f"{server.name} answers {same} of {len(bodies)} as {servers[0].name} does")
         for _ in range(ROUNDS.value):
             run_levels(servers, bodies)
+        run_limits(servers, bodies)
 
 
 if __name__ == "__main__":

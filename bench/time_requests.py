@@ -1,25 +1,31 @@
-"""Times requests to an exported model with random weights.
+"""Times requests to a model with random weights, in each form in which it can be served.
 
-    export TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1
-    python bench/time_requests.py [--sequences=32] [--length=128] [--dtype=bfloat16] [--steps=6] \\
-        [--vocabulary=FOLDER] [--form=onnx] [--mixed] [--preset=xxlarge] [--folder=FOLDER]
+    pip install onnx onnxruntime openvino==2026.4.1 torch==2.13.0 transformers==5.23.0
+    python bench/time_requests.py [--forms=saved_model,int8] [--shapes=1x16,32xmixed] [--cores=1] \\
+        [--rounds=2] [--preset=xxlarge]
 
-Exports it, loads it as a server does (a session of TensorFlow 1; with --form=onnx or int8 one of
-ONNX Runtime, in float32 or int8; with --form=openvino OpenVINO, in bfloat16, padded), and asks for
-the vectors of SEQUENCES x LENGTH tokens; with --mixed of sequences of 4 to 59. With --vocabulary it
-also asks for the same by raw text. Prints one line of JSON: median seconds and CPU seconds of a
-request, sequences a second, seconds to load, MB of the file and in memory. An export that an
-earlier call left in --folder is read again, so that the memory is that of the model alone.
+`saved_model` is as servers run it, in bfloat16; `unrolled` has a graph for each layer instead, and
+does not pack its weights; `onnx` (float32), `openvino` (the same file in bfloat16) and `torch`
+(bfloat16, compiled for each shape) compute padding; `int8` answers each row alone. A request is for
+the vectors of SEQUENCESxLENGTH tokens, or of sequences of 4 to 59 tokens (`mixed`). Forms are
+measured in turn, each in a process of its own. Prints a line of JSON for each, and a table:
+milliseconds and CPU milliseconds of a request (medians), seconds until the first answer, MB in
+memory beyond those of the runtime, and MB of the files.
 """
 
+import functools
+import importlib
 import json
 import os
 import pathlib
-import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -27,129 +33,177 @@ from absl import app, flags
 
 from albert_tf.checkpoints import model_checkpoint
 from albert_tf.config import PRESETS
-from albert_tf.export import export_config, export_source, model_kinds, model_versions
+from albert_tf.export import export_source, model_kinds, model_versions
 from albert_tf.export.onnx import int8_export, onnx_folder
+from albert_tf.export.onnx.onnx_folder import Arrays
 from albert_tf.model import albert_model, weight_names, xla
 from albert_tf.records import features
-from albert_tf.tokenizers import tokenization
 from albert_tf.train_config import FinetuneConfig
 
-SEQUENCES = flags.DEFINE_integer("sequences", 32, "in a request")
-DTYPE = flags.DEFINE_enum("dtype", "bfloat16", export_config.DTYPES, "of weights and products")
-STEPS = flags.DEFINE_integer("steps", 6, "requests to time, after two to warm up")
-VOCABULARY = flags.DEFINE_string("vocabulary", None, "folder; asks for raw text, too")
-LENGTH = flags.DEFINE_integer("length", 128, "tokens of a sequence")
-MIXED = flags.DEFINE_bool("mixed", False, "sequences of 4 to 59 tokens, padded to the longest")
-FORMS = ["saved_model", "onnx", "int8", "openvino"]
-FORM = flags.DEFINE_enum("form", "saved_model", FORMS, "of the export")
+SHAPES = flags.DEFINE_list("shapes", "1x16,1x128,32xmixed", "of the requests")
+STEPS = flags.DEFINE_integer("steps", 30, "requests to time; fewer if they take over 3 seconds")
+ROUNDS = flags.DEFINE_integer("rounds", 2, "of all forms in turn")
+CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "to run on")
 SIZES = ["base", "large", "xlarge", "xxlarge"]
 PRESET = flags.DEFINE_enum("preset", "base", SIZES, "of the model")
-FOLDER = flags.DEFINE_string("folder", None, "of the export; made, unless it has one")
+EXPORT = flags.DEFINE_string("export", None, "to measure in this process, which the others start")
+PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+Ask = Callable[[Arrays], object]
 
 
-def make_source() -> model_kinds.ExportedModel:
+class Form(NamedTuple):
+    """What writes an export into a folder and returns its path, what loads it, and the runtime."""
+
+    write: Callable[[str], str]
+    load: Callable[[str], Ask]
+    modules: tuple[str, ...] = ("tensorflow",)
+
+
+def make_source(dtype: str) -> model_kinds.ExportedModel:
     config = PRESETS[f"albert_{PRESET.value}_v2"]
+    model = albert_model.Albert(config)
     checkpoint = model_checkpoint.ModelCheckpoint(
         source="random",
         config=config,
-        weights={
-            k: v.numpy()
-            for k, v in weight_names.weights_by_name(albert_model.Albert(config)).items()
-        },
-        vocabulary=tokenization.read_files(VOCABULARY.value) if VOCABULARY.value else {},
+        weights={k: v.numpy() for k, v in weight_names.weights_by_name(model).items()},
+        vocabulary={},
     )
     options = model_kinds.Options(
         kind="sentence_embedding",
-        run_config=FinetuneConfig(albert=config, max_seq_length=LENGTH.value),
-        dtype=DTYPE.value if FORM.value == "saved_model" else "float32",
-        text=bool(VOCABULARY.value),
+        run_config=FinetuneConfig(albert=config, max_seq_length=config.max_position_embeddings),
+        dtype=dtype,
+        text=False,
     )
     return export_source.load(checkpoint, options)
 
 
-def requests(tokenizer: tokenization.Tokenizer | None = None) -> dict[str, dict[str, np.ndarray]]:
-    """By signature; texts are cut to as many tokens as the ids are."""
+def make_request(shape: str) -> Arrays:
     rng = np.random.default_rng(0)
-    number, length = SEQUENCES.value, LENGTH.value
-    lengths = rng.integers(4, 60, number) if MIXED.value else np.full(number, length)
-    shape = [number, lengths.max()]
-    mask = np.arange(shape[1]) < lengths[:, np.newaxis]
-    ids = rng.integers(5, PRESETS["albert_base_v2"].vocab_size, shape)
-    values = {
-        features.INPUT_IDS: ids * mask,
-        features.INPUT_MASK: mask,
-        features.SEGMENT_IDS: np.zeros(shape),
-    }
-    batch = {"token_ids": {name: value.astype(np.int32) for name, value in values.items()}}
-    if tokenizer:
-        draw, pieces = random.Random(0), tokenizer.replacement_ids.tolist()
-        texts = [tokenizer.decode(draw.choices(pieces, k=k)) for k in lengths.tolist()]
-        batch["text"] = {"text": np.array([text.encode() for text in texts], object)}
-    return batch
+    sequences, _, length = shape.partition("x")
+    number = int(sequences)
+    lengths = rng.integers(4, 60, number) if length == "mixed" else np.full(number, int(length))
+    mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
+    ids = mask * rng.integers(5, PRESETS["albert_base_v2"].vocab_size, mask.shape)
+    names = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+    return {k: x.astype(np.int32) for k, x in zip(names, (ids, mask, 0 * ids), strict=True)}
 
 
-def make_asks(
-    folder: str, requests_by_signature: dict[str, dict[str, np.ndarray]]
-) -> dict[str, Callable]:
-    """What asks a loaded model, by signature."""
+def write_saved_model(folder: str) -> str:
+    return model_versions.write(make_source("bfloat16"), folder)
+
+
+def write_unrolled(folder: str) -> str:
+    with mock.patch.object(xla, "loops_layers", lambda: False):
+        return write_saved_model(folder)
+
+
+def load_saved_model(path: str) -> Ask:
     graph = tf.Graph()
     with graph.as_default():
         session = tf.compat.v1.Session(graph=graph)
-        meta = tf.compat.v1.saved_model.load(session, ["serve"], folder)
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], path)
 
-    def make_ask(name: str) -> Callable[[], object]:
-        signature = meta.signature_def[name]
-        fetches = [info.name for info in signature.outputs.values()]
-        feeds = {
-            signature.inputs[key].name: value for key, value in requests_by_signature[name].items()
-        }
-        return lambda: session.run(fetches, feeds)
+    def ask(request: Arrays) -> object:
+        signature = meta.signature_def["token_ids"]
+        feeds = {signature.inputs[name].name: value for name, value in request.items()}
+        return session.run([x.name for x in signature.outputs.values()], feeds)
 
-    return {name: make_ask(name) for name in requests_by_signature}
+    return ask
 
 
-def make_onnx_asks(path: str, source: model_kinds.ExportedModel) -> dict[str, Callable]:
-    """What asks a graph in ONNX Runtime; in int8 row by row, as bin/serve does."""
-    inputs = onnx_folder.to_inputs(source, requests()["token_ids"])
-    if FORM.value == "int8":
-        run_rows = onnx_folder.make_run_rows(path)
-        return {"token_ids": lambda: run_rows(inputs)}
-    session = onnx_folder.open_session(path)
-    return {"token_ids": lambda: onnx_folder.run(session, inputs)}
+def write_onnx(folder: str) -> str:
+    return onnx_folder.save_graph(make_source("float32"), folder)
 
 
-def make_openvino_asks(path: str) -> dict[str, Callable]:
+def to_theirs(request: Arrays) -> dict[str, np.ndarray]:
+    """Returns a request as transformers and our ONNX graphs read it."""
+    return {onnx_folder.INPUTS.get(k, k): x.astype(np.int64) for k, x in request.items()}
+
+
+def load_onnx(path: str) -> Ask:
+    session = onnx_folder.open_session(path, CORES.value)
+    return lambda request: onnx_folder.run(session, to_theirs(request))
+
+
+def load_openvino(path: str) -> Ask:
     import openvino
 
-    options = {"INFERENCE_PRECISION_HINT": "bf16"}
-    compiled, batch = openvino.Core().compile_model(path, "CPU", options), requests()["token_ids"]
-    return {"token_ids": lambda: compiled(batch)}
+    options = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": CORES.value}
+    compiled = openvino.Core().compile_model(path, "CPU", options)
+    return lambda request: compiled(to_theirs(request))
 
 
-def write(source: model_kinds.ExportedModel, folder: str) -> str:
-    if FORM.value in ("saved_model", "openvino"):  # which reads padded layers one after the other
-        with xla.trace_options(static_shapes=FORM.value == "openvino"):
-            return model_versions.write(source, os.path.join(folder, "model"))
-    path = onnx_folder.save_graph(source, folder)
-    is_int8 = FORM.value == "int8"
-    return int8_export.quantize(path, os.path.join(folder, "int8.onnx")) if is_int8 else path
+def write_int8(folder: str) -> str:
+    return int8_export.quantize(write_onnx(folder), os.path.join(folder, "int8.onnx"))
 
 
-def measure(ask: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds and CPU seconds."""
-    seconds, cpu_seconds = [], []
-    for _ in range(2 + STEPS.value):
+def load_int8(path: str) -> Ask:
+    open_session = functools.partial(onnx_folder.open_session, threads=CORES.value)
+    with mock.patch.object(onnx_folder, "open_session", open_session):
+        run_rows = onnx_folder.make_run_rows(path)
+    return lambda request: run_rows(to_theirs(request))
+
+
+def write_torch(folder: str) -> str:
+    import torch
+    import transformers
+
+    ours = PRESETS[f"albert_{PRESET.value}_v2"]
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+    config = transformers.AlbertConfig(**{name: getattr(ours, name) for name in names})
+    transformers.AlbertModel(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def load_torch(path: str) -> Ask:
+    import torch
+    import transformers
+
+    torch.set_num_threads(CORES.value)
+    model = transformers.AlbertModel.from_pretrained(path, dtype=torch.bfloat16)
+    compiled = torch.compile(model.eval(), dynamic=False)
+
+    @torch.inference_mode()
+    def ask(request: Arrays) -> object:
+        return compiled(**{k: torch.from_numpy(x) for k, x in to_theirs(request).items()})
+
+    return ask
+
+
+FORMS = {
+    "unrolled": Form(write_unrolled, load_saved_model),
+    "saved_model": Form(write_saved_model, load_saved_model),
+    "openvino": Form(write_onnx, load_openvino, ("openvino",)),
+    "onnx": Form(write_onnx, load_onnx, ("onnxruntime",)),
+    "int8": Form(write_int8, load_int8, ("onnxruntime",)),
+    "torch": Form(write_torch, load_torch, ("torch", "transformers")),
+}
+CHOSEN = flags.DEFINE_list("forms", list(FORMS), "to measure")
+
+
+def measure(form: str, path: str) -> dict[str, Any]:
+    """Returns what a form takes: of a request milliseconds and CPU milliseconds."""
+    for module in FORMS[form].modules:
+        importlib.import_module(module)
+    before, start = count_megabytes(), time.perf_counter()
+    ask = FORMS[form].load(path)
+    results: dict[str, Any] = {}
+    for shape in SHAPES.value:
+        request = make_request(shape)
+        ask(request)
+        results.setdefault("load", round(time.perf_counter() - start, 2))
+        results[shape] = time_request(ask, request)
+    return results | {"memory": count_megabytes() - before}
+
+
+def time_request(ask: Ask, request: Arrays) -> tuple[float, ...]:
+    times: list[tuple[float, float]] = []
+    ask(request)
+    while len(times) < 3 or (len(times) < STEPS.value and sum(x for x, _ in times) < 3):
         start, cpu_start = time.perf_counter(), time.process_time()
-        ask()
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
-    return statistics.median(seconds[2:]), statistics.median(cpu_seconds[2:])
-
-
-def find_export() -> str | None:
-    """Returns the SavedModel that an earlier call left in --folder."""
-    versions = pathlib.Path(FOLDER.value).glob("model/*") if FOLDER.value else ()
-    return next(map(str, versions), None)
+        ask(request)
+        times.append((time.perf_counter() - start, time.process_time() - cpu_start))
+    return tuple(float(f"{1e3 * statistics.median(x):.3g}") for x in zip(*times, strict=True))
 
 
 def count_megabytes() -> int:
@@ -158,32 +212,36 @@ def count_megabytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
 
 
+def measure_elsewhere(form: str, path: str) -> dict[str, Any]:
+    """Measures a form in a process of its own."""
+    command = [sys.executable, *sys.argv, f"--forms={form}", f"--export={path}"]
+    environment = os.environ | ({} if form == "unrolled" else {PACKED: "1"})
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    files = [path] if os.path.isfile(path) else pathlib.Path(path).rglob("*")
+    size = round(sum(os.path.getsize(x) for x in files) / 1e6, 1)
+    return json.loads(output.splitlines()[-1]) | {"files": size}
+
+
+def print_table(rows: Mapping[str, list[dict[str, Any]]]) -> None:
+    for index, (form, rounds) in enumerate(rows.items()):
+        if not index:
+            print(f"\n| | {' | '.join(rounds[0])} |\n{'|---' * (1 + len(rounds[0]))}|")
+        cells = ("; ".join(str(x[name]).strip("[]") for x in rounds) for name in rounds[0])
+        print(f"| {form} | {' | '.join(cells)} |")
+
+
 def main(_: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        path, source = find_export(), None
-        if path is None:
-            source = make_source()
-            path = write(source, FOLDER.value or temporary)
-        files = [path] if os.path.isfile(path) else pathlib.Path(path).rglob("*")
-        size = sum(os.path.getsize(x) for x in files)
-        start, cpu_start = time.perf_counter(), time.process_time()
-        if FORM.value == "saved_model":
-            asks = make_asks(path, requests(source and source.tokenizer))
-        elif FORM.value == "openvino":
-            asks = make_openvino_asks(path)
-        else:
-            asks = make_onnx_asks(path, source or make_source())
-        load = time.perf_counter() - start, time.process_time() - cpu_start
-        results = {}
-        for name, ask in asks.items():
-            seconds, cpu_seconds = measure(ask)
-            prefix = "" if name == "token_ids" else f"{name}_"
-            results[f"{prefix}seconds"] = round(seconds, 4)
-            results[f"{prefix}cpu_seconds"] = round(cpu_seconds, 4)
-            results[f"{prefix}sequences_per_second"] = round(SEQUENCES.value / seconds, 2)
-        results |= {"load_seconds": round(load[0], 2), "load_cpu_seconds": round(load[1], 2)}
-        results |= {"file_mb": round(size / 1e6, 1), "resident_mb": count_megabytes()}
-    print(json.dumps(results))
+    if EXPORT.value:
+        print(json.dumps(measure(CHOSEN.value[0], EXPORT.value)))
+        return
+    os.sched_setaffinity(0, range(CORES.value))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {form: FORMS[form].write(os.path.join(folder, form)) for form in CHOSEN.value}
+        rows: dict[str, list[dict[str, Any]]] = {form: [] for form in paths}
+        for form in ROUNDS.value * list(paths):
+            rows[form].append(measure_elsewhere(form, paths[form]))
+            print(json.dumps({"form": form, **rows[form][-1]}), flush=True)
+    print_table(rows)
 
 
 if __name__ == "__main__":
