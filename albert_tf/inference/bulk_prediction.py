@@ -263,7 +263,7 @@ def predict(
     folder = WorkFolder(output_dir, identity)
     sizes = [size for _, size, _ in inputs]
     shares = driver.count_shares(len(paths), driver.num_processes)
-    with folder.locked(*driver.lock):
+    with folder.locked(driver.task_index, driver.num_tasks):
         is_alone = driver.num_processes == 1 and not driver.runner
         text_model = load_text_model(source, loaded) if is_alone else None
         del loaded  # the weights are in the model, or each process reads them itself

@@ -253,9 +253,6 @@ class UnpaddedLayout:
         return y * tf.cast(mask, x.dtype)[:, :, tf.newaxis]
 
 
-Layout = PaddedLayout | UnpaddedLayout
-
-
 def make_layout(
     mask: tf.Tensor, num_heads: int, *, training: bool, window: int = 0
 ) -> UnpaddedLayout:

@@ -80,7 +80,7 @@ def find(
     if folder.finished():
         print(f"{output_dir} is finished already: nothing to do")
         return
-    with folder.locked(*driver.lock):
+    with folder.locked(driver.task_index, driver.num_tasks):
         if config.kind == NEAR:
             _load_datasketch()
         source_sizes = [sources.count_bytes(source) for source in cut]

@@ -48,11 +48,6 @@ class Driver:
             "--runner makes the tasks itself: leave out --num_tasks.",
         )
 
-    @property
-    def lock(self) -> tuple[int, int]:
-        """Arguments of `WorkFolder.locked`."""
-        return self.task_index, self.num_tasks
-
     def count_shares(self, num_sources: int, most: int, per_process: int = 1) -> int:
         """Returns how many shares a source has, which processes here take; each reads all of it.
 

@@ -73,7 +73,7 @@ def create(
     file_sizes = [(path, size) for path, (_, size, _) in zip(paths, inputs, strict=True)]
     cut = sources.cut(file_sizes, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
-    with folder.locked(*driver.lock):
+    with folder.locked(driver.task_index, driver.num_tasks):
         if folder.done(manifest.NAME):  # a shard is missing: from now on the folder is unfinished
             tf.io.gfile.remove(folder.join(manifest.NAME))
         if driver.task_index == 0:

@@ -98,7 +98,7 @@ def phonemize(
     cut = sources.cut(file_sizes, config.shard_megabytes)
     sizes = [sources.count_bytes(source) for source in cut]
     most = -(-max(sizes) // int(config.shard_megabytes * 1e6))
-    with folder.locked(*driver.lock):
+    with folder.locked(driver.task_index, driver.num_tasks):
         made = shards.run(
             folder,
             make_writer,
