@@ -39,6 +39,9 @@ compiles_pieces, xla.compiles_pieces = xla.compiles_pieces, lambda: False
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+    for item in items:
+        if item.get_closest_marker("slow"):  # they compare whole runs, whose roundings add up
+            item.fixturenames.insert(0, "as_users")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,4 @@
-"""bin/run_finetuning --task=glue: all tasks of a folder, each once, and their table.
-
-Nothing is trained here: tests/programs/test_build.py runs the command of the page.
-"""
+"""bin/run_finetuning --task=glue: all tasks of a folder, each once, and their table."""
 
 import json
 import os
@@ -10,10 +7,11 @@ from pathlib import Path
 import pytest
 import sealed_files
 import tiny_checkpoints
-from tiny_program import TEXTS, write, write_mnli
+from tiny_program import TEXTS, read, write, write_mnli
 
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
+from albert_tf.tasks import predictions
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -22,6 +20,34 @@ def write_sts_b(folder, number=6):
     rows = [[text, "a day", f"{k}.5"] for k, text in enumerate(TEXTS)][:number]
     for split in ("train", "dev"):
         write(folder / f"STS-B/{split}.tsv", ["sentence1", "sentence2", "score"], *rows)
+
+
+@pytest.mark.slow
+def test_tasks_run_once_and_end_with_a_table(run, tmp_path, capsys, checkpoint):
+    write_mnli(tmp_path / "glue")
+    write(tmp_path / "glue/RTE/test.tsv", ["index", "sentence1", "sentence2"], ["0", "a", "b"])
+    command = ("--task=glue", f"--data_dir={tmp_path}/glue", "--mode=train,eval,predict")
+    assert not run(*command)
+    captured = capsys.readouterr()
+    assert "without cola: --data_dir has no CoLA/dev.tsv\n" in captured.err
+    assert captured.err.count("\nwithout ") + captured.err.startswith("without ") == 7
+    assert "left out: the head classifier, 2 weights" in captured.err  # that of MNLI
+    scores = read(tmp_path / "run/glue.json")["tasks"]
+    assert list(scores) == ["mnli", "rte"]
+    mnli, rte = [read(tmp_path / f"run/{x}/metrics-dev.json")["metrics"] for x in scores]
+    assert scores["rte"]["medians"] == {"dev accuracy": rte["accuracy"]}
+    lines = captured.out.splitlines()
+    assert f"| rte | {tmp_path}/run/mnli | 1 | dev accuracy {rte['accuracy']:.4g} |" in lines
+    start = f"| mnli | {checkpoint}/google | 1 | dev accuracy {mnli['accuracy']:.4g}, dev_mism"
+    assert start in captured.out
+    assert lines[-1].startswith("average of 2 tasks without cola, sst-2, mrpc, sts-b, qqp, qnli, w")
+    assert predictions.read(f"{tmp_path}/run/mnli/predictions-test-ax.json")["task"] == "ax"
+    # The same command has nothing to do.
+    assert not run(*command)
+    again = capsys.readouterr()
+    assert "done: step" not in again.err
+    assert again.err.count("is finished: ") == 2
+    assert again.out.splitlines() == lines[-6:]
 
 
 @pytest.fixture
@@ -63,9 +89,7 @@ def test_medians_of_several_seeds_and_the_best_model_of_mnli(run, jobs, tmp_path
     start = f"{tmp_path}/run/mnli/seed-12346"
     assert [name for name, _ in jobs] == ["mnli", "sts-b", "rte"]
     assert [place for _, place in jobs[1:]] == [start, start]
-    output, log = capsys.readouterr()
-    assert "without cola: --data_dir has no CoLA/dev.tsv\n" in log
-    assert log.count("\nwithout ") + log.startswith("without ") == 6
+    output = capsys.readouterr().out
     assert f"| sts-b | {start} | 3 | dev pearson 0.6, dev spearman 0.6 |" in output
     assert "3 | dev accuracy 0.6, dev_mismatched accuracy 0.6 |" in output
     assert "average of 3 tasks without cola, sst-2, mrpc, qqp, qnli, wnli: 60.0" in output
