@@ -1,6 +1,7 @@
 """The one exception that a user sees, and the checks that raise it."""
 
 import contextlib
+import contextvars
 import errno
 import os
 import re
@@ -58,6 +59,8 @@ _NO_TEXT = {
 SURROGATES = re.compile("[\ud800-\udfff]")
 # Letters of Cyrillic that look like Latin ones.
 _LOOK_ALIKES = str.maketrans("АВЕКМНОРСТХаеорсухѕіј", "ABEKMHOPCTXaeopcyxsij")
+# {flag, or name of a file: the argument of Python that it stands for}; None where flags are known.
+_ARGUMENTS = contextvars.ContextVar[Mapping[str, str] | None]("arguments", default=None)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxother = 2, 80
 
@@ -85,22 +88,27 @@ def require(condition: bool, message: str) -> None:
 
 
 @contextlib.contextmanager
-def naming_arguments(paths: Mapping[str, str], flags: Mapping[str, str]) -> Iterator[None]:
-    """Within, errors name arguments of Python, not flags and the files that hold arguments.
-
-    The tables are {path, or name of a flag: the argument}; other flags keep their names.
-    """
+def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
+    """Within, messages name arguments of Python, not flags and the files that hold arguments."""
+    token = _ARGUMENTS.set(names)
     try:
         yield
-    except UserError as error:
-        message = str(error)
-        for path, name in paths.items():
-            first, *parts = re.split(rf"{re.escape(path)}, line (\d+)", message)
-            rows = zip(parts[::2], parts[1::2], strict=True)
-            message = first + "".join(f"{name}[{int(line) - 1}]{rest}" for line, rest in rows)
-            message = message.replace(path, name)
-        given = re.compile(r"--(?:set )?([a-z][\w.]*\w)")
-        raise UserError(given.sub(lambda x: flags.get(x[1], x[1]), message)) from None
+    finally:
+        _ARGUMENTS.reset(token)
+
+
+def name_setting(name: str) -> str:
+    """Returns a setting as a message names it: the flag `--name`, or the argument of Python."""
+    names = _ARGUMENTS.get()
+    return f"--{name}" if names is None else names.get(name, name.removeprefix("set "))
+
+
+def name_place(path: str, line: int | None = None) -> str:
+    """Returns a file, or its row at a line from 1 on, as a message names it."""
+    argument = (_ARGUMENTS.get() or {}).get(os.path.basename(path))
+    if line is None:
+        return argument or path
+    return f"{argument}[{line - 1}]" if argument else f"{path}, line {line}"
 
 
 def to_one_line(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, require, require_choice
+from albert_tf.errors import UserError, name_setting, require, require_choice
 from albert_tf.settings import setting
 
 SENTENCE_TASKS = ("sop", "nsp", "none", PHONEMES := "phonemes")
@@ -167,7 +167,7 @@ class TrainConfig:
             self.max_seq_length <= self.albert.max_position_embeddings,
             f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
             f"{self.albert.max_position_embeddings}. Shorten the sequences "
-            "(--set max_seq_length=) or raise it.",
+            f"({name_setting('set max_seq_length')}=) or raise it.",
         )
 
     @property

@@ -17,8 +17,6 @@ from albert_tf import config_io, files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.data_prep.task_data import task_cache
-from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import (
     SURROGATES,
     UserError,
@@ -40,10 +38,8 @@ from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
 from albert_tf.run_files import BEST
 from albert_tf.tasks import finetuned_model
-from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import devices
 from albert_tf.train.start import Start
 from albert_tf.train_config import POOLINGS, FinetuneConfig
 
@@ -230,6 +226,7 @@ class LoadedModel:
         token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
+    @naming_arguments({"train.jsonl": "inputs", "dev.jsonl": "dev", "dev_file": "dev"})
     def fit(
         self,
         inputs: Inputs,
@@ -257,6 +254,12 @@ class LoadedModel:
         Raises:
             UserError: the inputs and labels do not fit each other, or the kind.
         """
+        from albert_tf.data_prep.task_data import task_cache
+        from albert_tf.data_prep.task_data.task_source import DataArguments
+        from albert_tf.pipelines import finetuning
+        from albert_tf.tasks.recipes import ConfigOverrides
+        from albert_tf.train import devices
+
         if output_dir is None:
             self._folder = tempfile.TemporaryDirectory(prefix="albert-fit-")
         folder = output_dir or self._folder.name
@@ -273,27 +276,11 @@ class LoadedModel:
             "labels: all are the same. Give inputs of two labels or more.",
         )
         data = DataArguments(source=source, kind=kind, labels=known or ())
-        changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
-        names = {paths[split]: "inputs" if split == "train" else split for split in paths}
-        with naming_arguments(names, {"dev_file": "dev"}):
-            return self._train(folder, data, paths, changes, init_head=known is not None)
-
-    def _train(
-        self,
-        folder: str,
-        data: DataArguments,
-        paths: Mapping[str, str],
-        changes: Mapping[str, Any],
-        *,
-        init_head: bool,
-    ) -> dict[str, float]:
-        """Trains on tables, becomes the best model of the run, and returns its scores."""
-        from albert_tf.pipelines import finetuning  # which only training needs
-
         task = task_cache.make_task(data, paths["train"])
         splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
+        changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
         overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        start = self._make_start(folder, init_head=init_head)
+        start = self._make_start(folder, init_head=known is not None)
         training = finetuning.prepare(
             splits, start, ConfigOverrides(overrides=overrides), None, os.path.join(folder, "cache")
         )

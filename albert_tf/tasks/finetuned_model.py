@@ -13,7 +13,7 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError, require
+from albert_tf.errors import UserError, name_setting, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
@@ -150,7 +150,7 @@ def find_vocabulary(
     if tokenizer.size != config.albert.vocab_size:
         raise UserError(
             f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
-            f"{config.albert.vocab_size}. Take --set albert.vocab_size="
+            f"{config.albert.vocab_size}. Take {name_setting('set albert.vocab_size')}="
             f"{tokenizer.size}."
         )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
@@ -172,5 +172,7 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
     tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
     if tokenizer is None:
         source = checkpoint.source if checkpoint else "the checkpoint"
-        raise UserError(f"there is no vocabulary beside {source}: name it with --vocabulary.")
+        raise UserError(
+            f"there is no vocabulary beside {source}: name it with {name_setting('vocabulary')}."
+        )
     return tokenizer

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import children
-from albert_tf.errors import UserError, reason
+from albert_tf.errors import UserError, name_setting, reason
 from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
 from albert_tf.train_config import TrainConfig
@@ -142,5 +142,5 @@ def check_batches(
             raise UserError(
                 f"{field} {size} is not a multiple of {divisor} ({replicas} replicas"
                 f"{' x num_micro_batches' if divisor > replicas else ''}). Change it "
-                f"(--set {field}=)."
+                f"({name_setting(f'set {field}')}=)."
             )

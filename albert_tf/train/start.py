@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf import files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, name_setting
 from albert_tf.model import task_heads, weight_names
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
@@ -101,7 +101,7 @@ class Start:
             started = before["checkpoint"] or "new weights"
             raise UserError(
                 f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
-                f"Take another --output_dir, or the checkpoint of that run."
+                f"Take another {name_setting('output_dir')}, or the checkpoint of that run."
             )
 
     def evaluates(self, state: TrainState) -> bool:
@@ -121,7 +121,7 @@ class Start:
                 raise UserError(
                     f"{checkpoint.source} was trained with {field}={theirs!r}, the config has "
                     f"{ours!r}. Take that of the checkpoint "
-                    f"(--set albert.{field}=)."
+                    f"({name_setting(f'set albert.{field}')}=)."
                 )
         is_addition = re.compile(weight_names.ADDITIONS).fullmatch
         variables = weight_names.weights_by_name(state.model)
