@@ -43,7 +43,7 @@ from albert_tf.train_config import FinetuneConfig
 SHAPES = flags.DEFINE_list("shapes", "1x16,1x128,32xmixed", "of the requests")
 STEPS = flags.DEFINE_integer("steps", 30, "requests to time; fewer if they take over 3 seconds")
 ROUNDS = flags.DEFINE_integer("rounds", 2, "of all forms in turn")
-CORES = flags.DEFINE_integer("cores", os.cpu_count() or 1, "to run on")
+CORES = flags.DEFINE_integer("cores", len(os.sched_getaffinity(0)), "to run on")
 SIZES = ["base", "large", "xlarge", "xxlarge"]
 PRESET = flags.DEFINE_enum("preset", "base", SIZES, "of the model")
 EXPORT = flags.DEFINE_string("export", None, "to measure in this process, which the others start")
@@ -215,7 +215,7 @@ def count_megabytes() -> int:
 def measure_elsewhere(form: str, path: str) -> dict[str, Any]:
     """Measures a form in a process of its own."""
     command = [sys.executable, *sys.argv, f"--forms={form}", f"--export={path}"]
-    environment = os.environ | ({} if form == "unrolled" else {PACKED: "1"})
+    environment = os.environ | {PACKED: "0" if form == "unrolled" else "1"}
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
     files = [path] if os.path.isfile(path) else pathlib.Path(path).rglob("*")
     size = round(sum(os.path.getsize(x) for x in files) / 1e6, 1)
@@ -234,7 +234,7 @@ def main(_: list[str]) -> None:
     if EXPORT.value:
         print(json.dumps(measure(CHOSEN.value[0], EXPORT.value)))
         return
-    os.sched_setaffinity(0, range(CORES.value))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: CORES.value])
     with tempfile.TemporaryDirectory() as folder:
         paths = {form: FORMS[form].write(os.path.join(folder, form)) for form in CHOSEN.value}
         rows: dict[str, list[dict[str, Any]]] = {form: [] for form in paths}

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
     for item in items:
         if item.get_closest_marker("slow"):  # they compare whole runs, whose roundings add up
-            item.fixturenames.insert(0, "as_users")
+            item.fixturenames = ["as_users", *item.fixturenames]  # its own: parameters share one
 
 
 @pytest.fixture(autouse=True, scope="session")

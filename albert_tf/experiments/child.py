@@ -34,7 +34,10 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
         )
     if process.returncode < 0:  # the log may end with a dump of it, which tells nothing
         name = signal.Signals(-process.returncode).name
-        raise UserError(f"{program} was ended by {name} (log: {log})")
+        raise UserError(
+            f"{program} was ended by {name}. The same command goes on; after SIGKILL, with more "
+            f"memory (log: {log})"
+        )
     if process.returncode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise UserError(f"{program} failed: {lines[-1] if lines else 'no message'} (log: {log})")

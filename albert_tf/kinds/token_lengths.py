@@ -77,12 +77,12 @@ def warn_of_cuts(counts: Mapping[str, int], total: int, config: FinetuneConfig) 
     for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
             size, most = getattr(config, length), config.albert.max_position_embeddings
-            remedy = "Cut them up"
-            if config.max_seq_length < most:
-                remedy += f", or export or load it with a larger {length}: it has {most} positions"
-            logging.warning(
-                f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens. {remedy}."
-            )
+            remedy = f"export or load the model with a larger {length}"
+            if length == "max_seq_length":
+                more = f", or {remedy}: it has {most} positions" if size < most else ""
+                remedy = f"cut them up{more}"
+            what = f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens"
+            logging.warning(f"{what}. {remedy.capitalize()}.")
 
 
 def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:

@@ -83,7 +83,7 @@ def prepare(
         name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
     }
     config = recipes.fit_to_data(config, changes, datasets["train"])
-    named = [name for name, value in changes.own.items() if value]  # not steps that are 0
+    named = {name.partition(".")[0] for name in changes.own} - {"num_train_steps"}
     return Training(config, start, folder, tokenizer, splits, datasets, named)
 
 

@@ -34,9 +34,8 @@ def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
     if RECORDS in data.files:
         contents["--train_files"] = number_rows(data.files[RECORDS]["files"])
     # Steps last: they may follow from passes.
-    names = sorted(
-        values.keys() - host, key=lambda x: (x not in data.named, x == "num_train_steps")
-    )
+    names = [name for name in values if name not in host]
+    names.sort(key=lambda x: (x not in data.named, x == "num_train_steps"))
     identity = {name: values[name] for name in names}
     return WorkFolder(path, {**identity, "vocabulary": data.tokenizer.sha256, **contents})
 

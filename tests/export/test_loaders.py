@@ -1,4 +1,4 @@
-"""SavedModels are loaded by saved_model_cli, and one after the other."""
+"""SavedModels are loaded without this code: in a fresh process, by saved_model_cli."""
 
 import importlib.util
 import subprocess
@@ -10,6 +10,29 @@ import pytest
 import tiny_exports
 
 from albert_tf.export import model_versions
+
+# A process that has TensorFlow, and neither this project nor Keras.
+STRANGER = """
+import sys
+sys.modules.update(dict.fromkeys(["albert_tf", "export", "keras"]))
+import numpy as np, tensorflow as tf
+folder, requests, answers = sys.argv[1:]
+loaded = tf.saved_model.load(folder)
+inputs = {name: tf.constant(x) for name, x in np.load(requests).items()}
+outputs = loaded.signatures["token_ids"](**inputs)
+np.savez(answers, **{name: x.numpy() for name, x in outputs.items() if x.dtype != tf.string})
+"""
+
+
+def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
+    model, folder = exported("classification")
+    ids = tiny_exports.ids(model)
+    np.savez(tmp_path / "requests.npz", **ids)
+    paths = [folder, str(tmp_path / "requests.npz"), str(tmp_path / "answers.npz")]
+    subprocess.run([sys.executable, "-c", STRANGER, *paths], check=True, cwd=tmp_path)
+    wanted = tiny_exports.expected(model, ids)
+    wanted = {name: x for name, x in wanted.items() if name not in ("label", "classes")}  # texts
+    tiny_exports.assert_same(dict(np.load(paths[-1])), wanted)
 
 
 def test_saved_model_cli_shows_and_runs_it(exported, run_program, capsys):

@@ -15,6 +15,8 @@ from albert_tf.errors import UserError
 from albert_tf.export import export_source, model_kinds, model_versions, saved_model, serving_api
 from albert_tf.export.requests import token_ids
 
+pytestmark = pytest.mark.usefixtures("as_users")
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/goldens/signatures.txt"
 EVERY_KIND = pytest.mark.parametrize("kind", model_kinds.KINDS)

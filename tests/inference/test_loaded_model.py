@@ -15,6 +15,8 @@ import albert_tf
 from albert_tf.checkpoints import formats
 from albert_tf.kinds import task_table
 
+pytestmark = pytest.mark.usefixtures("as_users")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -7,6 +7,8 @@ import tiny_tasks
 
 from albert_tf.model import task_heads, xla
 
+pytestmark = pytest.mark.usefixtures("as_users")
+
 KINDS = ("classification", "regression", "multiple_choice", "multi_label")
 LAYERS = 5
 

@@ -193,6 +193,7 @@ def test_a_loop_needs_one_set_of_weights(changes):
         make(layer_loop=True, **changes)
 
 
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("positions", [None, tf.constant([[0, 6], [3, 3], [1, 0]])])
 @pytest.mark.parametrize(
     ("changes", "loops"),

@@ -103,6 +103,7 @@ def test_a_window_that_covers_all_is_full_attention(monkeypatch, static, short):
         assert_alike(run(windowed, batch, **options), run(full, batch, **options))
 
 
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_graph_takes_sequences_of_any_length_and_xla_compiles_it(window):
     model = make(window, (1,), num_hidden_layers=5)

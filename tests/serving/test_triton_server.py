@@ -269,6 +269,14 @@ def export_copy(folder, version, damaged=None):
     (folder / "copy").rename(folder / str(version))
 
 
+def test_it_stops_after_its_time_and_leaves_no_process(models, tmp_path):
+    flags = [f"--model={models['encoder']}", "--timeout_s=1"]
+    with kserve.serving(tmp_path / "server", *flags) as server:
+        ids = kserve.find_servers(server)
+        assert server.process.wait(60) == 0
+    assert kserve.is_gone(ids)
+
+
 def test_requests_alone_crashes_and_the_rest_of_a_killed_server(models, tmp_path, monkeypatch):
     """What ends the server costs seconds, and what a killed one has left is removed."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
