@@ -77,12 +77,12 @@ def warn_of_cuts(counts: Mapping[str, int], total: int, config: FinetuneConfig) 
     for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
             size, most = getattr(config, length), config.albert.max_position_embeddings
-            remedy = f"export or load the model with a larger {length}"
-            if length == "max_seq_length":
-                more = f", or {remedy}: it has {most} positions" if size < most else ""
-                remedy = f"cut them up{more}"
+            remedies = ["cut them up"] if length == "max_seq_length" else []
+            if length != "max_seq_length" or size < most:
+                set_it = f"bin/export_saved_model --set {length}=N, or load(..., {length}=N)"
+                remedies.append(f"take more tokens ({set_it}; the model has {most} positions)")
             what = f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens"
-            logging.warning(f"{what}. {remedy.capitalize()}.")
+            logging.warning(f"{what}. Remedy: {' or '.join(remedies)}.")
 
 
 def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:

@@ -51,5 +51,5 @@ def test_the_mistake_of_a_program_is_told(tmp_path):
         child.run("predict", ["--nothing=1"], str(tmp_path / "log"))
     crash = tmp_path / "crash"
     crash.write_text("import faulthandler; faulthandler.enable(); faulthandler._sigsegv()")
-    with pytest.raises(UserError, match=r"crash was ended by SIGSEGV \(log: .*log\)$"):
+    with pytest.raises(UserError, match=r"crash was ended by SIGSEGV. .* \(log: .*log\)$"):
         child.run(str(crash), [], str(tmp_path / "log"))

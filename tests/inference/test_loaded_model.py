@@ -311,7 +311,7 @@ def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, capsys):
     for model, use in ((pretrained, "embed"), (reviews, "predict"), (reviews, "encode")):
         getattr(model, use)([long, *["a"] * 70, long])
         size = model.run_config.max_seq_length
-        line = f"2 of 72 inputs lose an end: max_seq_length is {size} tokens. Cut them up"
+        line = f"2 of 72 inputs lose an end: max_seq_length is {size} tokens. Remedy: cut them up"
         assert capsys.readouterr().err.count(line) == 1
         lengths[use] = size
     # Without a task as many as the model has positions.
