@@ -277,7 +277,7 @@ def predict(
             folder,
             lambda: _answer_made_up(text_model or load_text_model(source), paths[0], columns),
         )
-    names = ("rows", *token_lengths.CUTS)
+    names = ("rows", base.UNREADABLE, *token_lengths.CUTS)
     counts = {x: sum(numbers.get(x, 0) for numbers in blocks.values()) for x in names}
     if config:
         token_lengths.warn_of_cuts(counts, counts["rows"], config)
@@ -498,7 +498,8 @@ def _count_cuts(
     """Returns the counts of `Kind.truncate`; a context that is read in windows loses nothing."""
     if not isinstance(kind, Kind):
         tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
-        return task_table.KINDS[task_table.DEFAULT_KIND].truncate(tokens, config)[1]
+        cut = task_table.KINDS[task_table.DEFAULT_KIND].truncate(tokens, config)[1]
+        return cut | base.count_unreadable(tokens, tokenizer)
     if kind.windowed_texts:
         return {}
     texts = [[*row.values()] for row in rows]
@@ -507,7 +508,9 @@ def _count_cuts(
             [row["passage"], *(fill_blank(row["question"], x) for x in row["options"])]
             for row in rows
         ]
-    return kind.truncate(base.tokenize(texts, tokenizer), config)[1]
+    pieces = base.tokenize(texts, tokenizer)
+    cut = kind.truncate(pieces, config)[1]
+    return cut | base.count_unreadable(pieces, tokenizer)
 
 
 def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.ndarray]:

@@ -25,6 +25,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import FinetuneConfig, Lengths
 
 TOKENS = (features.INPUT_IDS, features.INPUT_MASK, features.SEGMENT_IDS)
+UNREADABLE = "unreadable"  # count of rows of which a third or more of the pieces is unknown
 Prediction = dict[str, Any]
 Predictions = dict[str, Prediction]  # by id of the example
 Arrays = Mapping[str, Any]  # by name of their file
@@ -311,8 +312,9 @@ class Kind(Served):
 
         def make_batch(rows: Any) -> dict[str, np.ndarray]:
             chosen = [texts[row] for row in np.arange(len(texts))[rows]]
-            sequences, cut = self.truncate(tokenize(chosen, tokenizer), lengths)
-            counts.update(cut)
+            tokens = tokenize(chosen, tokenizer)
+            sequences, cut = self.truncate(tokens, lengths)
+            counts.update(cut | count_unreadable(tokens, tokenizer))
             arrays = _make_arrays(sequences, tokenizer, lengths.max_seq_length)
             batch = {name: array.reshape(len(chosen), -1) for name, array in arrays.items()}
             return {**batch, features.LABEL_IDS: label_ids[rows]}
@@ -712,6 +714,13 @@ def tokenize(rows: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[T
     texts = list(dict.fromkeys(text for row in rows for text in row))
     ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
     return [[ids[text] for text in row] for row in rows]
+
+
+def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns the count of rows that are `UNREADABLE`, if there are any."""
+    pieces = [[piece for text in texts for piece in text] for texts in rows]
+    number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in pieces)
+    return {UNREADABLE: number} if number else {}
 
 
 def _make_arrays(

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.kinds.base import Kind
+from albert_tf.kinds.base import UNREADABLE, Kind
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
@@ -72,8 +72,18 @@ CUTS = {
 }
 
 
+def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
+    """Warns of the inputs, of `total`, that the vocabulary cannot read."""
+    if number := counts.get(UNREADABLE):
+        logging.warning(
+            f"{number:,} of {total:,} inputs are unreadable: the vocabulary lacks a third or more "
+            "of their pieces, so that answers tell nothing. Take a checkpoint of their language."
+        )
+
+
 def warn_of_cuts(counts: Mapping[str, int], total: int, config: FinetuneConfig) -> None:
-    """Warns of the inputs, of `total`, that are longer than what the model reads."""
+    """Warns of the inputs, of `total`, that are longer than what the model reads, or unreadable."""
+    warn_of_unreadable(counts, total)
     for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
             size, most = getattr(config, length), config.albert.max_position_embeddings

@@ -112,7 +112,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     folder = os.path.join(cache_dir, name)
     if _is_complete(folder):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
-        _warn_of_lost_answers(manifest.read(folder)["statistics"])
+        _warn(manifest.read(folder)["statistics"])
         return folder
     examples, num_skipped = _read(split, paths)
     token_lengths.check(lengths, task.kind)
@@ -151,7 +151,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         manifest.write(temporary, contents)
     counts = (f"{count:,} {name.replace('_', ' ')}" for name, count in statistics.items())
     logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")
-    _warn_of_lost_answers(statistics)
+    _warn(statistics)
     return folder
 
 
@@ -178,7 +178,8 @@ def write(records: Records, folder: str, lengths: Lengths) -> None:
         qa_windows.write(os.path.join(folder, name), arrays)
 
 
-def _warn_of_lost_answers(statistics: Mapping[str, int]) -> None:
+def _warn(statistics: Mapping[str, int]) -> None:
+    token_lengths.warn_of_unreadable(statistics, statistics["examples"])
     if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
             f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "

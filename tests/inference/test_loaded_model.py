@@ -318,6 +318,13 @@ def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, capsys):
     assert lengths == {"embed": 16, "predict": 9, "encode": 9}
 
 
+def test_texts_that_the_vocabulary_cannot_read_are_told(reviews, capsys):
+    reviews.predict(["a", "a 好"])
+    assert "unreadable" not in capsys.readouterr().err
+    reviews.predict(["a", "这家餐厅", "😀"])
+    assert "2 of 3 inputs are unreadable: the vocabulary lacks" in capsys.readouterr().err
+
+
 def test_a_folder_of_transformers_is_cut_where_they_cut(tmp_path, reviews):
     checkpoint = reviews.checkpoint
     formats.get_writer("hugging_face")(checkpoint, str(tmp_path))
