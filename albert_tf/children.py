@@ -1,4 +1,4 @@
-"""Cores, and commands whose processes end with the one that starts them, however that ends."""
+"""Counts the cores for processes, and starts those that end with the one that starts them."""
 
 import os
 import signal

@@ -52,7 +52,7 @@ Ask = Callable[[Arrays], object]
 
 
 class Form(NamedTuple):
-    """What writes an export into a folder and returns its path, what loads it, and the runtime."""
+    """Writes an export into a folder and returns its path; loads it; names its runtime."""
 
     write: Callable[[str], str]
     load: Callable[[str], Ask]

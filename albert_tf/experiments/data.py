@@ -30,8 +30,8 @@ def digest(*values: Any) -> str:
 class Records(NamedTuple):
     """Records that are there, or can be made.
 
-    `settings` and `data` are hashes, that of the text empty if it is not at hand. `paths` are those
-    of the text.
+    `settings` and `data` are hashes; `data` is empty if the text, whose files are `paths`, is not
+    at hand.
     """
 
     settings: str

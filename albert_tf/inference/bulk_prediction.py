@@ -33,7 +33,6 @@ from albert_tf.export import export_source, model_versions, saved_model, serving
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import base, task_table, token_lengths
 from albert_tf.kinds.base import Kind, Task
-from albert_tf.kinds.multiple_choice import fill_blank
 from albert_tf.kinds.served import Served
 from albert_tf.kinds.tables import column_guess, table_files
 from albert_tf.kinds.tables.task_rows import Columns as TaskColumns
@@ -280,7 +279,7 @@ def predict(
     names = ("rows", base.UNREADABLE, *token_lengths.CUTS)
     counts = {x: sum(numbers.get(x, 0) for numbers in blocks.values()) for x in names}
     if config:
-        token_lengths.warn_of_cuts(counts, counts["rows"], config)
+        token_lengths.warn_of_losses(counts, counts["rows"], config)
     return counts["rows"]
 
 
@@ -370,7 +369,7 @@ def make_predictor(
                     answers = _predict_block(run, path, renamed, inputs, batch_size)
                     _write_block(folder.join(name), answers, vectors)
                 yield from (Made(x, {}, 0) for x in beside)
-                counts = loaded.count_cuts(inputs)
+                counts = loaded.count_losses(inputs)
                 yield Made(name, {"rows": len(chosen), **counts}, sum(progress))
             progress.clear()
 
@@ -457,14 +456,14 @@ class TextModel(NamedTuple):
         run: its signature.
         inputs: their names.
         columns: those of its run.
-        count_cuts: rows of inputs -> how many of them lose a part, by `token_lengths.CUTS`. An
-            export does not tell how many tokens it reads.
+        count_losses: rows of inputs -> how many of them lose a part, or are unreadable. Of an
+            export it counts none, which does not tell how many tokens it reads.
     """
 
     run: Callable[..., Mapping[str, tf.Tensor]]
     inputs: list[str]
     columns: Columns = MappingProxyType({})
-    count_cuts: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]] = lambda _: {}
+    count_losses: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]] = lambda _: {}
 
 
 def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextModel:
@@ -488,11 +487,11 @@ def load_text_model(source: SourceConfig, loaded: Loaded | None = None) -> TextM
     if choices := header.get("choices"):
         columns["choice_columns"] = choices
     assert model.tokenizer, "signatures of text need one"
-    count_cuts = functools.partial(_count_cuts, model.kind, model.tokenizer, config)
-    return TextModel(saved_model.trace(signature), list(signature.inputs), columns, count_cuts)
+    count_losses = functools.partial(_count_losses, model.kind, model.tokenizer, config)
+    return TextModel(saved_model.trace(signature), list(signature.inputs), columns, count_losses)
 
 
-def _count_cuts(
+def _count_losses(
     kind: Served, tokenizer: Tokenizer, config: FinetuneConfig, rows: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, int]:
     """Returns the counts of `Kind.truncate`; a context that is read in windows loses nothing."""
@@ -502,13 +501,7 @@ def _count_cuts(
         return cut | base.count_unreadable(tokens, tokenizer)
     if kind.windowed_texts:
         return {}
-    texts = [[*row.values()] for row in rows]
-    if "options" in rows[0]:
-        texts = [
-            [row["passage"], *(fill_blank(row["question"], x) for x in row["options"])]
-            for row in rows
-        ]
-    pieces = base.tokenize(texts, tokenizer)
+    pieces = base.tokenize([kind.list_texts(row) for row in rows], tokenizer)
     cut = kind.truncate(pieces, config)[1]
     return cut | base.count_unreadable(pieces, tokenizer)
 

@@ -223,7 +223,7 @@ class LoadedModel:
         stand_in = ("",) * (number or 1)  # gives the shape where there are no rows
         records = self._encode(rows or [stand_in], kind)
         batch = records.make_batch(slice(None))
-        token_lengths.warn_of_cuts(records.counts, len(rows), self.run_config)
+        token_lengths.warn_of_losses(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
     @naming_arguments({"train.jsonl": "inputs", "dev.jsonl": "dev", "dev_file": "dev"})
@@ -477,7 +477,7 @@ class LoadedModel:
                 batch = _trim(batch, self.run_config.max_seq_length)
             graph = self._trace(compute, batch, choices)
             parts.append({name: tensor.numpy() for name, tensor in graph(batch).items()})
-        token_lengths.warn_of_cuts(records.counts, len(records.lines), self.run_config)
+        token_lengths.warn_of_losses(records.counts, len(records.lines), self.run_config)
         back = np.argsort(places)
         return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 

@@ -352,6 +352,10 @@ class Kind(Served):
         ids: Mapping[Any, int] = {None: 0, **{x: i for i, x in enumerate(labels)}}
         return np.array([[ids[value]] for value in values], np.int32)
 
+    def list_texts(self, request: Mapping[str, Any]) -> list[str]:
+        """Returns the texts of an example, as `truncate` takes them, of a row of a request."""
+        return [*request.values()]
+
     # The model and its loss.
 
     def choose_head(self, config: FinetuneConfig) -> Any:
@@ -721,6 +725,15 @@ def count_unreadable(rows: Sequence[Sequence[Tokens]], tokenizer: Tokenizer) -> 
     pieces = [[piece for text in texts for piece in text] for texts in rows]
     number = sum(3 * row.count(tokenizer.unk_id) >= max(1, len(row)) for row in pieces)
     return {UNREADABLE: number} if number else {}
+
+
+def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
+    """Warns of the inputs, of `total`, that the vocabulary cannot read."""
+    if number := counts.get(UNREADABLE):
+        logging.warning(
+            f"{number:,} of {total:,} inputs are unreadable: the vocabulary lacks a third or more "
+            "of their pieces, so that answers tell nothing. Take a checkpoint of their language."
+        )
 
 
 def _make_arrays(

@@ -1,7 +1,7 @@
 """Multiple choice: one of several endings is the right one for a passage."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
@@ -75,6 +75,10 @@ class MultipleChoice(Classification):
     def complete_labels(self, labels: tuple[str, ...], size: int, source: str) -> tuple[str, ...]:
         require(bool(labels), f"{source} does not name its choices: give --labels=A,B,C,D.")
         return labels
+
+    def list_texts(self, request: Mapping[str, Any]) -> list[str]:
+        question = request["question"]
+        return [request["passage"], *(fill_blank(question, x) for x in request["options"])]
 
     def truncate(
         self, rows: Sequence[Sequence[Tokens]], lengths: Lengths

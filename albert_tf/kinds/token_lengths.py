@@ -7,7 +7,8 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.kinds.base import UNREADABLE, Kind
+from albert_tf.kinds import base
+from albert_tf.kinds.base import Kind
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig, Lengths
 
@@ -72,27 +73,22 @@ CUTS = {
 }
 
 
-def warn_of_unreadable(counts: Mapping[str, int], total: int) -> None:
-    """Warns of the inputs, of `total`, that the vocabulary cannot read."""
-    if number := counts.get(UNREADABLE):
-        logging.warning(
-            f"{number:,} of {total:,} inputs are unreadable: the vocabulary lacks a third or more "
-            "of their pieces, so that answers tell nothing. Take a checkpoint of their language."
-        )
-
-
-def warn_of_cuts(counts: Mapping[str, int], total: int, config: FinetuneConfig) -> None:
+def warn_of_losses(counts: Mapping[str, int], total: int, config: FinetuneConfig) -> None:
     """Warns of the inputs, of `total`, that are longer than what the model reads, or unreadable."""
-    warn_of_unreadable(counts, total)
+    base.warn_of_unreadable(counts, total)
     for name, (length, cut) in CUTS.items():
         if number := counts.get(name):
             size, most = getattr(config, length), config.albert.max_position_embeddings
             remedies = ["cut them up"] if length == "max_seq_length" else []
             if length != "max_seq_length" or size < most:
-                set_it = f"bin/export_saved_model --set {length}=N, or load(..., {length}=N)"
-                remedies.append(f"take more tokens ({set_it}; the model has {most} positions)")
-            what = f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens"
-            logging.warning(f"{what}. Remedy: {' or '.join(remedies)}.")
+                remedies.append(
+                    f"take more tokens (bin/export_saved_model --set {length}=N, or "
+                    f"load(..., {length}=N); the model has {most} positions)"
+                )
+            logging.warning(
+                f"{number:,} of {total:,} inputs {cut}: {length} is {size} tokens. "
+                f"Remedy: {' or '.join(remedies)}."
+            )
 
 
 def make_buckets(max_seq_length: int, *, few: bool = False) -> list[int]:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -40,7 +40,6 @@ class Training(NamedTuple):
         vocabulary: its folder.
         splits: `train`, perhaps `dev`, which is held out, and others.
         datasets: their records and examples.
-        named: as of `RunData`.
     """
 
     config: FinetuneConfig
@@ -49,7 +48,6 @@ class Training(NamedTuple):
     tokenizer: Tokenizer
     splits: Mapping[str, TaskSplit]
     datasets: Mapping[str, TaskDataset]
-    named: Collection[str] = ()
 
     @property
     def task(self) -> Task:
@@ -83,8 +81,7 @@ def prepare(
         name: task_cache.read(split, tokenizer, cache_dir, config) for name, split in splits.items()
     }
     config = recipes.fit_to_data(config, changes, datasets["train"])
-    named = {name.partition(".")[0] for name in changes.own} - {"num_train_steps"}
-    return Training(config, start, folder, tokenizer, splits, datasets, named)
+    return Training(config, start, folder, tokenizer, splits, datasets)
 
 
 def make_trainer(
@@ -130,7 +127,6 @@ def make_data(config: FinetuneConfig, training: Training) -> RunData:
         held_out={"dev data": dev.description} if dev else {},
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),
-        named=training.named,
     )
 
 

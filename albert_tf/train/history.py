@@ -1,4 +1,4 @@
-"""The history of a run that continues another: `history.json`, an object for each change.
+"""Reads and writes `history.json` of a run that continues another: an object for each change.
 
 {"step": 1000, "run": "run1/model.ckpt-1000", "position": 1000,
  "changes": {"num_train_steps": [1000, 2000], "albert.hidden_dropout_prob": [0.1, 0.0]}}
@@ -34,7 +34,7 @@ _FIXED = (
 )
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")
-_CHANGES = "changes"
+_HISTORY, _CHANGES = "history", "changes"
 T = TypeVar("T")
 
 
@@ -135,7 +135,7 @@ def begin(state: TrainState, workdir: str, data: RunData, source: Source) -> Non
         files.make_folders(workdir)
         reports.copy(source.run, workdir, state.step)
         records = [*(r for r in read(source.run) if r["step"] <= state.step), record]
-        files.write_sealed(os.path.join(workdir, HISTORY), {_CHANGES: records})
+        files.write_sealed(os.path.join(workdir, HISTORY), {_HISTORY: records})
         training_checkpoint.save(checkpoint, workdir, state.step)
 
 
@@ -168,8 +168,8 @@ def _describe_files(rows: list[Any]) -> str:
 def read(workdir: str) -> list[dict[str, Any]]:
     """The changes of a run, the oldest first; none if it continues no other."""
     path = os.path.join(workdir, HISTORY)
-    content = files.read_sealed(path, HISTORY) if tf.io.gfile.exists(path) else {_CHANGES: []}
-    changes = content.get(_CHANGES) if isinstance(content, dict) else None
+    content = files.read_sealed(path, HISTORY) if tf.io.gfile.exists(path) else {_HISTORY: []}
+    changes = content.get(_HISTORY) if isinstance(content, dict) else None
     if not isinstance(changes, list) or not all(map(_is_change, changes)):
         raise UserError(f"{path} is damaged: it is no list of changes. Restore it from a copy.")
     return changes

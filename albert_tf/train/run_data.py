@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.records import input_pipeline, manifest, online_masking
@@ -42,7 +42,6 @@ class RunData:
         held_out: {name: JSON value} of the held-out data; empty if there is none.
         make_evaluate: returns what computes the metrics of the held-out data, if there is any.
         explain: the user's error for records that cannot be read.
-        named: fields of the config that the user sets, of which a difference is told first.
     """
 
     stretches: Sequence[Stretch]
@@ -52,7 +51,6 @@ class RunData:
     held_out: Mapping[str, Any]
     make_evaluate: Callable[[TrainState], Evaluate] | None
     explain: Callable[[Exception], Exception]
-    named: Collection[str] = ()
 
 
 def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):

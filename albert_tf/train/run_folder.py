@@ -33,10 +33,9 @@ def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
     }
     if RECORDS in data.files:
         contents["--train_files"] = number_rows(data.files[RECORDS]["files"])
-    # Steps last: they may follow from passes.
-    names = [name for name in values if name not in host]
-    names.sort(key=lambda x: (x not in data.named, x == "num_train_steps"))
-    identity = {name: values[name] for name in names}
+    # Passes first: steps follow from them, and the first difference is told.
+    names = sorted(values, key=lambda name: name != "num_train_epochs")
+    identity = {name: values[name] for name in names if name not in host}
     return WorkFolder(path, {**identity, "vocabulary": data.tokenizer.sha256, **contents})
 
 

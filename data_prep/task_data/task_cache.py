@@ -30,7 +30,7 @@ from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import glue, race, squad
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError, name_place, name_setting, require
-from albert_tf.kinds import task_dataset, task_table, token_lengths
+from albert_tf.kinds import base, task_dataset, task_table, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
 from albert_tf.kinds.tables import column_guess, table_files
@@ -179,7 +179,7 @@ def write(records: Records, folder: str, lengths: Lengths) -> None:
 
 
 def _warn(statistics: Mapping[str, int]) -> None:
-    token_lengths.warn_of_unreadable(statistics, statistics["examples"])
+    base.warn_of_unreadable(statistics, statistics["examples"])
     if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
             f"of {statistics['examples']:,} questions {number:,} have an answer that is whole in "

@@ -62,7 +62,7 @@ protocol an input of one value for each row is `[?, 1]`.
 
 
 class Scores(NamedTuple):
-    """What the card tells: the metric of the float32 network and of the int8 one on the examples.
+    """Holds what the card tells: the metric of the float32 and of the int8 network on the examples.
 
     The seconds are those of a request of `length` tokens.
     """

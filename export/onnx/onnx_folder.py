@@ -93,7 +93,7 @@ const model = await pipeline("{use}", "FOLDER", {{ dtype: "fp32" }});
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The largest of the network's numbers, and the largest difference of a graph's from them."""
+    """Holds the largest number of the network, and the largest difference of a graph from it."""
 
     largest: float
     difference: float
