@@ -207,7 +207,7 @@ def make_run(folder: Path) -> None:
     rows = [["train-0.tfrecord", 21], ["train-1.tfrecord", 16]]
     _write_run(folder, _config(), {RECORDS: {"files": rows}})
     record = {"step": 4, "run": "old", "position": 7, "changes": {"seed": [1, 2]}}
-    content = {"changes": [record, {**record, "step": 6}]}
+    content = {"history": [record, {**record, "step": 6}]}
     files.write_sealed(str(folder / "history.json"), content)
     metrics: dict[str, Any] = {"metrics": {"best_f1": 0.5}, "thresholds": {"null_odds": -1.25}}
     metrics["checkpoint"] = "run/model.ckpt-0"

@@ -327,7 +327,7 @@ def runs(draw: Any) -> dict[str, bytes]:
     contents = {"config.json": _defaults(FinetuneConfig), "task.json": HEADER}
     contents |= {"metrics-dev.json": {"checkpoint": "x/model.ckpt-0", "thresholds": {"a": 0.5}}}
     change = {"step": 1, "run": "x", "position": 1, "changes": {}}
-    contents |= {"history.json": {"changes": [change]}}
+    contents |= {"history.json": {"history": [change]}}
     return {name: dump(draw(damaged(content))) for name, content in contents.items()}
 
 
