@@ -204,7 +204,10 @@ def to_text(content: bytes, place: str) -> str:
     refuse_other_format(content, place)
     if b"\0" in content:
         line = content.count(b"\n", 0, content.index(b"\0")) + 1
-        raise UserError(f"{place}, line {line}: there is a NUL byte, which no text has. Remove it.")
+        raise UserError(
+            f"{place}, line {line}: there is a NUL byte, which no text has. Give a file of text in "
+            "UTF-8, or remove the byte."
+        )
     try:
         return content.decode()
     except UnicodeDecodeError as error:

@@ -30,7 +30,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
-from albert_tf.run_files import BEST, SUMMARY, WHICH
+from albert_tf.run_files import BEST, COMMANDS, SUMMARY, WHICH
 from albert_tf.train_config import SentenceVectors
 
 _SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
@@ -156,6 +156,8 @@ def detect_format(path: str) -> str:
                 f"{path!r} has runs of several seeds. Name the folder of one; {SUMMARY} says which "
                 "is the best."
             )
+        if COMMANDS in names:
+            raise UserError(f"{path!r} is a run without a checkpoint yet. Start it again, or wait.")
         known = "; ".join(format.description for format in FORMATS.values())
         raise UserError(f"{path!r} is none of: {known}. Name {_SOURCES}.")
     keys = tf_checkpoint.list_keys(training_checkpoint.find_prefix(path))

@@ -22,7 +22,8 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
     scores = {record["step"]: record[name] for record in records if name in record}
     best = max(scores, key=lambda step: scores[step], default=0)
     lines = ["", "Next:"]
-    if scores and min(scores) < best == max(scores):
+    perfect = 100 if task.kind.is_percent else 1
+    if scores and min(scores) < best == max(scores) and scores[best] < perfect:
         more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
         lines.append(f"  still improving: more epochs, the same command with {more}")
     model = shlex.quote(folder)

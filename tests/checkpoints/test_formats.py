@@ -157,6 +157,12 @@ def test_a_folder_of_several_seeds_is_refused(trained):
         formats.read(str(trained.parent))
 
 
+def test_a_run_without_a_checkpoint_is_refused(tmp_path):
+    (tmp_path / "commands.jsonl").touch()
+    with pytest.raises(UserError, match=r"is a run without a checkpoint yet"):
+        formats.read(str(tmp_path))
+
+
 def test_a_prefix_takes_precedence_over_a_folder_of_transformers(tmp_path, made):
     google_tf1.write(made, str(tmp_path))
     hugging_face.write(made, str(tmp_path))

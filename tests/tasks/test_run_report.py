@@ -157,7 +157,14 @@ def test_a_page_in_a_browser(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scores", "improves"), [((5, 6, 7), True), ((5, 7, 6), False), ((7, 7), False), ((7,), False)]
+    ("scores", "improves"),
+    [
+        ((0.5, 0.6, 0.7), True),
+        ((0.5, 0.7, 0.6), False),
+        ((0.7, 0.7), False),
+        ((0.7,), False),
+        ((0.7, 1.0), False),
+    ],
 )
 def test_more_epochs_are_advised_where_the_last_evaluation_is_the_best(tmp_path, scores, improves):
     task = task_table.make_own("classification", ["a", "b"])
