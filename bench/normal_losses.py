@@ -20,8 +20,11 @@ from albert_tf.experiments.results import Results
 from albert_tf.experiments.runner import Runner
 
 ROOT = Path(__file__).parents[1]
-SUITES = ("budget", "embedding_size", "width")  # those without growth: their updates are all
-HEAD = ("E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs")
+# Those without growth: their updates are all.
+SUITES = ("sharing", "budget", "embedding_size", "width")
+HEAD = (
+    "suite", "E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs"
+)  # fmt: skip
 PHONEMES_HEAD = ("phonemes of", "E", "H", "layers", "updates", "masked phonemes", "words")
 
 
@@ -39,7 +42,9 @@ def list_rows(name: str) -> list[tuple[str, ...]]:
             sizes = model.embedding_size, model.hidden_size, model.num_hidden_layers
             means = (f"{sum(x) / len(x):.2f}" if x else "" for x in losses)
             share = model.cross_layer_sharing
-            rows.append((*map(str, sizes), share, f"{config.last_step:,}", *means, str(len(runs))))
+            rows.append(
+                (name, *map(str, sizes), share, f"{config.last_step:,}", *means, str(len(runs)))
+            )
     return rows
 
 

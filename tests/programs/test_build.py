@@ -155,8 +155,8 @@ def shrink(program, arguments):
         seeds = any(word.startswith("--num_seeds=") for word in arguments)
         number = 1 if "--task=glue" in arguments else 2
         passes = any(word.startswith("--epochs=") for word in arguments)
-        flags = [*([f"--num_seeds={number}"] if seeds else []), *(["--epochs=0.1"] if passes else [])]
-        return ["--config=tiny.json", *flags]
+        flags = [f"--num_seeds={number}"] if seeds else []
+        return ["--config=tiny.json", *flags, *(["--epochs=0.2"] if passes else [])]
     return []
 
 
