@@ -39,7 +39,7 @@ NOT_RUN = {
     r"\.venv-plan/|bin/export --format=step ": "the same: test_a_step_for_jax",
     r"bin/plan_training .*--(compile|search)": "compile for minutes: test_planning",
     r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
-    r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=b/)": "one long run, of hours",
+    r"bin/\w+ .*(text/\*\.txt\.xz|english_12_layers|=b/|=cola )": "one long run, of hours",
     r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
     r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
