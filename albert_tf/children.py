@@ -1,4 +1,4 @@
-"""Counts the cores for processes, and starts those that end with the one that starts them."""
+"""Counts cores, and starts processes that end when this process ends, however it ends."""
 
 import os
 import signal

@@ -456,8 +456,8 @@ class TextModel(NamedTuple):
         run: its signature.
         inputs: their names.
         columns: those of its run.
-        count_losses: rows of inputs -> how many of them lose a part, or are unreadable. Of an
-            export it counts none, which does not tell how many tokens it reads.
+        count_losses: rows of inputs -> how many of them lose a part, or are unreadable; none of an
+            export, because an export does not tell how many tokens it reads.
     """
 
     run: Callable[..., Mapping[str, tf.Tensor]]

@@ -33,7 +33,7 @@ def open_folder(path: str, config: TrainConfig, data: RunData) -> WorkFolder:
     }
     if RECORDS in data.files:
         contents["--train_files"] = number_rows(data.files[RECORDS]["files"])
-    # Passes first: steps follow from them, and the first difference is told.
+    # Epochs come before steps, which follow from them: an error names the first difference.
     names = sorted(values, key=lambda name: name != "num_train_epochs")
     identity = {name: values[name] for name in names if name not in host}
     return WorkFolder(path, {**identity, "vocabulary": data.tokenizer.sha256, **contents})
