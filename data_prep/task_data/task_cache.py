@@ -112,7 +112,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
     folder = os.path.join(cache_dir, name)
     if _is_complete(folder):
         logging.info(f"{task.name} {split.name}: {folder} is there already.")
-        _warn(manifest.read(folder)["statistics"])
+        _warn_of_losses(manifest.read(folder)["statistics"])
         return folder
     examples, num_skipped = _read(split, paths)
     token_lengths.check(lengths, task.kind)
@@ -151,7 +151,7 @@ def prepare(split: TaskSplit, tokenizer: Tokenizer, cache_dir: str, lengths: Len
         manifest.write(temporary, contents)
     counts = (f"{count:,} {name.replace('_', ' ')}" for name, count in statistics.items())
     logging.info(f"{task.name} {split.name}: {', '.join(counts)} -> {folder}")
-    _warn(statistics)
+    _warn_of_losses(statistics)
     return folder
 
 
@@ -178,7 +178,7 @@ def write(records: Records, folder: str, lengths: Lengths) -> None:
         qa_windows.write(os.path.join(folder, name), arrays)
 
 
-def _warn(statistics: Mapping[str, int]) -> None:
+def _warn_of_losses(statistics: Mapping[str, int]) -> None:
     base.warn_of_unreadable(statistics, statistics["examples"])
     if number := statistics.get(span_features.ANSWERS_IN_NO_WINDOW, 0):
         logging.warning(
