@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PHONEMES, PretrainConfi
 
 # A model whose loss is not this far below that of piece frequencies has learnt little else.
 _PLATEAU_NATS = 0.5
+# A run whose loss is this far above its lowest has diverged.
+_DIVERGED_NATS = 0.5
 
 
 def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequence[str]) -> RunData:
@@ -86,10 +89,19 @@ def _make_evaluate(
             masking=masking,
         )
 
+    lowest = math.inf
+
     def evaluate_and_warn() -> dict[str, float]:
+        nonlocal lowest
         metrics = evaluate(make_batches())
         loss, plateau = metrics["masked_lm_loss"], find_plateau()
-        if loss > plateau - _PLATEAU_NATS:
+        lowest = min(lowest, loss)
+        if loss > lowest + _DIVERGED_NATS:
+            logging.warning(
+                f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged. Go on "
+                "from a checkpoint before that, at a lower rate: docs/pretrain.md#normal-losses"
+            )
+        elif loss > plateau - _PLATEAU_NATS:
             logging.warning(
                 f"masked_lm_loss {loss:.2f} is not below that of piece frequencies, {plateau:.2f}: "
                 "the model uses no context yet. If this lasts, train on short sequences first, or "
