@@ -12,6 +12,8 @@ from albert_tf.experiments import stages
 from albert_tf.experiments.stages import Stage
 from albert_tf.experiments.suite import Suite
 
+_IDENTITY = "settings", "data"
+
 
 class Results:
     """The numbers of all suites: a file for each run, in a folder for each suite."""
@@ -39,11 +41,14 @@ class Results:
         return None
 
     def add(self, variant: str, seed: int, stage: Stage, values: Mapping[str, Any]) -> None:
-        """Writes the numbers of a stage, beside those of others."""
+        """Writes the numbers of a stage, beside those of others; of another training none stay."""
         new = {"settings": stage.settings, "data": stage.data, **values}
         with files.locking_folder(self._folder, waits=True):
-            known = {**self.read(variant, seed), stage.name: new}
-            content = {"variant": variant, "seed": seed, "stages": known}
+            known = self.read(variant, seed)
+            old = known.get(stage.name, new)
+            if stage.name == stages.PRETRAINING and any(old[x] != new[x] for x in _IDENTITY):
+                known = {}
+            content = {"variant": variant, "seed": seed, "stages": {**known, stage.name: new}}
             files.write_json(self._path(variant, seed), content)
 
     def _path(self, variant: str, seed: int) -> str:

@@ -180,6 +180,13 @@ def test_a_change_runs_what_depends_on_it(programs, make_runner, changes, traine
     assert list_trained(programs) == trained
 
 
+def test_results_of_another_training_do_not_stay(programs, make_runner, tmp_path):
+    make_runner(seeds=[1], minimal_pairs=["a.txt"]).run()
+    make_runner(seeds=[1], config={**SUITE["config"], "learning_rate": 0.1}).run()
+    known = json.loads((tmp_path / "results" / "depth" / "one.seed-1.json").read_text())
+    assert known["stages"].keys() == {"pretraining", "evaluation"}
+
+
 def test_a_change_of_the_first_of_a_chain_runs_all_of_it(programs, make_runner):
     def make_variants(**first):
         sets = [{"albert.num_hidden_layers": layers} for layers in (1, 2, 4)]
