@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -108,8 +109,8 @@ RECIPES: dict[str, Mapping[str, dict[str, Any]] | None] = {
     "simcse": {task_table.OWN: _SIMCSE},
     "none": None,
 }
-# A small model: docs/results.md, "Fine-tuning". A large one: the paper's.
-_SMALL_HIDDEN_SIZE, _SMALL_RATE, _LARGE_RATE = 256, 1e-4, 2e-5
+# Up to which (hidden size, layers): docs/results.md, "Fine-tuning". Of larger models the paper's.
+_RATES = {(256, 6): 1e-4, (256, math.inf): 5e-5, (math.inf, math.inf): 2e-5}
 
 
 def choose_recipe(task: str) -> str:
@@ -225,8 +226,11 @@ def resolve_config(
         )
         defaults = {**defaults, "max_seq_length": model.max_position_embeddings}
     if "learning_rate" not in chosen:
-        rate = _SMALL_RATE if model.hidden_size <= _SMALL_HIDDEN_SIZE else _LARGE_RATE
-        logging.info(f"learning_rate is {rate}, for a model of hidden_size {model.hidden_size}.")
+        size, layers = model.hidden_size, model.num_hidden_layers
+        rate = next(
+            x for (most, deepest), x in _RATES.items() if size <= most and layers <= deepest
+        )
+        logging.info(f"learning_rate is {rate}, for {layers} layers of hidden_size {size}.")
         defaults = {**defaults, "learning_rate": rate}
     config = config_io.load(FinetuneConfig, changes.config_file, overrides, defaults)
     _check_class_weights(config, task)

@@ -162,16 +162,20 @@ def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
         settings(*overrides, "max_seq_length=129")
 
 
+_SMALL = ("albert.hidden_size=256", "albert.num_attention_heads=4")
+
+
 @pytest.mark.parametrize(
     ("overrides", "rate"),
     [
-        (["albert.hidden_size=128", "albert.num_attention_heads=2"], 1e-4),
-        (["albert.hidden_size=256", "albert.num_attention_heads=4"], 1e-4),
+        (["albert.hidden_size=128", "albert.num_attention_heads=2"], 5e-5),
+        ([*_SMALL, "albert.num_hidden_layers=6"], 1e-4),
+        ([*_SMALL, "albert.num_hidden_layers=7"], 5e-5),
         (["albert=albert_base_v2"], 2e-5),
         (["albert.hidden_size=128", "albert.num_attention_heads=2", "learning_rate=0.25"], 0.25),
     ],
 )
 def test_without_a_recipe_the_learning_rate_is_that_of_the_models_size(overrides, rate, capsys):
     assert settings(*overrides, recipe="none").learning_rate == rate
-    line = f"learning_rate is {rate}, for a model of hidden_size"
+    line = f"learning_rate is {rate}, for "
     assert (line in capsys.readouterr().err) == (rate != 0.25)
