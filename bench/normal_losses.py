@@ -21,7 +21,7 @@ from albert_tf.experiments.runner import Runner
 
 ROOT = Path(__file__).parents[1]
 # Those without growth: their updates are all.
-SUITES = ("sharing", "budget", "embedding_size", "width")
+SUITES = ("sharing", "budget", "embedding_size", "width", "layers")
 HEAD = (
     "suite", "E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs"
 )  # fmt: skip
