@@ -21,9 +21,9 @@ from albert_tf.experiments.runner import Runner
 
 ROOT = Path(__file__).parents[1]
 # Those without growth: their updates are all.
-SUITES = ("sharing", "budget", "embedding_size", "width", "layers")
+SUITES = ("sharing", "budget", "embedding_size", "width", "layers", "sentence_tasks")
 HEAD = (
-    "suite", "E", "H", "layers", "share", "updates", "masked LM", "sentence order", "runs"
+    "suite", "E", "H", "layers", "share", "task", "updates", "masked LM", "sentence order", "runs"
 )  # fmt: skip
 PHONEMES_HEAD = ("phonemes of", "E", "H", "layers", "updates", "masked phonemes", "words")
 
@@ -40,11 +40,11 @@ def list_rows(name: str) -> list[tuple[str, ...]]:
             config = runner.make_run(variant, suite.seeds[0]).config
             model = config.albert
             sizes = model.embedding_size, model.hidden_size, model.num_hidden_layers
-            means = (f"{sum(x) / len(x):.2f}" if x else "" for x in losses)
+            task, steps = config.sentence_task, f"{config.last_step:,}"
+            means = [f"{sum(x) / len(x):.2f}" if x else "" for x in losses]
+            means[1] *= task == "sop"  # of the others it is that of a task that they have not seen
             share = model.cross_layer_sharing
-            rows.append(
-                (name, *map(str, sizes), share, f"{config.last_step:,}", *means, str(len(runs)))
-            )
+            rows.append((name, *map(str, sizes), share, task, steps, *means, str(len(runs))))
     return rows
 
 
