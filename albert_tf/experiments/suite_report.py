@@ -44,8 +44,8 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
     suite = runner.suite
     notes = [
         "A cell has the mean, half of its 95 % interval (Student's t), and the number of seeds. "
-        "So have differences (Welch's t, not paired by seed); one whose interval holds 0 is not "
-        "clear."
+        "So have differences (Welch's t; paired by seed if both start from the same weights); one "
+        "whose interval holds 0 is not clear."
     ]
     if suite.held_out:
         names = ", ".join(suite.held_out)

@@ -78,12 +78,24 @@ def make_differences(suite: Suite, numbers: Numbers) -> Table:
     rows = [[f"above {suite.baseline}", *map(name_column, columns)]]
     for variant in suite.variants:
         if variant != suite.baseline:
-            cells = [
-                compare(_select(numbers, variant, x), _select(numbers, suite.baseline, x))
-                for x in columns
-            ]
+            cells = [_compare(suite, numbers, variant, x) for x in columns]
             rows.append([variant, *map(_describe_difference, columns, cells)])
     return rows
+
+
+def _compare(suite: Suite, numbers: Numbers, variant: str, column: str) -> Estimate | None:
+    """Returns by how much a variant is above the baseline; None if one has no numbers.
+
+    Runs that start from the same weights are paired by seed: the weights differ more than they do.
+    """
+    names = variant, suite.baseline
+    source, other = (suite.variants[name].source for name in names)
+    if source is None or source != other:
+        return compare(*(_select(numbers, name, column) for name in names))
+    one, base = (numbers.get(name, {}) for name in names)
+    pairs = [(one[seed], base[seed]) for seed in one if seed in base]
+    values = [x[column] - y[column] for x, y in pairs if column in x and column in y]
+    return estimate(values) if values else None
 
 
 def _list_known(suite: Suite, numbers: Numbers) -> list[str]:

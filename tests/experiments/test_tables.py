@@ -61,6 +61,21 @@ def test_a_table_has_the_papers_row_and_what_is_not_clear():
     ]
 
 
+def test_runs_that_start_from_the_same_weights_are_paired():
+    variants = {name: Variant(continue_from="first") for name in ("base", "wide", "missing")}
+    suite = make_suite(variants={**variants, "deep": Variant()})
+    assert tables.make_differences(suite, {**NUMBERS, "wide": {1: {"sst-2": 0.69}, 3: {}}}) == [
+        ["above base", "sst-2"],
+        ["wide", "-1.0 (n=1): not clear"],
+        ["missing", ""],
+        ["deep", "+5.3 ± 4.6 (n=3)"],
+    ]
+    [_, *rows] = tables.make_differences(suite, NUMBERS)
+    values = [0.69 - 0.70, 0.73 - 0.72]
+    margin = 100 * stats.t.ppf(0.975, 1) * np.std(values, ddof=1) / 2**0.5
+    assert rows[0] == ["wide", f"+0.0 ± {margin:.1f} (n=2): not clear"]
+
+
 def test_a_task_at_chance_is_named():
     suite = make_suite(tasks={"sst-2": TaskRun(chance=0.75), "squad1": TaskRun()})
     assert tables.list_at_chance(suite, NUMBERS) == ["sst-2"]
