@@ -34,15 +34,17 @@ def list_rows(name: str) -> list[tuple[str, ...]]:
     runner = Runner(suite, Data(suite, None, ""), "", results)
     rows, held_out = [], next(iter(suite.held_out))
     for variant, runs in tables.collect(runner).items():
-        names = [f"{held_out}_{loss}_loss" for loss in ("masked_lm", "sentence_order")]
+        config = runner.make_run(variant, suite.seeds[0]).config
+        model = config.albert
+        # A model that has not learnt the order of sentences has no normal loss of it.
+        learnt = ("masked_lm", "sentence_order")[: 1 + (config.sentence_task == "sop")]
+        names = [f"{held_out}_{loss}_loss" for loss in learnt]
         losses = [[run[x] for run in runs.values() if x in run] for x in names]
         if losses[0]:
-            config = runner.make_run(variant, suite.seeds[0]).config
-            model = config.albert
             sizes = model.embedding_size, model.hidden_size, model.num_hidden_layers
             task, steps = config.sentence_task, f"{config.last_step:,}"
             means = [f"{sum(x) / len(x):.2f}" if x else "" for x in losses]
-            means[1] *= task == "sop"  # of the others it is that of a task that they have not seen
+            means += [""] * (2 - len(means))
             share = model.cross_layer_sharing
             rows.append((name, *map(str, sizes), share, task, steps, *means, str(len(runs))))
     return rows

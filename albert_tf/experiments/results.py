@@ -12,8 +12,6 @@ from albert_tf.experiments import stages
 from albert_tf.experiments.stages import Stage
 from albert_tf.experiments.suite import Suite
 
-_IDENTITY = "settings", "data"
-
 
 class Results:
     """The numbers of all suites: a file for each run, in a folder for each suite."""
@@ -36,7 +34,7 @@ class Results:
         own = self.read(variant, seed)
         for known in itertools.chain([own], map(self._load, glob.iglob(self._all))):
             found = known.get(stage.name, {})
-            if found.get("settings") == stage.settings and stage.data in ("", found["data"]):
+            if _is_of(found, stage):
                 return found["numbers"]
         return None
 
@@ -45,8 +43,8 @@ class Results:
         new = {"settings": stage.settings, "data": stage.data, **values}
         with files.locking_folder(self._folder, waits=True):
             known = self.read(variant, seed)
-            old = known.get(stage.name, new)
-            if stage.name == stages.PRETRAINING and any(old[x] != new[x] for x in _IDENTITY):
+            old = known.get(stage.name)
+            if old and stage.name == stages.PRETRAINING and not _is_of(old, stage):
                 known = {}
             content = {"variant": variant, "seed": seed, "stages": {**known, stage.name: new}}
             files.write_json(self._path(variant, seed), content)
@@ -62,6 +60,10 @@ class Results:
                 raise UserError(f"{path} has no results. Remove it to run them again.")
             self._loaded[path] = changed, content["stages"]
         return self._loaded[path][1]
+
+
+def _is_of(found: Mapping[str, Any], stage: Stage) -> bool:
+    return found.get("settings") == stage.settings and stage.data in ("", found["data"])
 
 
 def round_numbers(value: Any) -> Any:
