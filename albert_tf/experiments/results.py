@@ -27,25 +27,22 @@ class Results:
         return self._load(path) if os.path.exists(path) else {}
 
     def find(self, variant: str, seed: int, stage: Stage) -> dict[str, Any] | None:
-        """Returns the numbers of a stage; None if there are none for its settings and data.
+        """Returns what is known of a stage; None if nothing is, for its settings and data.
 
-        Those of the same stage in another suite count as well.
+        The same stage in another suite counts as well.
         """
         own = self.read(variant, seed)
-        for known in itertools.chain([own], map(self._load, glob.iglob(self._all))):
+        for known in itertools.chain([own], map(self._load, sorted(glob.glob(self._all)))):
             found = known.get(stage.name, {})
-            if _is_of(found, stage):
-                return found["numbers"]
+            if found.get("settings") == stage.settings and stage.data in ("", found["data"]):
+                return found
         return None
 
     def add(self, variant: str, seed: int, stage: Stage, values: Mapping[str, Any]) -> None:
-        """Writes the numbers of a stage, beside those of others; of another training none stay."""
+        """Writes the numbers of a stage, beside those of others; of other weights none stay."""
         new = {"settings": stage.settings, "data": stage.data, **values}
         with files.locking_folder(self._folder, waits=True):
-            known = self.read(variant, seed)
-            old = known.get(stage.name)
-            if old and stage.name == stages.PRETRAINING and not _is_of(old, stage):
-                known = {}
+            known = {} if stage.name == stages.PRETRAINING else self.read(variant, seed)
             content = {"variant": variant, "seed": seed, "stages": {**known, stage.name: new}}
             files.write_json(self._path(variant, seed), content)
 
@@ -60,10 +57,6 @@ class Results:
                 raise UserError(f"{path} has no results. Remove it to run them again.")
             self._loaded[path] = changed, content["stages"]
         return self._loaded[path][1]
-
-
-def _is_of(found: Mapping[str, Any], stage: Stage) -> bool:
-    return found.get("settings") == stage.settings and stage.data in ("", found["data"])
 
 
 def round_numbers(value: Any) -> Any:

@@ -99,11 +99,16 @@ class Runner:
             made.append(stages.make_task(run, pretraining, self.suite, task, self._data))
         return made
 
+    def find_results(self, variant: str, seed: int) -> list[dict[str, Any]]:
+        """Returns what is known of each stage of a run, without those of which nothing is."""
+        run = self.make_run(variant, seed)
+        found = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
+        return [x for x in found if x is not None]
+
     def find_numbers(self, variant: str, seed: int) -> dict[str, Any]:
         """Returns the numbers of a run that are there."""
-        run = self.make_run(variant, seed)
-        results = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
-        return {name: x for numbers in results if numbers for name, x in numbers.items()}
+        found = self.find_results(variant, seed)
+        return {name: x for known in found for name, x in known["numbers"].items()}
 
     def list_missing(self) -> list[tuple[str, int]]:
         """Returns (variant, seed) of the runs that lack a stage."""
@@ -136,11 +141,11 @@ class Runner:
         return seconds
 
     def _list_work(self, run: Run) -> list[str]:
-        """Returns the stages that are to run: one that has no numbers needs a checkpoint."""
-        names = [stage.name for stage in self._find_missing(run)]
-        if names and self.suite.trains and not stages.has_checkpoint(run):
-            names = [stages.PRETRAINING, *(x for x in names if x != stages.PRETRAINING)]
-        return names
+        """Returns the stages that are to run: all, if one has no numbers and needs a checkpoint."""
+        missing = self._find_missing(run)
+        if missing and self.suite.trains and not stages.has_checkpoint(run):
+            missing = self.make_stages(run)
+        return [stage.name for stage in missing]
 
     def _count_known_updates(self, run: Run) -> int:
         source = self._find_source(run.variant, run.seed)
@@ -172,27 +177,26 @@ class Runner:
         folder = os.path.join(self._work_dir, self.suite.name, stages.make_name(variant, seed))
         return files.locking_folder(folder, waits=waits)
 
-    def _run(self, variant: str, seed: int, waits: bool) -> None:
-        """Runs the stages of a run that have no numbers."""
+    def _run(self, variant: str, seed: int, waits: bool, needs_checkpoint: bool = False) -> None:
+        """Runs the stages of a run that have no numbers, and what they need.
+
+        That is a training without numbers, or whose checkpoint is not on this machine. The weights
+        are other ones then, so their numbers are made anew, too.
+        """
         run = self.make_run(variant, seed)
         missing = self._find_missing(run)
-        if missing and self.suite.trains:
-            self._train(run, waits)
+        if self.suite.trains and (missing or needs_checkpoint) and not self._is_trained(run):
+            source = self._find_source(variant, seed)
+            if source and not stages.has_checkpoint(source):
+                with self._locking(source.variant, source.seed, waits):
+                    self._run(source.variant, source.seed, waits, needs_checkpoint=True)
+            missing = self.make_stages(run)
         for stage in missing:
-            if stage.name != stages.PRETRAINING:
-                self._run_stage(run, stage)
+            self._run_stage(run, stage)
 
-    def _train(self, run: Run, waits: bool) -> None:
-        """Trains a run, unless it has both its numbers and, on this machine, a checkpoint."""
-        pretraining = self._make_pretraining(run)
-        is_known = self.results.find(run.variant, run.seed, pretraining) is not None
-        if is_known and stages.has_checkpoint(run):
-            return
-        source = self._find_source(run.variant, run.seed)
-        if source and not stages.has_checkpoint(source):
-            with self._locking(source.variant, source.seed, waits):
-                self._train(source, waits)
-        self._run_stage(run, pretraining)
+    def _is_trained(self, run: Run) -> bool:
+        known = self.results.find(run.variant, run.seed, self._make_pretraining(run))
+        return known is not None and stages.has_checkpoint(run)
 
     def _run_stage(self, run: Run, stage: Stage) -> dict[str, Any]:
         require(

@@ -44,7 +44,7 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
     suite = runner.suite
     notes = [
         "A cell has the mean, half of its 95 % interval (Student's t), and the number of seeds. "
-        "So have differences (Welch's t; paired by seed if both start from the same weights); one "
+        "So have differences (Welch's t; paired by seed if both go on from the same run); one "
         "whose interval holds 0 is not clear."
     ]
     if suite.held_out:
@@ -56,12 +56,10 @@ def _make_notes(runner: Runner, numbers: Numbers, suite_path: str) -> list[str]:
             "score of one answer for all."
         )
     known = [
-        stage
-        for variant, seed in suite.list_runs()
-        for stage in runner.results.read(variant, seed).values()
+        stage for variant, seed in suite.list_runs() for stage in runner.find_results(variant, seed)
     ]
     hours = sum(stage["cpu_seconds"] for stage in known) / 3600
-    machines = ", ".join(sorted({stage["machine"] for stage in known}))
+    machines = "; ".join(sorted({stage["machine"] for stage in known}))
     ends = sorted(stage["ended"] for stage in known)
     count = sum(map(len, numbers.values()))
     notes.append(

@@ -86,7 +86,7 @@ def make_differences(suite: Suite, numbers: Numbers) -> Table:
 def _compare(suite: Suite, numbers: Numbers, variant: str, column: str) -> Estimate | None:
     """Returns by how much a variant is above the baseline; None if one has no numbers.
 
-    Runs that start from the same weights are paired by seed: the weights differ more than they do.
+    Variants that go on from the same run are paired by seed: its weights differ more than they do.
     """
     names = variant, suite.baseline
     source, other = (suite.variants[name].source for name in names)

@@ -130,7 +130,10 @@ def make_data(config: FinetuneConfig, training: Training) -> RunData:
     )
 
 
-def _make_evaluate(dev: TaskDataset, state: TrainState) -> Evaluate:
+def _make_evaluate(
+    dev: TaskDataset, state: TrainState, earlier: Sequence[Mapping[str, float]]
+) -> Evaluate:
+    del earlier
     config, strategy = state.config, state.strategy
     assert isinstance(config, FinetuneConfig)
     predict = inference.make_predict(

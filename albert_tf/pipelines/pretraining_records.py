@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -72,6 +72,7 @@ def _make_evaluate(
     masking: OnlineMasking | None,
     find_plateau: Callable[[], float],
     state: TrainState,
+    earlier: Sequence[Mapping[str, float]],
 ) -> Evaluate:
     """Held-out records have the lengths of the config itself, whatever its phases."""
     evaluate = eval_step.make_evaluate(
@@ -89,7 +90,8 @@ def _make_evaluate(
             masking=masking,
         )
 
-    lowest = math.inf
+    name = "eval_masked_lm_loss"
+    lowest = min((x[name] for x in earlier if name in x), default=math.inf)
 
     def evaluate_and_warn() -> dict[str, float]:
         nonlocal lowest
@@ -98,8 +100,9 @@ def _make_evaluate(
         lowest = min(lowest, loss)
         if loss > lowest + _DIVERGED_NATS:
             logging.warning(
-                f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged. Go on "
-                "from a checkpoint before that, at a lower rate: docs/pretrain.md#normal-losses"
+                f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged, or "
+                "knows its text by heart. Go on from a checkpoint before that, at a lower rate, or "
+                "take more text: docs/pretrain.md#normal-losses"
             )
         elif loss > plateau - _PLATEAU_NATS:
             logging.warning(

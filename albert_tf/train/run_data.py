@@ -40,7 +40,8 @@ class RunData:
         tokenizer: of this vocabulary.
         files: {file in the folder of the run: JSON value} of what must be the same on resume.
         held_out: {name: JSON value} of the held-out data; empty if there is none.
-        make_evaluate: returns what computes the metrics of the held-out data, if there is any.
+        make_evaluate: returns what computes the metrics of the held-out data, if there is any;
+            takes the lines of `metrics.jsonl` that are there, too.
         explain: the user's error for records that cannot be read.
     """
 
@@ -49,7 +50,7 @@ class RunData:
     tokenizer: Tokenizer
     files: Mapping[str, Any]
     held_out: Mapping[str, Any]
-    make_evaluate: Callable[[TrainState], Evaluate] | None
+    make_evaluate: Callable[[TrainState, Sequence[Mapping[str, float]]], Evaluate] | None
     explain: Callable[[Exception], Exception]
 
 

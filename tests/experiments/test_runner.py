@@ -156,12 +156,15 @@ def test_a_new_seed_or_variant_runs_only_that(programs, make_runner):
     assert list_trained(programs) == [(1, 3), (2, 3)]
 
 
-def test_what_another_suite_knows_is_not_run_again(programs, make_runner):
+def test_what_another_suite_knows_is_not_run_again(programs, make_runner, tmp_path):
     make_runner().run()
     programs.calls.clear()
     alone = {"variants": {"1 layer": SUITE["variants"]["one"]}, "baseline": "1 layer"}
-    make_runner("shallow", **alone).run()
+    made = make_runner("shallow", **alone)
+    made.run()
     assert not programs.calls
+    suite_report.write(made, str(tmp_path / "shallow"), "shallow.json")
+    assert "2 of 2 runs, 0.0 CPU hours, on " in (tmp_path / "shallow.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -180,9 +183,11 @@ def test_a_change_runs_what_depends_on_it(programs, make_runner, changes, traine
     assert list_trained(programs) == trained
 
 
-def test_results_of_another_training_do_not_stay(programs, make_runner, tmp_path):
-    make_runner(seeds=[1], minimal_pairs=["a.txt"]).run()
-    make_runner(seeds=[1], config={**SUITE["config"], "learning_rate": 0.1}).run()
+@pytest.mark.parametrize("changes", [{"learning_rate": 0.1}, {}])
+def test_results_of_another_training_do_not_stay(programs, make_runner, tmp_path, changes):
+    make_runner(seeds=[1], minimal_pairs=["a.txt"], held_out={}).run()
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    make_runner(seeds=[1], config={**SUITE["config"], **changes}).run()
     known = json.loads((tmp_path / "results" / "depth" / "one.seed-1.json").read_text())
     assert known["stages"].keys() == {"pretraining", "evaluation"}
 
@@ -215,9 +220,11 @@ def test_a_checkpoint_of_another_machine_is_made_again(programs, make_runner, tm
     programs.calls.clear()
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     plan = make_runner(minimal_pairs=["*.txt"], seeds=[1]).describe_plan()
-    assert plan.startswith("one, seed 1: pretraining, minimal_pairs: ")
+    assert plan.startswith("one, seed 1: pretraining, evaluation, minimal_pairs: ")
     make_runner(seeds=[1]).run()
     assert list_trained(programs) == [(1, 1), (2, 1)]
+    # The weights are other ones, for a processor may round otherwise: their numbers are, too.
+    assert [name for name, _, _ in programs.calls].count("evaluate_pretraining") == 2
 
 
 def test_a_failure_ends_the_suite_and_the_next_run_goes_on(programs, make_runner):

@@ -58,13 +58,17 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
 def test_a_loss_far_above_its_lowest_is_named(data, caplog):
     files = [f"{data}/train-*"], [f"{data}/eval-*"]
     state = tiny_run.train_state(ONE)
-    evaluate = pretraining_records.read(tiny_run.settings(), *files).make_evaluate(state)
+    make_evaluate = pretraining_records.read(tiny_run.settings(), *files).make_evaluate
+    evaluate = make_evaluate(state, [])
     before = evaluate()["masked_lm_loss"]
     assert "has diverged" not in caplog.text
     [bias] = [x for x in state.model.weights if x.path.endswith("output_bias") and x.shape == (61,)]
     bias.assign(np.arange(61) % 7)
     after = evaluate()["masked_lm_loss"]
     assert f"{after:.2f} was {before:.2f} before: the run has diverged" in caplog.text
+    caplog.clear()
+    make_evaluate(state, [{"step": 1, "loss": 1.0}, {"step": 2, "eval_masked_lm_loss": 1.0}])()
+    assert f"{after:.2f} was 1.00 before" in caplog.text  # of a run that was resumed
 
 
 def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):
