@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from absl import logging
+
 from albert_tf import config_io, hub, run_files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
@@ -116,9 +118,16 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
     parts = weight_names.parts(config)
     expected = {name: shape for part in kind.parts for name, shape in parts[part].items()}
     if options.run_config.early_exit and weight_names.CLASSIFIER in kind.parts:
+        exits = parts[weight_names.EXITS]
+        if not exits.keys() & checkpoint.weights.keys():
+            raise UserError(f"{checkpoint.source} was trained without early_exit: leave it out.")
         outputs = len(checkpoint.weights.get("output_bias", ()))
         rows = outputs * (config.num_hidden_layers - 1)
-        expected |= {x: (rows, *shape[1:]) for x, shape in parts[weight_names.EXITS].items()}
+        expected |= {x: (rows, *shape[1:]) for x, shape in exits.items()}
+    elif options.run_config.early_exit:
+        logging.info(
+            f"--kind={options.kind} runs all layers: early_exit changes nothing."
+        )
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(

@@ -132,8 +132,8 @@ def compute_interval(
     """Computes the 95 % bootstrap interval of a statistic, which is computed from row numbers [N].
 
     Bias-corrected and accelerated (Efron 1987) for few examples; percentiles for many, and where
-    the correction is not defined: where all examples are right, for instance. Then the interval has
-    no width, as the sample says nothing about those that would be wrong.
+    the correction is not defined. Where all examples are right no resample has a wrong one, so the
+    lower end of a full score is Wilson's (1927).
 
     `rows` are the numbers of the rows that count. Raises `UserError` if they are fewer than two.
     """
@@ -155,7 +155,11 @@ def compute_interval(
             ).confidence_interval
         if np.isfinite(bounds).all():
             break
-    return float(bounds.low), float(bounds.high)
+    low, high = float(bounds.low), float(bounds.high)
+    if low == high and high in (1.0, 100.0):
+        number = len(rows)
+        low *= float(scipy.stats.binomtest(number, number).proportion_ci(method="wilson").low)
+    return low, high
 
 
 def find_best_cut(values: np.ndarray, scores: np.ndarray, lowest: float, highest: float) -> float:

@@ -77,7 +77,7 @@ def test_a_model_with_a_head_after_each_layer_says_how_many_ran(tmp_path, vocabu
     card = Path(folder, "MODEL.md").read_text()
     assert "Patience is 1:" in card and "| 1 | 2.25 | 70.5 |" in card and "| `num_layers` |" in card
     for bad, message in (
-        (checkpoint.weights, "no exits/output_bias"),
+        (checkpoint.weights, "was trained without early_exit: leave it out"),
         (weights | {"exits/output_bias": np.zeros(4)}, r"exits/output_bias \[4\] instead of \[6\]"),
     ):
         with pytest.raises(UserError, match=message):

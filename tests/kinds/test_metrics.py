@@ -3,6 +3,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from albert_tf.errors import UserError
 from albert_tf.kinds import metrics, task_table
@@ -160,7 +161,10 @@ def test_interval_of_a_skewed_sample_is_corrected():
 def test_interval_where_all_are_right():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert metrics.compute_interval(lambda rows: 1.0, np.arange(6), seed=0) == (1.0, 1.0)
+        low, high = metrics.compute_interval(lambda rows: 100.0, np.arange(40), seed=0)
+    z = scipy.stats.norm.ppf(0.975)
+    assert (low, high) == (pytest.approx(100 * 40 / (40 + z**2)), 100)
+    assert metrics.compute_interval(lambda rows: 0.5, np.arange(40), seed=0) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("number", [0, 1])

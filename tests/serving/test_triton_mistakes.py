@@ -44,7 +44,7 @@ def cut_unhashed(folder, size):
 
 
 MISTAKES = {
-    "no folder": (lambda folder: shutil.rmtree(folder), "has no version of a model. Make one with"),
+    "no folder": (lambda folder: shutil.rmtree(folder), "is no folder. Make one with"),
     "empty": (lambda folder: shutil.rmtree(folder / "1"), "has no version of a model. Make one"),
     "half-written": (
         lambda folder: os.remove(folder / "1/variables/variables.index"),
