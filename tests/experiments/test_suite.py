@@ -2,12 +2,17 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.experiments import suite as suites
+from albert_tf.experiments import suite_report
+from albert_tf.experiments.data import Data
+from albert_tf.experiments.results import Results
+from albert_tf.experiments.runner import Runner
 
 ROOT = Path(__file__).parents[2]
 SUITE = {
@@ -37,9 +42,23 @@ def read(tmp_path):
     return read
 
 
-@pytest.mark.parametrize(
+OURS = pytest.mark.parametrize(
     "path", sorted((ROOT / "configs/experiments").glob("*.json")), ids=lambda p: p.stem
 )
+
+
+@OURS
+def test_our_reports_are_what_the_results_give(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    suite = suites.read(str(path))
+    results = Results(suite, "docs/experiments/results")
+    runner = Runner(suite, Data(suite, None, str(tmp_path)), str(tmp_path), results)
+    suite_report.write(runner, str(tmp_path / suite.name), os.path.relpath(path))
+    report = f"{suite.name}.md"
+    assert (tmp_path / report).read_text() == (ROOT / "docs/experiments" / report).read_text()
+
+
+@OURS
 def test_our_suites_are_valid_and_name_what_they_have(path):
     suite = suites.read(str(path))
     measured = {
