@@ -125,9 +125,7 @@ def load(checkpoint: ModelCheckpoint, options: Options) -> ExportedModel:
         rows = outputs * (config.num_hidden_layers - 1)
         expected |= {x: (rows, *shape[1:]) for x, shape in exits.items()}
     elif options.run_config.early_exit:
-        logging.info(
-            f"--kind={options.kind} runs all layers: early_exit changes nothing."
-        )
+        logging.info(f"--kind={options.kind} runs all layers: early_exit changes nothing.")
     known = {name for shapes in parts.values() for name in shapes}
     if unknown := sorted(checkpoint.weights.keys() - known):
         raise UserError(

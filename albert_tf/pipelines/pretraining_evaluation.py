@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, encoder, weight_names
 from albert_tf.model.losses import Loss
@@ -115,15 +116,13 @@ def evaluate(
         compute = functools.partial(
             _evaluate, network, strategy, own, data, size, of_records, masking=masking
         )
-        whole = compute()
-        results[task] = {**whole, "files": own}
+        results[task] = {**compute(), "files": own}
         if by_layer:
-            ends = encoder.list_ends(network.config)
-            layers = [*(compute(num_blocks=number) for number in ends), whole]
-            results[task]["by_layer"] = _list_by_layer(layers)
+            results[task]["by_layer"] = _list_by_layer(compute, results[task], network.config)
         if by_position:
-            parts = masked_lm.make_position_loss(data["max_seq_length"], by_position)
-            results[task]["by_position"] = _list_by_position(parts.names, compute(loss=parts))
+            results[task]["by_position"] = _list_by_position(
+                compute, data["max_seq_length"], by_position
+            )
         if measures_layers and "layer_distances" not in results:
             options = {"masking": masking, "max_examples": _MEASURED}
             batches = _read_batches(tf.distribute.get_strategy(), own, data, size, **options)
@@ -131,13 +130,22 @@ def evaluate(
     return results
 
 
-def _list_by_layer(layers: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+def _list_by_layer(
+    compute: Callable[..., dict[str, float]], whole: Mapping[str, Any], config: AlbertConfig
+) -> dict[str, list[float]]:
+    """Returns the metrics after each layer; `whole` are those after the last."""
+    layers = [*(compute(num_blocks=number) for number in encoder.list_ends(config)), whole]
     names = [name for name in layers[0] if name.endswith(("loss", "accuracy"))]
     return {name: [values[name] for values in layers] for name in names}
 
 
-def _list_by_position(names: Sequence[str], losses: Mapping[str, float]) -> dict[str, float]:
-    masked = [name for name in names if losses[f"num_{name}"]]
+def _list_by_position(
+    compute: Callable[..., dict[str, float]], length: int, width: int
+) -> dict[str, float]:
+    """Returns {first position: masked-LM loss} of each `width` positions that have masks."""
+    parts = masked_lm.make_position_loss(length, width)
+    losses = compute(loss=parts)
+    masked = [name for name in parts.names if losses[f"num_{name}"]]
     return {name.removeprefix("from_"): losses[f"{name}_loss"] for name in masked}
 
 
