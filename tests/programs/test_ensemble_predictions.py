@@ -63,7 +63,7 @@ def test_confidence_and_a_list_of_files(runs, run_program, capsys):
     )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4  # a file that is named twice counts once
-    assert lines[2] == "ensemble of 2: accuracy 1, accuracy_from 1, accuracy_to 1"
+    assert lines[2] == "ensemble of 2: accuracy 1, accuracy_from 0.4385, accuracy_to 1"
 
 
 def test_questions_are_scored_at_the_threshold_that_is_named(tmp_path, run_program, capsys):

@@ -170,7 +170,8 @@ def test_score_of_answers_or_none_takes_the_odds():
     assert scores["best_exact"] == pytest.approx(100.0)
     assert 1.0 <= scores["best_exact_thresh"] < 3.0
     scores = predictions.score(SQUAD2, gold, predicted, null_threshold=1.0, confidence=True)
-    assert scores["exact"] == scores["exact_from"] == pytest.approx(100.0)
+    assert scores["exact"] == scores["exact_to"] == pytest.approx(100.0)
+    assert scores["exact_from"] == pytest.approx(43.850, abs=1e-3)  # Wilson's, of 3 of 3
 
 
 @pytest.mark.parametrize(
