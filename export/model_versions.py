@@ -97,8 +97,8 @@ def find_newest(folder: str) -> int:
         parent = os.path.dirname(folder.rstrip("/")) or "."
         raise UserError(f"{folder} is one version of a model: give the folder of all, {parent}.")
     if not (versions := list_versions(folder)):
-        what = "has no version of a model" if tf.io.gfile.isdir(folder) else "is no folder"
-        raise UserError(f"{folder} {what}. Make one with bin/export_saved_model.")
+        problem = "has no version of a model" if tf.io.gfile.isdir(folder) else "is no folder"
+        raise UserError(f"{folder} {problem}. Make one with bin/export_saved_model.")
     version = os.path.join(folder, str(versions[-1]))
     for name in FORMATS[find_format(version)]:
         if not tf.io.gfile.exists(os.path.join(version, name)):

@@ -102,13 +102,13 @@ class Runner:
     def find_results(self, variant: str, seed: int) -> list[dict[str, Any]]:
         """Returns what is known of each stage of a run, without those of which nothing is."""
         run = self.make_run(variant, seed)
-        found = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
-        return [x for x in found if x is not None]
+        results = [self.results.find(variant, seed, stage) for stage in self.make_stages(run)]
+        return [result for result in results if result is not None]
 
     def find_numbers(self, variant: str, seed: int) -> dict[str, Any]:
         """Returns the numbers of a run that are there."""
-        found = self.find_results(variant, seed)
-        return {name: x for known in found for name, x in known["numbers"].items()}
+        results = self.find_results(variant, seed)
+        return {name: value for result in results for name, value in result["numbers"].items()}
 
     def list_missing(self) -> list[tuple[str, int]]:
         """Returns (variant, seed) of the runs that lack a stage."""

@@ -23,6 +23,7 @@ from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
 from albert_tf.run_files import BEST, WORDS
 from albert_tf.tasks import finetuned_model
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, eval_step
 from albert_tf.train_config import MASKED, PretrainConfig
 
@@ -99,12 +100,7 @@ def evaluate(
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
         own = [path for path in paths if os.path.dirname(path) == folder]
-        require(
-            contents["vocabulary"]["sha256"] == tokenizer.sha256,
-            f"the records in {folder} are of another vocabulary than {path}. Make them with the "
-            "vocabulary of the checkpoint.",
-        )
-        data = _check_records(own[0], contents, found)
+        data = _check_records(own[0], contents, found, tokenizer)
         task = data["sentence_task"]
         if (random_from := data.get("random_from", "any")) != "any":
             task += f"_{random_from}"
@@ -150,13 +146,18 @@ def _list_by_position(
 
 
 def _check_records(
-    path: str, contents: Mapping[str, Any], found: ModelCheckpoint
+    path: str, contents: Mapping[str, Any], found: ModelCheckpoint, tokenizer: Tokenizer
 ) -> Mapping[str, Any]:
     """Returns the settings of records, which fit the model; `contents` are their manifest.
 
-    Raises `UserError` if they are longer than the model's positions, or of other words.
+    Raises `UserError` if they are longer than the model's positions, of other pieces or words.
     """
     folder, longest = os.path.dirname(path), found.config.max_position_embeddings
+    require(
+        contents["vocabulary"]["sha256"] == tokenizer.sha256,
+        f"the records in {folder} are of another vocabulary than {found.source}. Make them with "
+        "the vocabulary of the checkpoint.",
+    )
     manifest.check_pretraining(folder, contents)
     length = contents["settings"]["max_seq_length"]
     require(

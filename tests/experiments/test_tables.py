@@ -61,7 +61,7 @@ def test_a_table_has_the_papers_row_and_what_is_not_clear():
     ]
 
 
-def test_runs_that_start_from_the_same_weights_are_paired():
+def test_runs_that_go_on_from_the_same_run_are_paired():
     variants = {name: Variant(continue_from="first") for name in ("base", "wide", "missing")}
     suite = make_suite(variants={**variants, "deep": Variant()})
     assert tables.make_differences(suite, {**NUMBERS, "wide": {1: {"sst-2": 0.69}, 3: {}}}) == [
