@@ -65,8 +65,15 @@ def glob(pattern: str) -> list[str]:
 
 
 def describe_missing(pattern: str, name: str) -> str:
-    """Returns the sentence that no file matches a glob."""
-    remedy = " It is a folder: name the files in it." if os.path.isdir(pattern) else ""
+    """Returns the sentence that no file matches a glob, and the remedy if it is known."""
+    folder = os.path.dirname(pattern)
+    remedy = ""
+    if os.path.isdir(pattern):
+        remedy = " It is a folder: name the files in it."
+    elif folder and not is_remote(folder) and not tf.io.gfile.glob(folder):
+        remedy = f" There is no folder {folder!r}: check its name."
+    elif not os.path.isabs(pattern) and not is_remote(pattern):
+        remedy = f" It is looked for in {os.getcwd()!r}."
     return f"{name}: no file matches {pattern!r}.{remedy}"
 
 

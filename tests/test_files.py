@@ -34,12 +34,21 @@ def test_patterns_are_sorted_within_and_kept_in_order(folder):
     assert files.expand(["a[1].txt"], "--x") == ["a[1].txt"]
 
 
-@pytest.mark.parametrize("pattern", ["z.txt", "z*", "folder.txt", "nowhere/*.txt"])
-def test_a_pattern_without_files_is_named(folder, pattern):
+@pytest.mark.parametrize(
+    ("pattern", "remedy"),
+    [
+        ("z.txt", " It is looked for in '{}'."),
+        ("folder.txt/z*", " It is looked for in '{}'."),
+        ("/nowhere*.txt", ""),
+        ("folder.txt", " It is a folder: name the files in it."),
+        ("nowhere/*.txt", " There is no folder 'nowhere': check its name."),
+    ],
+)
+def test_a_pattern_without_files_is_named(folder, pattern, remedy):
     with pytest.raises(UserError) as error:
         files.expand(["a.txt", pattern], "--input")
-    hint = " It is a folder: name the files in it." if pattern == "folder.txt" else ""
-    assert str(error.value) == f"--input: no file matches {pattern!r}.{hint}"
+    remedy = remedy.format(folder)
+    assert str(error.value) == f"--input: no file matches {pattern!r}.{remedy}"
 
 
 def test_no_pattern_at_all():

@@ -130,10 +130,7 @@ def make_data(config: FinetuneConfig, training: Training) -> RunData:
     )
 
 
-def _make_evaluate(
-    dev: TaskDataset, state: TrainState, earlier: Sequence[Mapping[str, float]]
-) -> Evaluate:
-    del earlier
+def _make_evaluate(dev: TaskDataset, state: TrainState) -> Evaluate:
     config, strategy = state.config, state.strategy
     assert isinstance(config, FinetuneConfig)
     predict = inference.make_predict(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from albert_tf.run_files import RECORDS, WORDS
 from albert_tf.tokenizers import tokenization
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import eval_step, run_folder
-from albert_tf.train.run_data import Evaluate, RunData, Stretch
+from albert_tf.train.run_data import Evaluate, Metrics, RunData, Stretch
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import LONGEST_ONLINE_NGRAM, PHONEMES, PretrainConfig
 
@@ -42,7 +42,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     plateau = functools.cache(
         functools.partial(initial_weights.compute_frequency_loss, train_paths, tokenizer)
     )
-    evaluate = functools.partial(_make_evaluate, config, eval_paths, masking, plateau)
+    evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
     rows = run_folder.number_rows(count_examples(eval_paths))
     words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
@@ -57,6 +57,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,
+        warn=functools.partial(_warn, plateau),
     )
 
 
@@ -70,9 +71,7 @@ def _make_evaluate(
     config: PretrainConfig,
     paths: Sequence[str],
     masking: OnlineMasking | None,
-    find_plateau: Callable[[], float],
     state: TrainState,
-    earlier: Sequence[Mapping[str, float]],
 ) -> Evaluate:
     """Held-out records have the lengths of the config itself, whatever its phases."""
     evaluate = eval_step.make_evaluate(
@@ -90,29 +89,26 @@ def _make_evaluate(
             masking=masking,
         )
 
+    return lambda: evaluate(make_batches())
+
+
+def _warn(find_plateau: Callable[[], float], metrics: Metrics, earlier: Sequence[Metrics]) -> None:
+    """Warns of a loss that has risen, and of one that knows frequencies alone."""
+    loss, plateau = metrics["masked_lm_loss"], find_plateau()
     name = "eval_masked_lm_loss"
     lowest = min((x[name] for x in earlier if name in x), default=math.inf)
-
-    def evaluate_and_warn() -> dict[str, float]:
-        nonlocal lowest
-        metrics = evaluate(make_batches())
-        loss, plateau = metrics["masked_lm_loss"], find_plateau()
-        lowest = min(lowest, loss)
-        if loss > lowest + _DIVERGED_NATS:
-            logging.warning(
-                f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged, or "
-                "knows its text by heart. Go on from a checkpoint before that, at a lower rate, or "
-                "take more text: docs/pretrain.md#normal-losses"
-            )
-        elif loss > plateau - _PLATEAU_NATS:
-            logging.warning(
-                f"masked_lm_loss {loss:.2f} is not below that of piece frequencies, {plateau:.2f}: "
-                "the model uses no context yet. If this lasts, train on short sequences first, or "
-                "at another rate: docs/pretrain.md#normal-losses"
-            )
-        return metrics
-
-    return evaluate_and_warn
+    if loss > lowest + _DIVERGED_NATS:
+        logging.warning(
+            f"masked_lm_loss {loss:.2f} was {lowest:.2f} before: the run has diverged, or knows "
+            "its text by heart. Go on from a checkpoint before that, at a lower rate, or take more "
+            "text: docs/pretrain.md#normal-losses"
+        )
+    elif loss > plateau - _PLATEAU_NATS:
+        logging.warning(
+            f"masked_lm_loss {loss:.2f} is not below that of piece frequencies, {plateau:.2f}: the "
+            "model uses no context yet. If this lasts, train on short sequences first, or at "
+            "another rate: docs/pretrain.md#normal-losses"
+        )
 
 
 def plan_phases(

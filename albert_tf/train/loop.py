@@ -20,6 +20,7 @@ from albert_tf.objectives import adaptive_masking
 from albert_tf.run_files import BEST, BEST_METRICS, KEPT
 from albert_tf.train import command_log, devices, numerics, reports, train_step
 from albert_tf.train.eval_step import SUM
+from albert_tf.train.run_data import Evaluate, Warn
 from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
@@ -46,6 +47,7 @@ class Loop:
         checkpoint: of the state.
         train_batches: position -> endless batches for the replicas.
         evaluate: returns the metrics of the held-out data, if there are.
+        warn: see `RunData`.
         track: takes each record of the metrics, too.
         evaluates_first: before the first update: the weights come from elsewhere.
     """
@@ -54,7 +56,8 @@ class Loop:
     workdir: str
     checkpoint: tf.train.Checkpoint
     train_batches: Callable[[int], Iterable]
-    evaluate: Callable[[], dict[str, float]] | None
+    evaluate: Evaluate | None
+    warn: Warn | None
     track: Callable[[Mapping[str, float]], None]
     evaluates_first: bool = False
 
@@ -244,6 +247,8 @@ class Loop:
     def _evaluate(self, turn: Turn) -> None:
         assert self.evaluate
         turn.metrics = self.evaluate()
+        if self.warn and self.is_chief:
+            self.warn(turn.metrics, reports.read(self.workdir))
         logging.info(f"evaluation at step {turn.step} | {reports.format_metrics(turn.metrics)}")
         self._write({"step": turn.step, **{f"eval_{name}": x for name, x in turn.metrics.items()}})
 

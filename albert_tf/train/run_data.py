@@ -13,6 +13,8 @@ from albert_tf.train.train_state import TrainState
 from albert_tf.train_config import TrainConfig
 
 Evaluate = Callable[[], dict[str, float]]
+Metrics = Mapping[str, float]
+Warn = Callable[[Metrics, Sequence[Metrics]], None]
 
 
 class Stretch(NamedTuple):
@@ -40,9 +42,10 @@ class RunData:
         tokenizer: of this vocabulary.
         files: {file in the folder of the run: JSON value} of what must be the same on resume.
         held_out: {name: JSON value} of the held-out data; empty if there is none.
-        make_evaluate: returns what computes the metrics of the held-out data, if there is any;
-            takes the lines of `metrics.jsonl` that are there, too.
+        make_evaluate: returns what computes the metrics of the held-out data, if there is any.
         explain: the user's error for records that cannot be read.
+        warn: tells the user what metrics of the held-out data mean; takes the earlier lines of
+            `metrics.jsonl`, too.
     """
 
     stretches: Sequence[Stretch]
@@ -50,8 +53,9 @@ class RunData:
     tokenizer: Tokenizer
     files: Mapping[str, Any]
     held_out: Mapping[str, Any]
-    make_evaluate: Callable[[TrainState, Sequence[Mapping[str, float]]], Evaluate] | None
+    make_evaluate: Callable[[TrainState], Evaluate] | None
     explain: Callable[[Exception], Exception]
+    warn: Warn | None = None
 
 
 def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):

@@ -133,15 +133,14 @@ class Trainer:
             f"{state.model.count_params():,} parameters | {devices.describe(self.strategy)} "
             f"| {state.config.dtype} | {source} | output in {self.folder}"
         )
-        evaluate = None
-        if self.data.make_evaluate:
-            evaluate = self.data.make_evaluate(state, reports.read(self.folder))
+        make_evaluate = self.data.make_evaluate
         loop = Loop(
             state=state,
             workdir=self.folder,
             checkpoint=checkpoint,
             train_batches=functools.partial(run_data.distribute_batches, state, stretch),
-            evaluate=evaluate,
+            evaluate=make_evaluate(state) if make_evaluate else None,
+            warn=self.data.warn,
             track=track,
             evaluates_first=not resumed and self.start.evaluates(state),
         )

@@ -56,19 +56,22 @@ def test_a_run_writes_all_it_promises(data, tmp_path, capsys):
 
 
 def test_a_loss_far_above_its_lowest_is_named(data, caplog):
-    files = [f"{data}/train-*"], [f"{data}/eval-*"]
-    state = tiny_run.train_state(ONE)
-    make_evaluate = pretraining_records.read(tiny_run.settings(), *files).make_evaluate
-    evaluate = make_evaluate(state, [])
-    before = evaluate()["masked_lm_loss"]
-    assert "has diverged" not in caplog.text
-    [bias] = [x for x in state.model.weights if x.path.endswith("output_bias") and x.shape == (61,)]
-    bias.assign(np.arange(61) % 7)
-    after = evaluate()["masked_lm_loss"]
-    assert f"{after:.2f} was {before:.2f} before: the run has diverged" in caplog.text
-    caplog.clear()
-    make_evaluate(state, [{"step": 1, "loss": 1.0}, {"step": 2, "eval_masked_lm_loss": 1.0}])()
-    assert f"{after:.2f} was 1.00 before" in caplog.text  # of a run that was resumed
+    run_data = pretraining_records.read(
+        tiny_run.settings(), [f"{data}/train-*"], [f"{data}/eval-*"]
+    )
+    earlier = [{"step": 1, "loss": 0.1}, *({"step": 2, "eval_masked_lm_loss": x} for x in (3, 1))]
+    run_data.warn({"masked_lm_loss": 1.4}, earlier)
+    assert not caplog.text
+    run_data.warn({"masked_lm_loss": 1.6}, earlier)
+    assert "masked_lm_loss 1.60 was 1.00 before: the run has diverged" in caplog.text
+
+
+def test_a_run_warns_with_the_metrics_of_its_file(data, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(pretraining_records, "_DIVERGED_NATS", -9.0)  # each evaluation but one
+    tiny_run.run(data, tmp_path, tiny_run.settings(num_train_steps=6, eval_steps=3), evaluate=True)
+    first = tiny_run.metrics(tmp_path)
+    first = next(x["eval_masked_lm_loss"] for x in first if "eval_masked_lm_loss" in x)
+    assert f"was {first:.2f} before" in caplog.text
 
 
 def test_evaluate_and_fill_mask_read_the_run(data, tmp_path):

@@ -117,13 +117,13 @@ def read_tsv(path: str) -> Iterator[Row]:
 
 
 def _read_csv(path: str) -> Iterator[Row]:
-    """Yields rows of comma-separated values, with the number of their last line."""
+    """Yields rows of comma-separated values, with the number of their first line."""
     csv.field_size_limit(_MAX_FIELD_SIZE)
     reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
     begin = 1  # the line where a row begins: a quotation mark may be closed lines later, or never
     try:
         for fields in reader:
-            yield reader.line_num, fields
+            yield begin, fields
             begin = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
