@@ -252,6 +252,12 @@ def find_remedy(error: Exception) -> str | None:
     return OUT_OF_MEMORY if is_full and re.search("OOM|alloc|memory", str(error)) else None
 
 
+def find_sentence(error: Exception) -> str:
+    """Returns the sentence of a failed check, which TensorFlow puts into brackets, or a reason."""
+    match = re.search(r"assertion failed: \[(.*?)\]", str(error))
+    return match[1] if match else reason(error)
+
+
 def reason(error: Exception) -> str:
     """The line of an error with a known remedy, or the first of more than a place in a graph."""
     text = re.sub(r"\{\{function_node .*?\}\}| \[Op:.*", "", str(error))

@@ -77,6 +77,12 @@ def describe_missing(pattern: str, name: str) -> str:
     return f"{name}: no file matches {pattern!r}.{remedy}"
 
 
+def refuse_existing(folder: str, prefix: str = "") -> None:
+    """Raises `UserError`, which begins with `prefix`, if the folder is there."""
+    message = f"{prefix}{folder} exists. Remove it, or name another folder."
+    require(not tf.io.gfile.exists(folder), message)
+
+
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
     """Yields a temporary name beside `path`; renames it on success, removes it on failure.

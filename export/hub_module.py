@@ -44,8 +44,7 @@ def write(model: ExportedModel, folder: str, seq_length: int | None = 128) -> st
     longest = model.config.max_position_embeddings
     if seq_length is not None and seq_length > longest:
         raise UserError(f"--seq_length={seq_length}: the model reads {longest} pieces at most.")
-    if tf.io.gfile.exists(folder):
-        raise UserError(f"--output_dir: {folder} exists. Remove it, or name another folder.")
+    files.refuse_existing(folder, "--output_dir: ")
     with files.replacing_folder(folder) as temporary:
         if seq_length is not None:
             _write_preprocessor(model, os.path.join(temporary, PREPROCESSOR), seq_length)

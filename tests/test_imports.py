@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     # A client that needs nothing of this project.
     "albert_tf/serving": set(),
-    "albert_tf/serving/demo": {"albert_tf", "albert_tf/inference", "export"},
+    "albert_tf/serving/demo": {"albert_tf", "albert_tf/inference", "albert_tf/serving", "export"},
     "albert_tf/serving/triton": {"albert_tf", "albert_tf/environments", "export"},
     "albert_tf/experiments": {
         *("albert_tf", "albert_tf/records", "albert_tf/train", "data_prep/corpus"),

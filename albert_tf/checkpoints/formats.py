@@ -240,8 +240,7 @@ def convert(
     if wished and to_format != "sentence_transformers":
         raise UserError(f"--{next(iter(wished))} is for --to_format=sentence_transformers alone.")
     allowed = matching.compile_pattern(allow_partial)  # before minutes of reading
-    if tf.io.gfile.exists(target):
-        raise UserError(f"--output_dir: {target} exists. Remove it, or name another folder.")
+    files.refuse_existing(target, "--output_dir: ")
     with files.cleaning_up():
         checkpoint = read(source, which=which)
         model_checkpoint.log_summary(checkpoint)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import yaml  # huggingface_hub needs it, too
+import yaml
 
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, model_checkpoint, torch_pickle

@@ -28,7 +28,7 @@ from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
-from albert_tf.errors import UserError, reason, require, tell_apart
+from albert_tf.errors import UserError, find_sentence, require, tell_apart
 from albert_tf.export import export_source, model_versions, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import base, task_table, token_lengths
@@ -96,7 +96,13 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
 
     def finish(work: WorkFolder, answer: Callable[[], Mapping[str, Any]]) -> None:
         if output.endswith(_TABLES):
-            work.put("joined", lambda path: _write_table(folder, output, paths, path, answer))
+            try:
+                work.put("joined", lambda path: _write_table(folder, output, paths, path, answer))
+            except csv.Error:  # only .tsv refuses a character
+                raise UserError(
+                    f"--output: a prediction has a tab or a line break, which {output} cannot "
+                    "hold. Name an output that ends with .csv."
+                ) from None
         else:
             work.put("joined", lambda path: _join_blocks(folder, output, path))
         files.rename_synced(work.join("joined"), output)
@@ -522,7 +528,7 @@ def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.nd
                 parts.append(run(text=tf.constant(chosen))[_EMBEDDING].numpy())
             except tf.errors.InvalidArgumentError as error:
                 place = f"{max(chosen, key=len)[:60]!r}..."
-                raise UserError(f"{place}: {_find_sentence(error)}") from None
+                raise UserError(f"{place}: {find_sentence(error)}") from None
         return np.concatenate(parts)[np.argsort(order)]
 
     return embed
@@ -631,10 +637,5 @@ def _explain(
         try:
             _run_rows(run, [inputs])
         except tf.errors.InvalidArgumentError as error:
-            return UserError(f"{path}, row {number}: {_find_sentence(error)}")
+            return UserError(f"{path}, row {number}: {find_sentence(error)}")
     return UserError(f"{path}, rows {rows[0][0]} to {rows[-1][0]} do not go together.")
-
-
-def _find_sentence(error: tf.errors.OpError) -> str:
-    """Returns the sentence of a failed check, which TensorFlow puts into brackets."""
-    return re.sub(r"assertion failed: \[(.*?)\].*", r"\1", reason(error))

@@ -348,8 +348,7 @@ class LoadedModel:
 
         So do the programs: it holds the vocabulary, and of a fine-tuned model its task and scores.
         """
-        if tf.io.gfile.exists(folder):
-            raise UserError(f"{folder} exists. Remove it, or name another folder.")
+        files.refuse_existing(folder)
         formats.write_folder(self._snapshot(), folder)
 
     def _snapshot(self) -> ModelCheckpoint:

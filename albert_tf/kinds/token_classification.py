@@ -10,7 +10,7 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import require
 from albert_tf.kinds import base, metrics
 from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
-from albert_tf.kinds.served import SENTENCE, TEXT, WINDOWS, TextServer
+from albert_tf.kinds.served import WINDOWS, Served, TextServer
 from albert_tf.kinds.spans import qa_windows, tag_schemes, token_features
 from albert_tf.kinds.spans.token_features import TaggedText
 from albert_tf.kinds.tables import token_tables
@@ -128,7 +128,7 @@ class TokenClassification(base.Kind):
         return {"tags": tags, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def list_requests(self) -> dict[str, dict[str, list[Any]]]:
-        return {TEXT: {TEXT: [SENTENCE]}}
+        return Served.list_requests(self)
 
     def answer(self, server: TextServer, inputs: Tensors) -> dict[str, Any]:
         return server.mark_spans(inputs)

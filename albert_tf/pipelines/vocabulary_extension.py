@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
@@ -72,8 +71,7 @@ def extend(
         bool(pieces) != bool(input_files),
         "give --pieces, a list, or --input, text to learn pieces from: one of them.",
     )
-    if tf.io.gfile.exists(target):
-        raise UserError(f"--output_dir: {target} exists. Remove it, or name another folder.")
+    files.refuse_existing(target, "--output_dir: ")
     paths = documents.expand_inputs(input_files) if input_files else []
     eval_paths = documents.expand_inputs(eval_files) if eval_files else paths
     checkpoint = formats.read(path, which=which)

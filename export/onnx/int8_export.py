@@ -65,7 +65,7 @@ def export(arguments: Int8Arguments, folder: str, version: int | None = None) ->
             after[metric],
             len(source.dev.examples),
             length,
-            *(onnx_folder.measure_seconds(source.exported, x, length) for x in sessions),
+            *(1e3 * onnx_folder.measure_seconds(source.exported, x, length) for x in sessions),
         )
         _check_loss(arguments, source, scores)
         int8_version.write(source.exported, source.finetuned.checkpoint, int8, scores, target)

@@ -38,16 +38,16 @@ _CARD = """\
 
 An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{model.source}` by
 
-    {command}
+    {scores.command}
 
-| | {metric} | ms | MB |
+| | {scores.metric} | ms | MB |
 |---|---|---|---|
-| float32 | {before} | {float32_ms:.1f} | {float32_mb:.2f} |
-| int8 | {after} | {int8_ms:.1f} | {int8_mb:.2f} |
+| float32 | {scores.before:.4g} | {scores.float32_ms:.1f} | {float32_mb:.2f} |
+| int8 | {scores.after:.4g} | {scores.int8_ms:.1f} | {int8_mb:.2f} |
 
-The score is that of all {examples} examples of dev. A request of {length} tokens was timed on the
-machine that exported it, both in ONNX Runtime and without tokenizing. Products with weights are
-int8; sums, attention, LayerNorm, GELU and softmax are float32.
+The score is that of all {scores.examples} examples of dev. A request of {scores.length} tokens
+was timed on the machine that exported it, both in ONNX Runtime and without tokenizing. Products
+with weights are int8; sums, attention, LayerNorm, GELU and softmax are float32.
 
 ## Start a server
 
@@ -64,7 +64,7 @@ protocol an input of one value for each row is `[?, 1]`.
 class Scores(NamedTuple):
     """Holds what the card tells: the metric of the float32 and of the int8 network on the examples.
 
-    The seconds are those of a request of `length` tokens.
+    The milliseconds are those of a request of `length` tokens.
     """
 
     command: str
@@ -73,8 +73,8 @@ class Scores(NamedTuple):
     after: float
     examples: int
     length: int
-    float32_seconds: float
-    int8_seconds: float
+    float32_ms: float
+    int8_ms: float
 
 
 class _NetworkCallError(Exception):
@@ -209,14 +209,7 @@ def _make_card(
     return _CARD.format(
         title=serving_api.make_model_name(versions),
         model=model,
-        command=scores.command,
-        metric=scores.metric,
-        before=f"{scores.before:.4g}",
-        after=f"{scores.after:.4g}",
-        examples=scores.examples,
-        length=scores.length,
-        float32_ms=1e3 * scores.float32_seconds,
-        int8_ms=1e3 * scores.int8_seconds,
+        scores=scores,
         float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
         int8_mb=tf.io.gfile.stat(graph).length / 1e6,
         folder=shlex.quote(versions),

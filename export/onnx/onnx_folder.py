@@ -105,8 +105,7 @@ def export(source: SourceConfig, folder: str) -> str:
     Raises `UserError` if it exists; errors as of `export_source.read`; or the kind has no class in
     transformers, a package is missing, or ONNX Runtime gives other outputs.
     """
-    if tf.io.gfile.exists(folder):
-        raise UserError(f"--output_dir: {folder} exists. Remove it, or name another folder.")
+    files.refuse_existing(folder, "--output_dir: ")
     config = ExportConfig(source=source, text=False)
     checkpoint, task, run_config = export_source.read_source(source)
     model = export_source.choose(config, checkpoint, task, drop_exits(run_config))

@@ -19,7 +19,7 @@ MAX_ENDING_BYTES = 2**21
 
 
 def pack_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, max_seq_length: int) -> Batch:
-    """Packs texts in which [MASK] stands for a piece, as `pipelines.fill_mask` reads them.
+    """Packs texts in which [MASK] stands for a piece, as `LoadedModel.fill_mask` reads them.
 
     Args:
         texts: [B].
@@ -95,7 +95,7 @@ def pack_choices(
 
 
 def fill_blanks(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """[B], [B, C] -> [B, C]: the question with each option in its blanks, else before it."""
+    """[B], [B, C] -> [B, C]: the question with each option in its blanks, or at its end."""
     # Two texts that are no UTF-8 may join to a character.
     questions, options = (
         tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8") for texts in (questions, options)

@@ -33,7 +33,7 @@ TEXTS = {
     "options": [[f"{word}{index}" for index in range(5)] for word in WORDS],
 }
 COMMAND = "bin/export --checkpoint=made"
-SCORES = int8_version.Scores(COMMAND, "accuracy", 0.75, 0.5, 3, 14, 0.3, 0.1)
+SCORES = int8_version.Scores(COMMAND, "accuracy", 0.75, 0.5, 3, 14, 300.0, 100.0)
 
 
 def write(model, folder, kind):

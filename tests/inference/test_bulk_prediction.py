@@ -337,6 +337,16 @@ def test_tsv_has_no_quotes_and_choices_are_columns(fill_table):
     assert len(scores) == 5
 
 
+def test_a_label_with_a_tab_is_refused_in_tsv(fill_table, monkeypatch):
+    monkeypatch.setattr(bulk_prediction, "_flatten", lambda answer, row: {"label": "a\tb"})
+    [row] = fill_table("classification", "out.csv", {"a.tsv": b"text\ngood\n"})
+    assert row["label"] == "a\tb"
+    with pytest.raises(
+        UserError, match=r"has a tab .* which .*out.tsv cannot hold. Name an output"
+    ):
+        fill_table("classification", "out.tsv", {"a.tsv": b"text\ngood\n"})
+
+
 def test_blank_lines_and_spaces_keep_their_place(fill_table, export, predict):
     rows = fill_table("classification", "out.csv", {"a.txt": b" good \n\n\nday\r\n"})
     assert [row["text"] for row in rows] == [" good ", "", "", "day"]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import SURROGATES, UserError, reason, require
+from albert_tf.errors import SURROGATES, UserError, find_sentence, require
+from albert_tf.serving import ask
 
 Part = dict[str, Any]
 Run = Callable[..., Mapping[str, tf.Tensor]]
@@ -174,15 +175,9 @@ def _run(model: DemoModel, rows: Sequence[Mapping[str, str]]) -> dict[str, np.nd
         for name in model.inputs
     }
     try:
-        outputs = model.run(**{name: tf.constant(values) for name, values in batch.items()})
+        return ask.run_function(model.run, batch)
     except tf.errors.OpError as error:
-        match = re.search(r"assertion failed: \[(.*?)\]", str(error))
-        raise UserError(match[1] if match else reason(error)) from None
-    arrays = {name: value.numpy() for name, value in outputs.items()}
-    return {
-        name: np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array
-        for name, array in arrays.items()
-    }
+        raise UserError(find_sentence(error)) from None
 
 
 def _make_bars(title: str, labels: Sequence[str], values: Sequence[float], most=_NUM_BARS) -> Part:
