@@ -16,6 +16,7 @@ from albert_tf.checkpoints import tf_checkpoint
 from albert_tf.errors import UserError, require, require_path
 from albert_tf.export import model_card, saved_model, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
+from albert_tf.run_files import RUN_CONFIG
 
 # Of a version in int8: the graph of token ids, the SavedModel around it, its signatures.
 INT8_GRAPH = "onnx/model_quantized.onnx"
@@ -97,8 +98,13 @@ def find_newest(folder: str) -> int:
         parent = os.path.dirname(folder.rstrip("/")) or "."
         raise UserError(f"{folder} is one version of a model: give the folder of all, {parent}.")
     if not (versions := list_versions(folder)):
-        problem = "has no version of a model" if tf.io.gfile.isdir(folder) else "is no folder"
-        raise UserError(f"{folder} {problem}. Make one with bin/export_saved_model.")
+        problem = "has no exported model" if tf.io.gfile.isdir(folder) else "is no folder"
+        if tf.io.gfile.exists(os.path.join(folder, RUN_CONFIG)):
+            problem = "is a run, not an export of one"
+        raise UserError(
+            f"{folder} {problem}. Make one: bin/export_saved_model --checkpoint=RUN "
+            "--output_dir=FOLDER."
+        )
     version = os.path.join(folder, str(versions[-1]))
     for name in FORMATS[find_format(version)]:
         if not tf.io.gfile.exists(os.path.join(version, name)):

@@ -171,8 +171,12 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
         start.check_vocabulary(checkpoint, tokenizer, str(path))
     tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
     if tokenizer is None:
-        source = checkpoint.source if checkpoint else "the checkpoint"
-        raise UserError(
-            f"there is no vocabulary beside {source}: name it with {name_setting('vocabulary')}."
-        )
+        named = name_setting("vocabulary")
+        if checkpoint is None:
+            start_from = name_setting("init_checkpoint")
+            raise UserError(
+                f"there is nothing to start from: name a pre-trained model with {start_from}, or, "
+                f"for new weights, a vocabulary with {named}."
+            )
+        raise UserError(f"there is no vocabulary beside {checkpoint.source}: name it with {named}.")
     return tokenizer

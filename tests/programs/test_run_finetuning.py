@@ -157,7 +157,7 @@ def test_several_seeds(run, tmp_path, capsys):
 def test_random_weights_need_a_vocabulary_and_a_model(run, checkpoint, tmp_path, capsys):
     write_own(tmp_path)
     command = (*OWN, f"--data_dir={tmp_path}", "--mode=train")
-    assert "name it with --vocabulary" in run(*command, start=None)
+    assert "name a pre-trained model with --init_checkpoint, or" in run(*command, start=None)
     albert = json.dumps(config_io.to_dict(tiny_run.albert()))
     vocabulary = f"--vocabulary={checkpoint}/vocabulary"
     assert not run(*command, vocabulary, f"--set=albert={albert}", start=None)

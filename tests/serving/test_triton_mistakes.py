@@ -44,8 +44,12 @@ def cut_unhashed(folder, size):
 
 
 MISTAKES = {
-    "no folder": (lambda folder: shutil.rmtree(folder), "is no folder. Make one with"),
-    "empty": (lambda folder: shutil.rmtree(folder / "1"), "has no version of a model. Make one"),
+    "no folder": (lambda folder: shutil.rmtree(folder), "is no folder. Make one: bin/"),
+    "empty": (lambda folder: shutil.rmtree(folder / "1"), "has no exported model. Make one"),
+    "a run": (
+        lambda folder: (shutil.rmtree(folder / "1"), (folder / "config.json").touch()),
+        "is a run, not an export of one",
+    ),
     "half-written": (
         lambda folder: os.remove(folder / "1/variables/variables.index"),
         "/1 lacks variables/variables.index: remove that folder",

@@ -56,7 +56,7 @@ def complete(
     if changes:
         shown = ", ".join(f"{name} {value!r}" for name, value in changes.items())
         flags = " ".join(f"--{name}_column={value}" for name, value in changes.items())
-        logging.info(f"{path}: the columns are {shown} (as with {flags}).")
+        logging.info(f"{path}: columns found by their content: {shown} (the same as {flags}).")
     return dataclasses.replace(columns, **changes)
 
 

@@ -179,6 +179,8 @@ def _name_fields(rows: Iterator[Row], path: str) -> Table:
                 continue  # a blank line; of one column, "" is a row
             if len(fields) != len(header):
                 remedy = " Quote a field with a comma in .csv; take tabs out of one in .tsv."
+                if len(fields) < len(header):
+                    remedy = " Give the row all of them; one may be empty."
                 raise UserError(
                     f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)}."
                     f"{hint_separator(header) or remedy}"
