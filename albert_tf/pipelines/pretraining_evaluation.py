@@ -37,24 +37,24 @@ def load(
 
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
-    found = formats.read(path, which=which)
+    checkpoint = formats.read(path, which=which)
     values = (
-        found.run["config"]
-        if "records" in found.run
+        checkpoint.run["config"]
+        if "records" in checkpoint.run
         else {
-            "albert": config_io.to_dict(found.config),
-            "max_seq_length": found.config.max_position_embeddings,
+            "albert": config_io.to_dict(checkpoint.config),
+            "max_seq_length": checkpoint.config.max_position_embeddings,
         }
     )
-    config = config_io.from_dict(PretrainConfig, values, found.source)
+    config = config_io.from_dict(PretrainConfig, values, checkpoint.source)
     with strategy.scope():
         network, _ = all_objectives.choose(config).make_model(config)
-    names = weight_names.weights_by_name(network).keys() & found.weights.keys()
-    weights = {name: found.weights[name] for name in names}
-    matching.assign_weights(weights, network, found.source, log_level=logging.DEBUG)
+    names = weight_names.weights_by_name(network).keys() & checkpoint.weights.keys()
+    weights = {name: checkpoint.weights[name] for name in names}
+    matching.assign_weights(weights, network, checkpoint.source, log_level=logging.DEBUG)
     for name, variable in weight_names.weights_by_name(network, helpers=True).items():
-        variable.assign(found.helpers[name])
-    return config, network, found
+        variable.assign(checkpoint.helpers[name])
+    return config, network, checkpoint
 
 
 def evaluate(
@@ -87,20 +87,20 @@ def evaluate(
         name, too, such as `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    config, network, found = load(path, strategy, which)
+    config, network, checkpoint = load(path, strategy, which)
     require(
         by_position is None or config.token_task == MASKED,
         "--by_position is for models that were trained on masked tokens. Leave it out.",
     )
     devices.check_batches(config, strategy, evaluates=True)
-    tokenizer = model_checkpoint.load_tokenizer(found)
+    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         raise UserError(f"{path} has no vocabulary beside it to compare with that of the records.")
-    results: dict[str, Any] = {"checkpoint": found.source}
+    results: dict[str, Any] = {"checkpoint": checkpoint.source}
     paths = files.expand(eval_files, "--eval_files")
     for folder, contents in manifest.read_all(paths).items():
         own = [path for path in paths if os.path.dirname(path) == folder]
-        data = _check_records(own[0], contents, found, tokenizer)
+        data = _check_records(own[0], contents, checkpoint, tokenizer)
         task = data["sentence_task"]
         if (random_from := data.get("random_from", "any")) != "any":
             task += f"_{random_from}"
@@ -146,17 +146,17 @@ def _list_by_position(
 
 
 def _check_records(
-    path: str, contents: Mapping[str, Any], found: ModelCheckpoint, tokenizer: Tokenizer
+    path: str, contents: Mapping[str, Any], checkpoint: ModelCheckpoint, tokenizer: Tokenizer
 ) -> Mapping[str, Any]:
     """Returns the settings of records, which fit the model; `contents` are their manifest.
 
     Raises `UserError` if they are longer than the model's positions, of other pieces or words.
     """
-    folder, longest = os.path.dirname(path), found.config.max_position_embeddings
+    folder, longest = os.path.dirname(path), checkpoint.config.max_position_embeddings
     require(
         contents["vocabulary"]["sha256"] == tokenizer.sha256,
-        f"the records in {folder} are of another vocabulary than {found.source}. Make them with "
-        "the vocabulary of the checkpoint.",
+        f"the records in {folder} are of another vocabulary than {checkpoint.source}. Make them "
+        "with the vocabulary of the checkpoint.",
     )
     manifest.check_pretraining(folder, contents)
     length = contents["settings"]["max_seq_length"]
@@ -165,12 +165,12 @@ def _check_records(
         f"the records in {folder} have max_seq_length={length}, over the model's "
         f"max_position_embeddings {longest}. Create them with --max_seq_length of the model.",
     )
-    run = finetuned_model.find_run_folder(found.source, WORDS)
+    run = finetuned_model.find_run_folder(checkpoint.source, WORDS)
     words = files.read_sealed(os.path.join(run, WORDS), WORDS) if run else None
     require(
         words in (None, pretraining_records.read_words(path)),
-        f"the records in {folder} tell other words apart than {found.source}. Make them with the "
-        "--words of the run.",
+        f"the records in {folder} tell other words apart than {checkpoint.source}. Make them with "
+        "the --words of the run.",
     )
     return contents["settings"]
 
