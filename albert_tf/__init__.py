@@ -11,6 +11,7 @@ docs/python.md describes these names. Each is imported when it is first used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from albert_tf import lazy_tensorflow
 from albert_tf.errors import require_backend
 from albert_tf.model import keras_classes
 
@@ -42,6 +43,7 @@ _MODULES = {
 }
 __all__ = sorted(_MODULES)
 keras_classes.register()
+lazy_tensorflow.turn_off_ynn()
 
 
 def __getattr__(name: str) -> Any:
@@ -49,7 +51,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _MODULES[name] not in ("config", "errors"):
         require_backend()
-        importlib.import_module("albert_tf.lazy_tensorflow").load()
+        lazy_tensorflow.load()
     return getattr(importlib.import_module(f"albert_tf.{_MODULES[name]}"), name)
 
 

@@ -3,13 +3,20 @@
 from albert_tf import lazy_tensorflow as tf
 """
 
+import contextlib
 import gc
+import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 PACKS_ONCE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+XLA_FLAGS = "XLA_FLAGS"
+_YNN = "--xla_cpu_experimental_ynn_fusion_type"
+_KNOWS_YNN = "include/xla/backends/cpu/ynn_emitter.h"  # in the package of TensorFlow
 
 
 def load(*, without: Collection[str] = ()) -> Any:
@@ -42,6 +49,38 @@ def load(*, without: Collection[str] = ()) -> Any:
         gc.freeze()  # nor is it searched for garbage later
         if collects:
             gc.enable()
+
+
+def turn_off_ynn() -> None:
+    """Keeps XLA from fusing with YNNPACK on CPUs, which crashes now and then (docs/decisions.md).
+
+    It changes XLA_FLAGS, which XLA reads at its first compilation. A user who names that flag
+    decides. TensorFlow 2.20 does not have it, and ends the process at a flag that it does not know.
+    """
+    spec = importlib.util.find_spec("tensorflow")  # imports nothing
+    folders = (spec and spec.submodule_search_locations) or ()
+    given = os.environ.get(XLA_FLAGS, "")
+    if os.path.isfile(given):  # XLA reads its flags
+        given = Path(given).read_text()
+    if _YNN in given or not any((Path(folder) / _KNOWS_YNN).exists() for folder in folders):
+        return
+    os.environ[XLA_FLAGS] = f"{given} {_YNN}=".lstrip()
+    if "tensorflow" in sys.modules and any("XLAEigen" in name for name in _name_threads()):
+        warnings.warn(
+            "XLA compiled something before albert_tf was imported: its fusion with YNNPACK stays "
+            f"on, and training may crash. Import albert_tf first, or set {XLA_FLAGS}={_YNN}=",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _name_threads() -> list[str]:
+    """Returns the names of this process's threads on Linux, else none."""
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            names.append(path.read_text())
+    return names
 
 
 def pack_weights_once() -> None:
