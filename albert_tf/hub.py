@@ -22,17 +22,18 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar")
 SCHEMES = ("hf", "http", "https")
 # A repository, perhaps with a file of weights in it and a revision.
 _NAME = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.(bin|h5)))?(@(?P<revision>.+))?",
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.bin))?(@(?P<revision>.+))?",
     re.ASCII,
 )
 # The files that the formats read; the folders with a number are those of sentence-transformers.
 _SETTINGS = [
     "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
-    "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "*.spm", "cleaning.json", "task.json",
-    "preprocessor.json", files.HASHES,
+    "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "cleaning.json", "task.json",
+    files.HASHES,
 ]  # fmt: skip
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
+KERAS_HUB = "is a preset of Keras Hub, which is not read. Use the model's folder of Hugging Face."
 _SECONDS = 60
 # Beside a file that was downloaded by its URL.
 _NOTE = "download.json"
@@ -117,7 +118,9 @@ def _check_config(folder: str, name: str) -> None:
     paths = [os.path.join(folder, x, "config.json") for x in ("", "0_Transformer")]
     path = next((x for x in paths if os.path.exists(x)), "")
     require(bool(path), f"{name} has no config.json: it is no model that is read here.")
-    kind = files.read_object(path, name).get("model_type", "albert")  # Keras Hub's have none
+    values = files.read_object(path, name)
+    kind = values.get("model_type", "albert")
+    require("registered_name" not in values, f"{name} {KERAS_HUB}")
     require(kind == "albert", f"{name}: model_type is {kind!r}, not 'albert'. Take an ALBERT.")
 
 

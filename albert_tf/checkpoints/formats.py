@@ -17,14 +17,12 @@ from albert_tf.checkpoints import (
     hugging_face,
     hugging_face_card,
     hugging_face_vocabulary,
-    keras_hub,
     matching,
     model_checkpoint,
     native,
     sentence_transformers,
     styletts2,
     tf_checkpoint,
-    tfhub_tf2,
     training_checkpoint,
 )
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
@@ -34,6 +32,8 @@ from albert_tf.run_files import BEST, COMMANDS, SUMMARY, WHICH
 from albert_tf.train_config import SentenceVectors
 
 _SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
+_KERAS_HUB = "model.weights.h5"
 _TENSORS = re.compile(r".*\.data-\d+-of-\d+")
 
 
@@ -96,13 +96,6 @@ FORMATS: dict[str, Format] = {
         _write_hugging_face,
         lambda checkpoint: hugging_face.choose_class(checkpoint)[1],
     ),
-    "keras_hub": Format(
-        "a preset of Keras Hub",
-        _find_folder,
-        keras_hub.read,
-        keras_hub.write,
-        lambda checkpoint: keras_hub.map_names(checkpoint.config).keys(),
-    ),
     "sentence_transformers": Format(
         "a folder of sentence-transformers",
         _find_folder,
@@ -118,7 +111,6 @@ FORMATS: dict[str, Format] = {
         model_checkpoint.list_without_heads,
     ),
     "tf1_hub": Format("a TF Hub module for TensorFlow 1", _find_folder, google_tf1.read_hub),
-    "saved_model": Format("a TF Hub module for TensorFlow 2", _find_folder, tfhub_tf2.read),
     "kokoro": Format("a file of Kokoro (.pth)", lambda path, which: path, styletts2.read_kokoro),
 }
 
@@ -138,15 +130,21 @@ def detect_format(path: str) -> str:
         return "kokoro"
     if is_whole_folder and "saved_model.pb" in names:
         keys = tf_checkpoint.list_keys(os.path.join(folder, tf_checkpoint.HUB_VARIABLES))
-        return "saved_model" if tfhub_tf2.OBJECT_GRAPH in keys else "tf1_hub"
+        if _OBJECT_GRAPH in keys:
+            raise UserError(
+                f"{path!r} is a SavedModel of TensorFlow 2, which is not read. Use the checkpoint "
+                "that it was exported from; the ALBERTs of TF Hub are on Hugging Face, such as "
+                "albert/albert-base-v2."
+            )
+        return "tf1_hub"
     if is_whole_folder and sentence_transformers.MODULES in names:
         return "sentence_transformers"
     if is_whole_folder and names & hugging_face.WEIGHTS:
         return "hugging_face"
     if is_whole_folder and styletts2.CONFIG in names:
         return "styletts2"
-    if is_whole_folder and keras_hub.WEIGHTS in names:
-        return "keras_hub"
+    if is_whole_folder and _KERAS_HUB in names:
+        raise UserError(f"{path!r} {hub.KERAS_HUB}")
     if not names or not (is_whole_folder or f"{os.path.basename(path)}.index" in names):
         raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
@@ -163,7 +161,7 @@ def detect_format(path: str) -> str:
     keys = tf_checkpoint.list_keys(training_checkpoint.find_prefix(path))
     if any(key.startswith("weights/") for key in keys):
         return "albert_tf"
-    if tfhub_tf2.OBJECT_GRAPH in keys:
+    if _OBJECT_GRAPH in keys:
         raise UserError(
             f"{path!r} is a checkpoint of objects of another program, whose names mean nothing "
             "here. Take its TensorFlow 1, SavedModel or Hugging Face form."

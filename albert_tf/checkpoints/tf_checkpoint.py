@@ -16,7 +16,7 @@ from albert_tf.errors import UserError, find_remedy, reason
 
 _EXACT = frozenset({"float16", "bfloat16", "float32"})
 
-# The prefix of the variables in a SavedModel or a TF Hub module.
+# The prefix of the variables in a TF Hub module.
 HUB_VARIABLES = "variables/variables"
 
 
@@ -35,11 +35,6 @@ def read_tensors(prefix: str, names: Mapping[str, str]) -> dict[str, np.ndarray]
             )
     with _open(prefix) as reader:
         return {n: to_float32(n, reader.get_tensor(key), prefix) for key, n in names.items()}
-
-
-def read_scalar(prefix: str, key: str) -> Any:
-    with _open(prefix) as reader:
-        return reader.get_tensor(key)
 
 
 def to_float32(name: str, array: np.ndarray, source: str) -> np.ndarray:

@@ -211,6 +211,16 @@ def test_a_normalization_file_without_an_object_is_an_error(tmp_path):
         formats.read(str(folder))
 
 
+def test_presets_of_keras_hub_and_modules_for_tensorflow_2_are_refused(tmp_path):
+    tf.saved_model.save(tf.train.Checkpoint(x=tf.Variable(1.0)), str(tmp_path / "hub"))
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "model.weights.h5").write_bytes(b"")
+    with pytest.raises(UserError, match="is a SavedModel of TensorFlow 2, which is not read"):
+        formats.read(str(tmp_path / "hub"))
+    with pytest.raises(UserError, match="is a preset of Keras Hub, which is not read"):
+        formats.read(str(tmp_path / "preset"))
+
+
 def test_object_checkpoints_of_other_programs_are_refused(tmp_path):
     tf.train.Checkpoint(layer=tf.Variable(1.0)).write(f"{tmp_path}/ckpt")
     with pytest.raises(UserError, match="a checkpoint of objects of another program"):
@@ -229,7 +239,7 @@ def test_our_own_needs_its_config(tmp_path, made):
 
 
 def test_formats_that_are_only_read_are_not_written():
-    known = "albert_tf, google, hugging_face, keras_hub, sentence_transformers, styletts2"
+    known = "albert_tf, google, hugging_face, sentence_transformers, styletts2"
     with pytest.raises(UserError, match=f"to_format: 'tf1_hub' is not one of {known}\\."):
         formats.get_writer("tf1_hub")
 

@@ -142,6 +142,7 @@ def test_without_a_network_the_cache_is_named(site, monkeypatch):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        ('{"registered_name": "keras_hub>AlbertBackbone"}', "is a preset of Keras Hub, which is"),
         ('{"model_type": "bert"}', "model_type is 'bert', not 'albert'"),
         (None, "has no config.json: it is no model"),
         ("{", "is not JSON"),
@@ -163,8 +164,8 @@ def test_pickles_are_read_where_they_are_named(site):
     folder = hub.resolve(f"{NAME}/pytorch_model.bin@v1")
     assert {*os.listdir(folder)} >= {"config.json", "spiece.model", "pytorch_model.bin"}
     assert not any(".h5" in path for path in site.requests)
-    with pytest.raises(UserError, match=r"has no flax\.h5"):
-        formats.read(f"{NAME}/flax.h5")
+    with pytest.raises(UserError, match=r"has no flax\.bin"):
+        formats.read(f"{NAME}/flax.bin")
 
 
 def test_a_damaged_file_of_the_cache_is_named(site):

@@ -55,7 +55,7 @@ class Program:
     is_whole: bool = False
 
 
-_OF_OTHERS = ("hugging_face", "keras_hub", "sentence_transformers")
+_OF_OTHERS = ("hugging_face", "sentence_transformers")
 
 
 _PREDICT = ("--model={input}/served", "--input={input}/text.txt,{input}/more.txt")
@@ -67,7 +67,7 @@ def _convert(to_format: str) -> Program:
         "--output_dir={output}/converted",
         f"--to_format={to_format}",
     )
-    flags += ("--allow_partial=.*",)  # Keras Hub has no place for the heads
+    flags += ("--allow_partial=.*",)
     return Program("convert_checkpoint", flags, "converted", is_whole=True)
 
 
