@@ -226,12 +226,12 @@ def convert(
 ) -> None:
     """Reads `source` strictly and writes the folder `target`: whole, or not at all.
 
-    Weights whose whole name the regular expression `allow_partial` matches may be missing, or are
-    left out; so are the heads over phonemes, which are thrown away, and those of `early_exit`.
+    Weights whose whole name the regular expression `allow_partial` matches may be missing. Parts
+    for which the format has no place are left out; of the head of a task `allow_partial` says so.
     `vectors` replaces what the source says of them; `which` is that of `read`.
 
     Raises `UserError` if `source` cannot be read, or does not match its config; `target` exists,
-    or its format has no place for a weight.
+    or its format has no place for the head of a task.
     """
     get_writer(to_format)  # refuses another name
     wished = {name: x for name, x in vars(vectors or SentenceVectors()).items() if x is not None}
@@ -247,23 +247,32 @@ def convert(
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
         vectors = dataclasses.replace(checkpoint.vectors, **wished)
         checkpoint = dataclasses.replace(checkpoint, vectors=vectors)
-        unsupported = sorted(checkpoint.weights.keys() - FORMATS[to_format].list_places(checkpoint))
-        for name in unsupported:
-            logging.info(f"no place in {to_format}: {name}")
-        has_words = any(name.startswith(weight_names.WORDS_SCOPE) for name in checkpoint.weights)
-        heads = {name for name in unsupported if has_words and name.startswith("cls/")}
-        if exits := {x for x in unsupported if x.startswith(weight_names.EXITS)}:
-            logging.info(f"{to_format} runs all layers: the heads of early_exit are left out.")
-            heads |= exits
-        if refused := [x for x in unsupported if x not in heads and not allowed.fullmatch(x)]:
-            squad2 = weight_names.parts(checkpoint.config)[weight_names.SQUAD2]
-            is_squad2 = to_format == "hugging_face" and squad2.keys() & set(refused)
-            raise UserError(
-                f"{to_format} has no place for {len(refused)} weights ({refused[0]}). "
-                f"Leave them out with --allow_partial=REGEX.{_SQUAD2_HINT if is_squad2 else ''}"
-            )
+        checkpoint = _leave_out(checkpoint, to_format, allowed)
         write_folder(checkpoint, target, to_format)
     if checkpoint.labels and to_format not in ("hugging_face", "albert_tf"):
         logging.info(f"the names of labels are not kept: {', '.join(checkpoint.labels)}")
-    num_weights = len(checkpoint.weights) - len(unsupported)
-    logging.info(f"written to {target}: {num_weights} weights ({to_format})")
+    logging.info(f"written to {target}: {len(checkpoint.weights)} weights ({to_format})")
+
+
+def _leave_out(
+    checkpoint: ModelCheckpoint, to_format: str, allowed: re.Pattern[str]
+) -> ModelCheckpoint:
+    """Returns the checkpoint without the parts for which a format has no place, and logs them.
+
+    Raises `UserError` for the head of a task, unless it is allowed or the format has no heads.
+    """
+    places = FORMATS[to_format].list_places(checkpoint)
+    parts = weight_names.parts(checkpoint.config).items()
+    others = {part: sorted(checkpoint.weights.keys() & x.keys() - places) for part, x in parts}
+    for part in weight_names.TASK_HEADS if to_format == "hugging_face" else ():
+        if refused := [name for name in others[part] if not allowed.fullmatch(name)]:
+            raise UserError(
+                f"{to_format} has no place for {len(refused)} weights of the head ({refused[0]}). "
+                "Leave them out with --allow_partial=REGEX."
+                f"{_SQUAD2_HINT if part == weight_names.SQUAD2 else ''}"
+            )
+    notes = {weight_names.EXITS: "; all layers run"}
+    listed = [f"{part} ({len(x)}{notes.get(part, '')})" for part, x in others.items() if x]
+    if listed:
+        logging.info(f"left out, as {to_format} has no place for the weights: {', '.join(listed)}")
+    return model_checkpoint.select_weights(checkpoint, checkpoint.weights.keys() & places)

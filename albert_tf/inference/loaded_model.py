@@ -389,7 +389,10 @@ class LoadedModel:
             self.checkpoint, model, with_head=False, log_level=logging.DEBUG
         )
         head = {weight.path: weight.numpy() for weight in model.head.trainable_weights}
-        checkpoint = replace(self.checkpoint, weights={**self.checkpoint.weights, **head})
+        parts = weight_names.parts(self.config)
+        old = {x for part in (*weight_names.TASK_HEADS, weight_names.EXITS) for x in parts[part]}
+        kept = {name: x for name, x in self.checkpoint.weights.items() if name not in old}
+        checkpoint = replace(self.checkpoint, weights=kept | head)
         return replace(self, checkpoint=checkpoint, model=model, task=task, run_config=run_config)
 
     def export(

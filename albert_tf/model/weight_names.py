@@ -25,6 +25,7 @@ MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 CLASSIFIER, SQUAD1, SQUAD2 = "classifier", "squad1", "squad2"
 EXITS = "exits"  # heads of a classifier after the layers but the last
 TOKEN_CLASSIFIER = "token_classifier"  # the one that was never published
+TASK_HEADS = (CLASSIFIER, SQUAD1, SQUAD2, TOKEN_CLASSIFIER)
 WORDS_BEHIND, WORDS_SCOPE = "words_behind", "cls/words/"  # of phonemes; it is thrown away
 PRETRAINED = frozenset({ENCODER, POOLER, MASKED_LM, SENTENCE_ORDER})
 # The parts of published models. A classifier of one output is RACE's, too.
