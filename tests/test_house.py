@@ -179,6 +179,9 @@ def test_shell_programs_refuse_stray_arguments_in_one_line(name):
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
+    shown = subprocess.run([ROOT / "bin" / name, "--help"], capture_output=True, text=True)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout[:6] in ("Trains", "Checks")
 
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
