@@ -1,16 +1,18 @@
 """The command `albert-tf`, whose subcommands are the programs of bin/."""
 
 import ast
-import difflib
 import importlib.metadata
 import os
 import runpy
 import sys
 from pathlib import Path
 
+from albert_tf.errors import name_programs, suggest
+
 # A link in a clone, a folder in the wheel.
 PROGRAMS = Path(__file__).parent / "bin"
-QUICKSTART = "quickstart"  # of a clone: it needs files that are in no wheel
+# A script of a clone: it needs files that are in no wheel.
+QUICKSTART = Path(__file__).parents[1] / "bin/quickstart"
 # The programs in Python, by what they are for.
 STAGES = {
     "Text and records": (
@@ -34,43 +36,64 @@ STAGES = {
     ),
     "Answers and scores": ("predict", "search", "score", "demo", "serve"),
 }
+# Words that users expect to be programs.
+_WORDS = {
+    "fill_mask": "predict",
+    "classify": "predict",
+    "embed": "predict",
+    "train": "run_pretraining",
+    "evaluate": "evaluate_pretraining",
+    "convert": "convert_checkpoint",
+    "onnx": "export --format=onnx",
+    "litert": "export --format=litert",
+    "phonemize": "data phonemize",
+}
 
 
 def main() -> None:
     """Runs the program that the first argument names, with the others as its flags."""
     programs = [name for names in STAGES.values() for name in names]
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    quickstart = PROGRAMS / QUICKSTART
+    sys.argv[0] = str(PROGRAMS / name)
     if name == "--version":
         print(f"albert-tf {importlib.metadata.version('albert-tf')}")
         return
-    if name == QUICKSTART and quickstart.exists():
-        os.execv(quickstart, [str(quickstart), *sys.argv[2:]])
+    if name == QUICKSTART.name:
+        if not QUICKSTART.exists():
+            sys.exit(
+                "albert-tf: quickstart needs a clone of the repository, not the installed package: "
+                "run bin/quickstart there."
+            )
+        os.execv(QUICKSTART, [str(QUICKSTART), *sys.argv[2:]])
     if name in ("-h", "--help", "help"):
         from albert_tf import program
 
         with program.printing():
             print(describe_programs())
     elif name not in programs:
-        close = difflib.get_close_matches(name, programs, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else "albert-tf --help lists the programs."
+        hint = suggest(name, {x: x for x in programs} | _WORDS)
+        hint = hint or "albert-tf --help lists the programs."
         sys.exit(f"albert-tf: there is no program {name!r}. {hint}")
     else:
-        sys.argv = [f"albert-tf {name}", *sys.argv[2:]]
+        del sys.argv[1]
         runpy.run_path(str(PROGRAMS / name), run_name="__main__")
 
 
 def describe_programs() -> str:
     """Returns the programs by stage, each with the first line of its docstring."""
     lines = ["albert-tf PROGRAM [FLAGS]; albert-tf PROGRAM --help lists its flags."]
-    if (PROGRAMS / QUICKSTART).exists():
-        lines += ["", "First", f"  {QUICKSTART:24s}Trains, fine-tunes and exports a small ALBERT."]
+    if QUICKSTART.exists():
+        lines += [
+            "",
+            "First",
+            f"  {QUICKSTART.name:24s}Trains, fine-tunes and exports a small ALBERT.",
+        ]
     for stage, names in STAGES.items():
         lines += ["", stage]
         for name in names:
             tree = ast.parse((PROGRAMS / name).read_text(encoding="utf-8"))
             lines.append(f"  {name:24s}{(ast.get_docstring(tree) or '').splitlines()[0]}")
-    return "\n".join(lines)
+    return name_programs("\n".join(lines))
 
 
 if __name__ == "__main__":

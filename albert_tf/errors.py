@@ -2,12 +2,14 @@
 
 import contextlib
 import contextvars
+import difflib
 import errno
 import os
 import re
 import reprlib
 import stat
 import sys
+import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,6 +103,18 @@ def name_setting(name: str) -> str:
     """Returns a setting as a message names it: the flag `--name`, or the argument of Python."""
     names = _ARGUMENTS.get()
     return f"--{name}" if names is None else names.get(name, name.removeprefix("set "))
+
+
+def name_programs(text: str) -> str:
+    """Returns a text with the programs of bin/ as the user calls them: `albert-tf predict`, say."""
+    is_command = os.path.dirname(sys.argv[0]).endswith(os.path.join("albert_tf", "bin"))
+    return re.sub(r"(?<![^\s'`(])bin/(?=[a-z])", "albert-tf ", text) if is_command else text
+
+
+def suggest(word: str, known: Mapping[str, str]) -> str:
+    """Returns the question whether the name of the known word nearest to `word` is meant, or ""."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"Did you mean {known[close[0]]!r}?" if close else ""
 
 
 def name_place(path: str, line: int | None = None) -> str:
@@ -236,9 +250,31 @@ def refuse_output(path: str, name: str, inputs: Iterable[str] = ()) -> None:
     require(not os.path.isdir(path), f"{name}: {path!r} is a folder. Name a file.")
     parent = os.path.dirname(path) or "."
     require(os.path.isdir(parent), f"{name}: there is no folder {parent!r}. Make it first.")
+    _try_to_write(parent, path, name)
     for file in inputs if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(file, path):
             raise UserError(f"{name}: {path!r} is among the inputs. Name another file.")
+
+
+def refuse_output_folder(path: str, name: str) -> None:
+    """Raises `UserError`, before any work, if a folder that is missing cannot be made."""
+    place = path
+    while place and not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if "://" in path or (place == path and os.path.isdir(path)):
+        return
+    require(os.path.isdir(place or "."), f"{name}: {place!r} is not a folder. Name another.")
+    _try_to_write(place or ".", path, name)
+
+
+def _try_to_write(folder: str, path: str, name: str) -> None:
+    """Raises `UserError`, which names `path`, if nothing can be made in a folder."""
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=folder))
+    except OSError as error:  # rights do not tell: root has all of them, and /proc takes no file
+        raise UserError(
+            f"{name}: {path!r} cannot be written ({error.strerror}). Name another place."
+        ) from None
 
 
 def find_remedy(error: Exception) -> str | None:

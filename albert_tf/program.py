@@ -5,6 +5,7 @@ import dataclasses
 import io
 import logging as standard_logging
 import os
+import re
 import signal
 import sys
 import types
@@ -21,11 +22,15 @@ from albert_tf.errors import (
     OUT_OF_MEMORY,
     UserError,
     find_remedy,
+    name_programs,
     reason,
+    refuse_output_folder,
     require_backend,
+    suggest,
 )
 
 T = TypeVar("T")
+_FOLDERS = {"output_dir", "cache_dir"}  # flags of what a program makes
 _HELP = {"-h", "-help", "--help"}
 # The flags are those of the program that calls `define_flags`: its --help shows them.
 flags.disclaim_key_flags()
@@ -71,7 +76,9 @@ def run_one(commands: Mapping[str, Command], flag: str | None = None) -> None:
             with printing():
                 print(f"{sys.modules['__main__'].__doc__}\n{name} {known} --help lists the flags.")
             sys.exit(0)
-        sys.exit(f"{name}: {start + chosen!r} is none of {known}. --help describes them.")
+        problem = f"{start + chosen!r} is not one of" if chosen else "pass one of"
+        hint = suggest(chosen, {x: x for x in commands}) or "--help describes them."
+        sys.exit(f"{name}: {problem} {known}. {hint}")
     if flag:
         flags.DEFINE_enum(flag, None, commands, "which other flags there are depends on it")
     else:
@@ -94,6 +101,8 @@ def _start() -> None:
     _take_utf8()
     _open_closed_streams()
     start_logging()
+    main = sys.modules["__main__"]
+    main.__doc__ = name_programs(main.__doc__ or "")
 
 
 def _take_utf8() -> None:
@@ -128,7 +137,8 @@ def define_flags(cls: type) -> None:
     `settings.setting` says what a flag needs.
     """
     for flag in _list_flags(cls):
-        options: dict[str, Any] = {"default": flag.default, "help": flag.about["help"]}
+        options: dict[str, Any] = {"default": flag.default}
+        options["help"] = name_programs(flag.about["help"])
         if flag.default is dataclasses.MISSING:
             options |= {"default": None, "required": True}
         elif isinstance(flag.default, tuple):
@@ -212,7 +222,7 @@ def start_logging() -> None:
 class _Formatter(standard_logging.Formatter):
     def format(self, record: standard_logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > standard_logging.INFO else ""
-        return level + record.getMessage()
+        return level + name_programs(record.getMessage())
 
 
 class _Stderr(io.TextIOBase):
@@ -240,7 +250,9 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     try:
         rest = flags.FLAGS(arguments)
     except flags.Error as error:
-        message = " ".join(str(error).split())
+        message = " ".join(str(error).split()).replace(" ?", "?")
+        if missing := re.findall("Flag (--\\w+) must have a value other than None", message):
+            message = f"{' and '.join(missing)} must be given"
         end = "" if message.endswith((".", "?")) else "."
         sys.exit(f"{name}: {message}{end} --help lists the flags.")
     for flag in flags.FLAGS.get_flags_for_module(arguments[0]):
@@ -262,6 +274,8 @@ def _report_mistakes(
                 "Join several files with commas and quote patterns: --input='a.txt,b/*.txt'."
             )
         values: Any = read_flags(arguments)
+        for flag in _FOLDERS & {*flags.FLAGS}:
+            refuse_output_folder(flags.FLAGS[flag].value or "", f"--{flag}")
         require_backend()
         tf.load(without=_UNUSED)
         with printing():
@@ -298,7 +312,7 @@ def exit_unless(finished: bool) -> None:
 
 def to_line(error: UserError) -> str:
     """A user's mistake in one line, though it may name a file whose name has several."""
-    return "\\n".join(str(error).splitlines())
+    return "\\n".join(name_programs(str(error)).splitlines())
 
 
 def _exit_with_remedy(name: str, error: Exception) -> None:

@@ -40,6 +40,35 @@ def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch):
             errors.refuse_output(path, "--x", ["missing.json", "a.json"])
 
 
+def test_a_folder_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for path in ("", ".", "new", "new/a/", f"{tmp_path}/new", "gs://bucket/new"):
+        errors.refuse_output_folder(path, "--x")
+    for path, message in [
+        ("file", r"^--x: 'file' is not a folder\. Name another\.$"),
+        ("file/a", r"^--x: 'file' is not a folder\. Name another\.$"),
+        (
+            "/proc/a",
+            r"^--x: '/proc/a' cannot be written \(No such file .*\)\. Name another place\.$",
+        ),
+    ]:
+        with pytest.raises(errors.UserError, match=message):
+            errors.refuse_output_folder(path, "--x")
+    with pytest.raises(errors.UserError, match=r"^--x: '/proc/a' cannot be written"):
+        errors.refuse_output("/proc/a", "--x")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_programs_are_called_as_the_user_started_this_one(monkeypatch):
+    message = "Run bin/predict, or `bin/export`: not ./bin/predict, /usr/bin/env, --output=bin/a."
+    assert errors.name_programs(message) == message
+    monkeypatch.setattr("sys.argv", ["/site-packages/albert_tf/bin/predict"])
+    start = "Run albert-tf predict, or `albert-tf export`: not ./bin/predict"
+    assert errors.name_programs(message).startswith(start)
+    assert errors.name_programs(message)[len(start) :] == ", /usr/bin/env, --output=bin/a."
+
+
 @pytest.mark.parametrize(
     ("value", "other", "said"),
     [

@@ -372,7 +372,7 @@ def test_flags_are_the_fields_of_a_dataclass(run):
         (["--unit=inch"], "feet"),
         (["--height=tall"], "tall"),
         (["--noset"], "set"),
-        (["--is_big"], "--files must have a value"),
+        (["--is_big"], "thing: --files must be given. --help lists the flags."),
     ],
 )
 def test_values_that_are_not_of_the_field_are_refused(run, words, message):
@@ -386,13 +386,14 @@ COMMANDS = {"small": program.Command(print, Size), "big": program.Command(print,
 @pytest.mark.parametrize(
     ("flag", "words", "message"),
     [
-        (None, [], "thing: '' is none of small|big. --help describes them."),
-        (None, ["--width=3"], "thing: '--width=3' is none of small|big. --help describes them."),
-        (None, ["\udcff"], r"thing: '\udcff' is none of small|big."),
+        (None, [], "thing: pass one of small|big. --help describes them."),
+        (None, ["--width=3"], "thing: '--width=3' is not one of small|big. --help describes them."),
+        (None, ["smal"], "thing: 'smal' is not one of small|big. Did you mean 'small'?"),
+        (None, ["\udcff"], r"thing: '\udcff' is not one of small|big."),
         (None, ["small", "--is_big=1"], "thing small: Unknown command line flag 'is_big'"),
-        (None, ["big"], "thing big: flag --files=None: Flag --files must have a value"),
-        ("form", [], "thing: '--form=' is none of --form=small|big. --help describes them."),
-        ("form", ["--form=new"], "thing: '--form=new' is none of --form=small|big. --help"),
+        (None, ["big"], "thing big: --files must be given. --help lists the flags."),
+        ("form", [], "thing: pass one of --form=small|big. --help describes them."),
+        ("form", ["--form=new"], "thing: '--form=new' is not one of --form=small|big. --help"),
         ("form", ["--form=small", "--files=a"], "thing: Unknown command line flag 'files'"),
     ],
 )

@@ -51,7 +51,7 @@ def _describe_excess(plan: Plan, needed: int | None, limit: int) -> str:
     """Returns one line: how much memory the step lacks, and what saves it."""
     amount = f"{needed / report.GB:.1f} GB of" if needed else "more than its"
     return (
-        f"it does not fit: each {plan.topology.device.name} would need {amount} "
+        f"it does not fit: each device ({plan.topology.device.name}) would need {amount} "
         f"{limit / report.GB:.1f} GB. Set rematerialize=true or more num_micro_batches, or take "
         "more devices or a smaller batch."
     )

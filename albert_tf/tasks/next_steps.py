@@ -2,9 +2,9 @@
 
 import os
 import shlex
-import sys
 
 from albert_tf import run_files
+from albert_tf.errors import name_programs
 from albert_tf.kinds.base import Task
 from albert_tf.train import reports
 from albert_tf.train_config import FinetuneConfig
@@ -15,7 +15,6 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
 
     More epochs may if the best evaluation is the last one, and not the first of all.
     """
-    start = "albert-tf " if sys.argv[0].startswith("albert-tf") else "bin/"
     names = [f"eval_{task.best_by}", *(f"eval_{name}" for name in task.metrics)]
     records = [record for record in reports.read(folder) if any(x in record for x in names)]
     name = next((x for x in names if records and x in records[-1]), "")
@@ -36,8 +35,10 @@ def describe(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
         files = "--input=new.csv --output_dir=vectors --vectors"
     return [
         *lines,
-        f"  predict:  {start}predict --model={model} {files}",
-        f"  serve:    {start}export_saved_model --checkpoint={model} --output_dir={served}",
-        f"            {start}serve --model={served}",
+        name_programs(f"  predict:  bin/predict --model={model} {files}"),
+        name_programs(
+            f"  serve:    bin/export_saved_model --checkpoint={model} --output_dir={served}"
+        ),
+        name_programs(f"            bin/serve --model={served}"),
         f"  report:   {os.path.join(folder, run_files.REPORT)}",
     ]

@@ -147,7 +147,10 @@ def test_too_big_for_the_compiler_names_what_to_change(stub):
         (["--topology=v3:2x2", "--device=here"], "leave out --device and --num_devices"),
         (["--device=l4", "--compile"], "--compile needs --topology"),
         (["--topology=v3:2x2", "--utilization=1.5"], "--utilization: 1.5 is not above 0"),
-        (["--topology=v2:2x2", "--global_batch=4096"], "it does not fit: each TPU v2 core"),
+        (
+            ["--topology=v2:2x2", "--global_batch=4096"],
+            "it does not fit: each device (TPU v2 core)",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, run_program):

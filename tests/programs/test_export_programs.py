@@ -85,7 +85,10 @@ def test_flags_that_change_nothing_are_refused(run_program, checkpoint, tmp_path
 def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_program, tmp_path):
     (tmp_path / "file").touch()
     message = run_program(MODEL, "--checkpoint=nowhere", f"--output_dir={tmp_path}/file")
-    assert message == f"export_saved_model: to: '{tmp_path}/file' is a file. Name a folder."
+    assert (
+        message
+        == f"export_saved_model: --output_dir: '{tmp_path}/file' is not a folder. Name another."
+    )
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import tiny_checkpoints
 import tiny_run
 
+from albert_tf import command
 from albert_tf.checkpoints import google_tf1
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +73,8 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     for name in programs - {"quickstart", "test"}:
         assert f"\n  {name} " in listed
     assert "quickstart " not in listed
+    assert "albert-tf run_pretraining" in listed
+    assert "albert-tf export_saved_model" in run_command(site, "predict", "--help")
     assert re.fullmatch(r"albert-tf \d+\.\d+\.\d+\n", run_command(site, "--version"))
     assert "sequences" in run_command(site, "plan_training", "--config=tiny_english")
     checkpoint = tiny_checkpoints.make(tiny_run.write_vocabulary(str(tmp_path / "vocabulary")))
@@ -87,9 +90,22 @@ def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     assert guesses.startswith("a [MASK]\n   ")
 
 
-def test_an_unknown_program_is_one_line():
-    done = subprocess.run(
-        [sys.executable, "-m", "albert_tf.command", "predct"], capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert done.stderr == "albert-tf: there is no program 'predct'. Did you mean 'predict'?\n"
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("predct", "there is no program 'predct'. Did you mean 'predict'?"),
+        ("fill_maks", "there is no program 'fill_maks'. Did you mean 'predict'?"),
+        ("xyz", "there is no program 'xyz'. albert-tf --help lists the programs."),
+        (
+            "quickstart",
+            "quickstart needs a clone of the repository, not the installed package: "
+            "run bin/quickstart there.",
+        ),
+    ],
+)
+def test_what_is_no_program_of_the_package_is_one_line(monkeypatch, name, message):
+    monkeypatch.setattr(sys, "argv", ["albert-tf", name])
+    monkeypatch.setattr(command, "QUICKSTART", Path("/nowhere/bin/quickstart"))
+    with pytest.raises(SystemExit) as stop:
+        command.main()
+    assert stop.value.code == f"albert-tf: {message}"
