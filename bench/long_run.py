@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from albert_tf.plan.aot import artifact
 
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
 from albert_tf.experiments import suite
-from albert_tf.plan.aot import artifact
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
 

@@ -22,7 +22,7 @@ from albert_tf.experiments.data import Data
 from albert_tf.experiments.results import Results, round_numbers
 from albert_tf.experiments.stages import Run, Stage
 from albert_tf.experiments.suite import Suite
-from albert_tf.plan.formula import costs
+from albert_tf.plan import costs
 
 # Operations in a CPU second: the median of our results. Only until a run of a variant has ended.
 _GUESSED_RATE = 65e9
@@ -235,4 +235,4 @@ def _describe_machine() -> str:
 
 def count_flops(run: Run) -> float:
     """Returns the floating-point operations of an update, by the formula of `plan/`."""
-    return costs.count_flops(run.config, run.config.train_batch_size).total
+    return sum(costs.count_flops(run.config, run.config.train_batch_size))

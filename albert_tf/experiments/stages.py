@@ -14,7 +14,7 @@ from albert_tf import config_io, files, run_files, settings
 from albert_tf.experiments.data import Data, Records, digest
 from albert_tf.experiments.suite import Suite, override
 from albert_tf.kinds import task_table
-from albert_tf.plan.formula import costs
+from albert_tf.plan import costs
 from albert_tf.train import reports, run_folder
 from albert_tf.train_config import PretrainConfig
 

@@ -9,7 +9,6 @@ import pytest
 from albert_tf.environments import virtual_environments
 from albert_tf.environments.virtual_environments import Environment
 from albert_tf.errors import UserError
-from albert_tf.plan.aot import environment
 
 OWN = Environment(
     name="own", python_names=("python3",), check="", needs="Python at all", remedy="Do without"
@@ -96,7 +95,7 @@ def test_a_program_that_waits_says_it(monkeypatch):
 def test_an_installed_wheel_has_its_environments_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(virtual_environments, "_IS_CLONE", False)
     monkeypatch.setattr(virtual_environments, "_CACHE", tmp_path / "cache")
-    assert environment.PLAN.folder == tmp_path / "cache/venv-plan"
+    assert OWN.folder == tmp_path / "cache/venv-own"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import tiny_run
 
 from albert_tf.config import PRESETS
 from albert_tf.model import albert_model
-from albert_tf.objectives import all_objectives
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.plan.formula import costs, memory
+from albert_tf.plan import costs
 from albert_tf.train_config import PretrainConfig
 
 BATCH = 6
@@ -32,7 +31,7 @@ def test_parameters_are_those_of_the_presets(name):
     "options",
     [
         {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 3},
-        {"num_hidden_layers": 3, "inner_group_num": 2, "depth_lora_rank": 2},
+        {"num_hidden_layers": 3, "inner_group_num": 2},
         {"num_hidden_layers": 3, "cross_layer_sharing": "attention"},
         {"num_hidden_layers": 3, "cross_layer_sharing": "ffn"},
         {"num_hidden_layers": 3, "cross_layer_sharing": "none", "embedding_size": 8},
@@ -51,17 +50,6 @@ def test_parameters_are_those_of_the_real_model(options):
     assert left_out == sum(math.prod(w.shape) for w in heads)
 
 
-@pytest.mark.parametrize("options", [{}, {"generator_embeddings": "disentangled"}])
-def test_a_generator_and_the_head_of_replaced_tokens_are_counted(options):
-    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2, **options)
-    model, trained = all_objectives.choose(config).make_model(config)
-    assert sum(costs.count_model_parameters(config).values()) == model.count_params()
-    assert costs.count_trained_parameters(config) == sum(math.prod(w.shape) for w in trained)
-    masked = tiny_run.settings()
-    totals = [memory.estimate_memory(x, BATCH).total for x in (masked, config)]
-    assert totals[0] < totals[1]
-
-
 def test_the_head_of_words_is_counted():
     config = tiny_run.settings(sentence_task="phonemes", num_words=7)
     _, trained = OBJECTIVES["phonemes"].make_model(config)
@@ -69,49 +57,33 @@ def test_the_head_of_words_is_counted():
     words = costs.count_flops_by_part(config, BATCH)[costs.WORDS].forward
     assert words == 2 * BATCH * config.max_seq_length * config.albert.hidden_size * 7
     without = tiny_run.settings(sentence_task="none")
-    totals = [memory.estimate_memory(x, BATCH).total for x in (without, config)]
+    totals = [sum(costs.estimate_memory(x, BATCH).values()) for x in (without, config)]
     assert totals[0] < totals[1]
-
-
-def test_the_hardest_examples_are_computed_twice_and_all_others_once():
-    plain = tiny_run.settings(albert=tiny_run.albert(num_hidden_layers=3, attention_window=1))
-    config = dataclasses.replace(plain, hard_example_share=0.4)
-    whole, half = (costs.count_flops(plain, n) for n in (BATCH, BATCH // 2))
-    flops = costs.count_flops(config, BATCH)  # 0.4 of 6 examples are 3
-    assert flops.forward == whole.forward + half.forward
-    assert flops.backward == half.backward
-    assert flops.recomputed == half.recomputed > 0
 
 
 def test_parts_add_up_and_scale_with_the_batch():
     config = PretrainConfig(albert=PRESETS["albert_large_v2"], rematerialize=True)
     parts = costs.count_flops_by_part(config, 8)
     total = costs.count_flops(config, 8)
-    for field in dataclasses.fields(total):
-        added = sum(getattr(part, field.name) for part in parts.values())
-        assert added == pytest.approx(getattr(total, field.name))
-    assert costs.count_flops(config, 16).total == 2 * total.total
+    for name, number in total._asdict().items():
+        assert sum(getattr(part, name) for part in parts.values()) == pytest.approx(number)
+    assert sum(costs.count_flops(config, 16)) == 2 * sum(total)
     assert parts[costs.FFN].forward > parts[costs.ATTENTION].forward > parts[costs.SCORES].forward
-
-
-def test_gradients_are_summed_in_float32():
-    config = PretrainConfig(albert=PRESETS["albert_base_v2"])
-    assert costs.count_all_reduce_bytes(config) == 4 * 11_813_810
 
 
 def test_memory_grows_with_what_it_must_and_shrinks_with_what_it_should():
     large = PretrainConfig(albert=PRESETS["albert_large_v2"])
 
     def total(batch=8, **changes):
-        return memory.estimate_memory(dataclasses.replace(large, **changes), batch).total
+        return sum(costs.estimate_memory(dataclasses.replace(large, **changes), batch).values())
 
     assert total(batch=16) > 1.8 * total()
     assert total(rematerialize=True) < 0.5 * total()
     assert total(dtype="float32") > 1.5 * total()
     assert total(num_micro_batches=4) < 0.5 * total()
     assert total(optimizer="adamw") == total()
-    state = memory.estimate_memory(large, 8)
-    assert state.optimizer == 2 * state.weights == 8 * 17_847_474
+    state = costs.estimate_memory(large, 8)
+    assert state["optimizer"] == 2 * state["weights"] == 8 * 17_847_474
 
 
 ROWS_THERE = [json.loads(line) for line in ROWS.read_text().splitlines()]
@@ -125,19 +97,35 @@ def test_every_model_was_compiled_in_every_way_for_both_slices():
 
 
 @pytest.mark.parametrize(
+    ("model", "way", "gigabytes"),
+    [
+        ("albert_base_v1", {}, 3.611),
+        ("albert_base_v1", {"rematerialize": True}, 0.960),
+        ("albert_base_v1", {"layer_loop": True}, 0.900),
+        ("albert_large_v1", {"rematerialize": True}, 1.671),
+    ],
+)
+def test_with_dropout_memory_is_near_what_was_compiled(model, way, gigabytes):
+    """16 sequences a chip of v5e:16x16: docs/results.md, "Plans for TPUs"."""
+    config = PretrainConfig(albert=PRESETS[model], max_predictions_per_seq=77, **way)
+    memory = costs.estimate_memory(config, 16)
+    assert sum(memory.values()) == pytest.approx(gigabytes * 1e9, rel=0.15)
+
+
+@pytest.mark.parametrize(
     "row", ROWS_THERE, ids=lambda row: f"{row['model']}-{row['way']}-{row['slice']}"
 )
 def test_formulas_agree_with_what_was_compiled(row):
-    # The rows are what bin/plan_training --compile said; nothing is compiled here.
+    # The rows are what examples/tpu_compile said; nothing is compiled here.
     values = {"albert": PRESETS[f"albert_{row['model']}_v2"], "max_predictions_per_seq": 77}
     if row["way"] != "plain":
         values[row["way"]] = True
     config = PretrainConfig(**values)
     batch = row["batch"]
     needed = row["peak"] if row["fits"] else row["needed"]
-    assert memory.estimate_memory(config, batch).total == pytest.approx(needed, rel=0.15)
+    assert sum(costs.estimate_memory(config, batch).values()) == pytest.approx(needed, rel=0.15)
     if row["fits"] and row["way"] != "layer_loop":  # what is within a loop is counted once
-        assert costs.count_flops(config, batch).total == pytest.approx(row["flops"], rel=0.03)
+        assert sum(costs.count_flops(config, batch)) == pytest.approx(row["flops"], rel=0.03)
     if row["fits"]:
-        expected = costs.count_all_reduce_bytes(config)
+        expected = 4 * costs.count_trained_parameters(config)
         assert row["all_reduce_bytes"] == pytest.approx(expected, rel=1e-3)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
-from albert_tf.plan.formula import chips
+from albert_tf.plan import chips
 from albert_tf.train import devices
 from albert_tf.train_config import PretrainConfig
 
@@ -57,7 +57,7 @@ def test_the_page_says_of_each_block_whether_it_was_run():
         assert not (needs_google and BY_HAND.search(paragraph)), commands
         marks.append(needs_google)
     assert marks.count(True) >= 8
-    assert marks.count(False) >= 5
+    assert marks.count(False) >= 4
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in programs()}))

@@ -8,14 +8,11 @@ import stablehlo_lint as lint
 import tensorflow as tf
 import tiny_run
 
-from albert_tf.kinds import task_table
+from albert_tf.export.step import lowering
 from albert_tf.model import albert_model, weight_names
 from albert_tf.objectives.all_objectives import OBJECTIVES
-from albert_tf.pipelines import finetuning
-from albert_tf.plan.aot import lowering
-from albert_tf.plan.formula import costs
+from albert_tf.plan import costs
 from albert_tf.train import train_state
-from albert_tf.train_config import FinetuneConfig
 
 BATCH = 6
 ALBERT = tiny_run.albert(
@@ -109,33 +106,18 @@ def count_module_flops(module):
 def assert_counted(config, lowered):
     """The formula counts the operations of the products of the step, which breaks no rule."""
     flops = costs.count_flops(config, BATCH)
-    assert flops.total == count_module_flops(lowered.module)
+    assert sum(flops) == count_module_flops(lowered.module)
     assert lint.lint(lowered.module) == []
-    is_windowed = config.albert.attention_window > 0
-    assert (flops.recomputed > 0) == (config.rematerialize or is_windowed)
-    assert flops.forward < flops.model < flops.total or not config.rematerialize
+    assert (flops.recomputed > 0) == config.rematerialize
 
 
 @pytest.mark.usefixtures("as_users")
 def test_operations_are_those_of_the_products_in_the_real_step(alone, eight_replicas):
     assert_counted(ALONE, alone)
     square = tiny_run.albert(embedding_size=8, num_hidden_layers=2)
-    windows = {"attention_window": 1, "full_attention_layers": (1,)}
-    windowed = tiny_run.albert(num_hidden_layers=4, **windows)
-    for albert, sentence_task in ((square, "nsp"), (windowed, "sop")):
-        config = tiny_run.settings(sentence_task=sentence_task, albert=albert, **HALF)
-        assert_counted(config, lowering.lower(config, per_replica_batch=BATCH, num_replicas=1))
+    config = tiny_run.settings(sentence_task="nsp", albert=square, **HALF)
+    assert_counted(config, lowering.lower(config, per_replica_batch=BATCH, num_replicas=1))
     assert lint.lint(eight_replicas.module) == []
-
-
-def test_operations_of_replaced_tokens_are_those_of_the_step():
-    config = tiny_run.settings(token_task="replaced_tokens", generator_divisor=2)
-    module = lowering.lower(config, per_replica_batch=BATCH, num_replicas=1).module
-    # The gradient of a matrix with one column looks like a sum; XLA takes out what nobody reads.
-    column = 2 * BATCH * config.max_seq_length * config.albert.hidden_size
-    unread = 2 * BATCH * config.generator.albert.hidden_size * (4 + 2)  # of the generator
-    assert costs.count_flops(config, BATCH).total == count_module_flops(module) + column - unread
-    assert lint.lint(module) == []
 
 
 def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
@@ -146,24 +128,3 @@ def test_each_replica_draws_dropout_of_its_own(alone, eight_replicas):
 def test_the_state_goes_in_and_out_in_float32_whatever_is_computed_in(eight_replicas):
     assert {x.dtype for x in eight_replicas.inputs[7:]} == {"float32", "int64"}
     assert "bf16" in eight_replicas.module.decode()
-
-
-@pytest.mark.parametrize("task", ["race", "squad1"])
-def test_the_step_of_a_task_computes_as_many_tokens_as_its_batches_have(task):
-    albert = tiny_run.albert(max_position_embeddings=48)
-    config = FinetuneConfig(
-        albert=albert, max_seq_length=40, dtype="float32", num_train_steps=2, max_qa_length=8,
-        train_batch_size=3, jit_compile=True,
-    )  # fmt: skip
-    objective = finetuning.make_objective(config, task_table.get(task))
-    state = lowering.make_state(config, objective)
-    steps = {length: lowering.lower_state(state, 4, length) for length in state.buckets}
-    # Its published loss counts padding, so it is computed.
-    assert list(steps) == ([40] if task == "squad1" else [32, 40])
-    rows = 3 * 4 if task == "race" else 3
-    for length, lowered in steps.items():
-        ids = next(x for x in lowered.inputs if x.name == "input_ids")
-        assert ids.shape == (3, rows // 3 * 40)
-        text = lowered.module.decode()
-        assert f"tensor<{rows * length}x8xf32>" in text  # the vectors of all tokens
-        assert (f"tensor<{rows * 40}x8xf32>" in text) == (length == 40)

@@ -1,7 +1,10 @@
 """Writes a lowered step as an artifact of `jax.export`, with the program that trains with it."""
 
 import dataclasses
+import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,17 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.config_io import to_dict
-from albert_tf.environments import virtual_environments
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
+from albert_tf.export.step import lowering
 from albert_tf.objectives import all_objectives
-from albert_tf.plan.aot import environment, lowering
-from albert_tf.plan.formula import costs
+from albert_tf.plan import costs
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
 
 RUNNER, DESCRIPTION = "run_step.py", "step.json"
+_FOLDER = Path(__file__).parent
+# `wrap_step.py` uses private parts of it.
+_INSTALL = "pip install 'jax>=0.10.2,<0.12'"
 
 
 def export(
@@ -32,8 +37,10 @@ def export(
         platform: cpu or cuda.
         per_replica_batch: sequences of an update, a multiple of `num_micro_batches`.
 
-    Raises `UserError` if `output_dir` holds another step, or there is no Python with jax.
+    Raises `UserError` if `output_dir` holds another step, or jax is not installed.
     """
+    has_jax = importlib.util.find_spec("jax") is not None
+    require(has_jax, f"--format=step needs jax and Python 3.11 or newer: {_INSTALL}")
     if per_replica_batch % config.num_micro_batches:
         raise UserError(
             f"--per_replica_batch: {per_replica_batch} is not a multiple of num_micro_batches "
@@ -50,7 +57,7 @@ def export(
     name = os.path.join(output_dir, f"step.{platform}.jaxexport")
     files.write_bytes(path, description)  # first: an artifact never lies beside another's
     files.write_bytes(name, artifact)
-    runner = (environment.JAX_SIDE / RUNNER).read_bytes()
+    runner = (_FOLDER / RUNNER).read_bytes()
     files.write_bytes(os.path.join(output_dir, RUNNER), runner)
     return [
         f"{name}: {len(artifact):,} bytes, {len(lowered.inputs)} inputs",
@@ -72,7 +79,7 @@ def describe(config: PretrainConfig, lowered: lowering.Lowered) -> dict[str, Any
     ]
     return {
         "per_replica_batch": config.train_batch_size,
-        "model_flops": costs.count_flops(config, config.train_batch_size).model,
+        "model_flops": sum(costs.count_flops(config, config.train_batch_size)[:2]),
         "counts": list(all_objectives.choose(config).loss.names),
         "tells": [x.name for x in lowered.outputs[: lowered.state.count(None)]],
         "inputs": inputs,
@@ -106,12 +113,12 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         module_file, description_file, artifact = (Path(folder) / name for name in names)
         module_file.write_bytes(module)
         description_file.write_bytes(description)
+        # TensorFlow and jax cannot share a process: each would load its own copy of the same
+        # libraries.
         arguments = str(module_file), str(description_file), platform, str(artifact)
-        done = environment.run("wrap_step.py", *arguments)
+        command = [sys.executable, str(_FOLDER / "wrap_step.py"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            failure = virtual_environments.describe_failure(done)
-            raise UserError(
-                f"the step cannot be exported ({failure}). Remove "
-                f"{environment.PLAN.folder.name}, so that it is made anew, and try again."
-            )
+            reason = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+            raise UserError(f"the step cannot be exported ({reason}). Try {_INSTALL}")
         return artifact.read_bytes()

@@ -1,24 +1,20 @@
 """Lowers the training step of one replica to StableHLO, which XLA compiles for any machine.
 
 It is `train_step.make_update`, with all-reduces as TPUStrategy makes them. TensorFlow for CPUs
-lowers it as TensorFlow for TPUs would, except random numbers: `jax_side/rewrites.py`.
+lowers it as TensorFlow for TPUs would, except random numbers.
 """
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.model import xla
 from albert_tf.objectives import all_objectives
-from albert_tf.objectives.objective import Objective
-from albert_tf.records import features
 from albert_tf.train import train_state, train_step
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import PretrainConfig, TrainConfig
+from albert_tf.train_config import PretrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,32 +52,16 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     size. With one replica there is no all-reduce. Masks are made elsewhere, whatever they follow.
     """
     config = dataclasses.replace(config, train_batch_size=per_replica_batch, adaptive_masking=0)
-    return lower_state(make_state(config, all_objectives.choose(config)), num_replicas)
-
-
-@contextlib.contextmanager
-def _tracing() -> Iterator[None]:
-    with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
-        yield
-
-
-def make_state(config: TrainConfig, objective: Objective) -> TrainState:
-    """Makes what `lower_state` takes, on the CPU."""
-    with _tracing():
-        return train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
-
-
-def lower_state(state: TrainState, num_replicas: int, length: int | None = None) -> Lowered:
-    """Lowers the step of a state; of a task for batches that are padded to a length."""
     narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
-    batch = state.config.train_batch_size
-    specs = [
-        tf.TensorSpec([batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
-        for name, x in state.features.items()
-    ]
     total_names: list[str] = []
-    with _tracing():
-        step = _make_step(state, num_replicas, total_names, length)
+    with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):
+        objective, here = all_objectives.choose(config), tf.distribute.get_strategy()
+        state = train_state.make_train_state(config, here, objective)
+        specs = [
+            tf.TensorSpec([per_replica_batch, *x.shape], narrowed.get(x.dtype, x.dtype), name)
+            for name, x in state.features.items()
+        ]
+        step = _make_step(state, num_replicas, total_names)
         concrete = step.get_concrete_function(*specs)
         module = step.experimental_get_compiler_ir(*specs)(stage="stablehlo")
     inputs, updated = _describe_inputs(state, specs, concrete)
@@ -95,9 +75,7 @@ def lower_state(state: TrainState, num_replicas: int, length: int | None = None)
     )
 
 
-def _make_step(
-    state: TrainState, num_replicas: int, total_names: list[str], length: int | None
-) -> Any:
+def _make_step(state: TrainState, num_replicas: int, total_names: list[str]) -> Any:
     """Returns the step as a function of a flat list of tensors; it fills `total_names`."""
     update = train_step.make_update(state, num_branches=1, num_replicas=num_replicas)
 
@@ -113,8 +91,6 @@ def _make_step(
     @tf.function(jit_compile=True, autograph=False)
     def step(*tensors):
         batch = dict(zip(state.features, tensors, strict=True))
-        if length is not None:
-            batch = features.shorten(batch, state.features, length)
         replica = 0
         if num_replicas > 1:  # TensorFlow has the operation, but no public function for it
             graph = tf.compat.v1.get_default_graph()

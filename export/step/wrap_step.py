@@ -1,12 +1,12 @@
 """Wraps a lowered step as an artifact of `jax.export`, which any program with jax can load.
 
-    cd albert_tf/plan/jax_side
-    python wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
+    python export/step/wrap_step.py step.mlir step.json cuda step.cuda.jaxexport
 
-Runs with jax, without TensorFlow. See `plan/aot/artifact.py`. Newer versions of jax load it, too:
+Runs with jax, without TensorFlow. See `artifact.py`. Newer versions of jax load it, too:
 its module is of the oldest version that jax writes.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -22,7 +22,6 @@ from jax._src.interpreters import mlir
 from jax._src.lib import _jax
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
-from rewrites import drop_copies
 
 CALLING_CONVENTION = 10
 
@@ -42,7 +41,7 @@ def portable(module: bytes) -> bytes:
         parsed = ir.Module.parse(module)
         # Without the places in the source, which are most of the text.
         parsed = ir.Module.parse(parsed.operation.get_asm(enable_debug_info=False))
-        drop_copies(parsed)
+        _drop_copies(parsed)
         attributes = parsed.operation.attributes
         for name in [x if isinstance(x, str) else x.name for x in attributes]:
             if name.startswith("mhlo."):
@@ -53,6 +52,21 @@ def portable(module: bytes) -> bytes:
         requirement = hlo.StablehloCompatibilityRequirement.WEEK_4
         version = hlo.get_version_from_compatibility_requirement(requirement)
         return _jax.mlir.serialize_portable_artifact(mlir.module_to_bytecode(parsed), version)
+
+
+def _drop_copies(module: ir.Module) -> None:
+    """Removes the operation by which TensorFlow copies new state: StableHLO does not know it."""
+    copies = []
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
 
 
 def _strip_donations(module: ir.Module) -> None:
@@ -72,6 +86,9 @@ def wrap(module: bytes, description: dict, platform: str) -> _export.Exported:
         tuple(core.ShapedArray(tuple(x["shape"]), jnp.dtype(x["dtype"])) for x in description[kind])
         for kind in ("inputs", "outputs")
     )
+    fields = {field.name for field in dataclasses.fields(_export.Exported)}
+    # jax 0.10 has a field more.
+    more = {name: True for name in ("_has_named_shardings",) if name in fields}
     return _export.Exported(
         fun_name="train_step",
         in_tree=jax.tree.structure((tuple(range(len(inputs))), {})),
@@ -92,6 +109,7 @@ def wrap(module: bytes, description: dict, platform: str) -> _export.Exported:
         module_kept_var_idx=tuple(range(len(inputs))),
         uses_global_constants=False,
         _get_vjp=None,
+        **more,
     )
 
 

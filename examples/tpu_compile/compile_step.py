@@ -1,10 +1,10 @@
 """Compiles a lowered step for a TPU slice without a TPU, and reports its memory and operations.
 
-    .venv-plan/bin/python albert_tf/plan/jax_side/compile_step.py step.mlir v5e:2x2 report.json '{}'
+    .venv-tpu/bin/python examples/tpu_compile/compile_step.py step.mlir v5e:2x2 report.json '{}'
 
 Runs with jax and libtpu, without TensorFlow and without a TPU. The last argument is JSON of further
 options of the topology. The report is one JSON object; too little memory is a result too. See
-`plan/aot/aot_compile.py`.
+`compile_tpu.py`.
 """
 
 import json
