@@ -7,8 +7,8 @@ from albert_tf.kinds.spans import qa_windows, tag_decoding, tag_schemes
 LABELS = ("O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B", "S-B")
 
 
-def decode(tags, probability=0.9):
-    """Each text in one window, each word one token of one character."""
+def decode(tags, probability=0.9, tokenless=None):
+    """Each text in one window, each word one token of one character; a word `tokenless` has none."""
     counts = [len(row) for row in tags]
     size = max(counts) + 2
     logits = np.zeros((len(tags), size, len(LABELS)), np.float32)
@@ -30,7 +30,15 @@ def decode(tags, probability=0.9):
     )
     texts = np.repeat(np.arange(len(tags)), counts)
     words = qa_windows.Words(texts, starts, starts + 1, np.arange(sum(counts)))
-    examples = [{"id": str(row), "text": "ab" * count} for row, count in enumerate(counts)]
+    if tokenless is not None:
+        is_after = starts >= 2 * tokenless
+        starts = starts + 2 * is_after
+        places = np.searchsorted(texts, np.arange(len(tags))) + tokenless
+        columns = (texts, starts, starts + 1, words.tokens)
+        added = (np.arange(len(tags)), 2 * tokenless, 2 * tokenless + 1, -1)
+        pairs = zip(columns, added, strict=True)
+        words = qa_windows.Words(*(np.insert(column, places, value) for column, value in pairs))
+    examples = [{"id": str(row), "text": "ab" * (count + 1)} for row, count in enumerate(counts)]
     return tag_decoding.predict({"logits": logits}, windows, words, examples, LABELS)
 
 
@@ -57,13 +65,8 @@ def test_a_span_has_its_text_and_the_mean_of_its_words():
     np.testing.assert_allclose(span["score"], 0.9, 1e-5)
 
 
-def test_a_word_without_token_is_outside():
-    windows = qa_windows.Windows(*(np.zeros(1, int) for _ in range(9)))
-    windows = windows._replace(lengths=np.array([1]), firsts=np.ones(1, int))
-    windows = windows._replace(best_begins=np.ones(1, int), best_ends=np.full(1, 2))
-    words = qa_windows.Words(np.zeros(2, int), np.arange(2), np.arange(1, 3), np.array([-1, 0]))
-    logits = np.zeros((1, 3, len(LABELS)), np.float32)
-    logits[..., LABELS.index("I-A")] = 5
-    examples = [{"id": "x", "text": "ab"}]
-    (spans,) = tag_decoding.predict({"logits": logits}, windows, words, examples, LABELS).values()
-    assert [span["text"] for span in spans["prediction"]] == ["b"]
+def test_a_word_without_token_is_inside_if_the_words_on_both_sides_are():
+    tags = [["B-A", "I-A"], ["O", "I-A"], ["B-A", "O"], ["B-A", "B-A"], ["B-A", "I-B"], ["B-A"]]
+    predictions = decode(tags, tokenless=1).values()
+    texts = [[span["text"] for span in prediction["prediction"]] for prediction in predictions]
+    assert texts == [["ababa"], ["a"], ["a"], ["a", "a"], ["a", "a"], ["a"]]

@@ -69,8 +69,9 @@ def predict(
 def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[str]) -> TaggedSpans:
     """Decodes logits [W, S, C]: the likeliest tag of each word, and the spans of the tags.
 
-    The tag of a word is that of its first token, in the window where that has most context. Tags
-    make spans as in `tag_schemes.find_spans`; a word without token is outside.
+    The tag of a word is the tag of its first token, in the window where that has most context. Tags
+    make spans as in `tag_schemes.find_spans`. A word without a token has no tag: it is in a span
+    if the words on both sides of it are.
     """
     scheme = tag_schemes.find_scheme(labels)
     kinds = tag_schemes.list_types(labels)
@@ -78,10 +79,9 @@ def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[s
     place_of = tf.constant([_PLACES.index(place) for place, _ in parts])
     type_of = tf.constant([kinds.index(type_) if type_ else -1 for _, type_ in parts])
 
-    probabilities, is_there = _read_words(logits, windows, words)
+    words, probabilities = _read_words(logits, windows, words)
     label = tf.argmax(probabilities, -1, output_type=tf.int32)
-    place = tf.where(is_there, tf.gather(place_of, label), 0)
-    type_ = tf.where(is_there, tf.gather(type_of, label), -1)
+    place, type_ = tf.gather(place_of, label), tf.gather(type_of, label)
     begins = _mark_begins(place, type_, words.texts)
     owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # of a word inside: the span it is in
     inside = tf.where(place != 0)[:, 0]
@@ -99,17 +99,15 @@ def decode(logits: tf.Tensor, windows: Windows, words: Words, labels: Sequence[s
     )
 
 
-def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the probabilities of the labels, [N, C], and whether a window holds the word, [N]."""
-    tokens = tf.maximum(words.tokens, 0)
+def _read_words(logits: tf.Tensor, windows: Windows, words: Words) -> tuple[Words, tf.Tensor]:
+    """Returns the words that have a token, and the probabilities of their labels, [N, C]."""
+    kept = tf.where(words.tokens >= 0)[:, 0]
+    words = Words(*(tf.gather(column, kept) for column in words))
     begins = windows.tokens + windows.best_begins - windows.firsts
-    window = tf.maximum(tf.searchsorted(begins, tokens, side="right") - 1, 0)
-    index = tokens - tf.gather(windows.tokens, window)
-    is_there = (words.tokens >= 0) & (index < tf.gather(windows.lengths, window))
-    # Of a word that is not there any place will do.
-    index = tf.where(is_there, index + tf.gather(windows.firsts, window), 0)
+    window = tf.maximum(tf.searchsorted(begins, words.tokens, side="right") - 1, 0)
+    index = words.tokens - tf.gather(windows.tokens, window) + tf.gather(windows.firsts, window)
     rows = tf.gather_nd(logits, tf.stack([window, index], -1))
-    return tf.nn.softmax(tf.cast(rows, tf.float32)), is_there
+    return words, tf.nn.softmax(tf.cast(rows, tf.float32))
 
 
 def _mark_begins(place: tf.Tensor, type_: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:

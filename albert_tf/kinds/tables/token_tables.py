@@ -241,7 +241,7 @@ def _read_words(name: str, place: str, words: list[Any], tags: Any) -> _Sentence
         if not is_list or len(tags) != len(words):
             count = f"{len(tags)} tags" if is_list else "no list of tags"
             raise UserError(f"{place}: {len(words)} words and {count}: give a tag for each word.")
-    text, spans = _join(words)
+    text, spans = _join([word.strip() for word in words])
     return _Sentence(name, [place] * len(words), text, spans, tags=tags)
 
 

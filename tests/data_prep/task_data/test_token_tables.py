@@ -58,7 +58,7 @@ def test_universal_dependencies(write):
 
 def test_json_lines_of_words_and_of_characters(write):
     rows = [
-        {"words": ["Ann", "Lee"], "tags": ["B-PER", "I-PER"], "key": "a"},
+        {"words": [" Ann", "Lee\t\n"], "tags": ["B-PER", "I-PER"], "key": "a"},
         {"text": "In Rome.", "spans": [{"start": 3, "end": 7, "type": "LOC"}], "key": 7},
         {"text": "é Rome", "spans": [[2, 6, "LOC"]], "key": "c"},
     ]
