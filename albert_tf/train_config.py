@@ -10,7 +10,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, name_setting, require, require_choice
 from albert_tf.settings import setting
 
-SENTENCE_TASKS = ("sop", "nsp", "none", PHONEMES := "phonemes")
+PAIR_TASKS = ("sop", "nsp")
+SENTENCE_TASKS = (*PAIR_TASKS, "none", PHONEMES := "phonemes")
 MASKED, REPLACED = TOKEN_TASKS = ("masked_lm", "replaced_tokens")
 SHARED, DISENTANGLED = GENERATOR_EMBEDDINGS = ("shared", "disentangled")
 # The fields on which the weights of a generator depend.

@@ -249,6 +249,8 @@ def check(
             "vocab_size": config.albert.vocab_size,
         }
         manifest.check(folder, contents, expected)
+        if oddities := manifest.describe_oddities(contents):
+            logging.warning(f"{folder}: {oddities}")
         if config.sentence_task == PHONEMES:
             number = contents["vocabulary"].get("num_words")
             require(

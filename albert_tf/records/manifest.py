@@ -18,7 +18,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
-from albert_tf.train_config import ONLINE, SENTENCE_TASKS
+from albert_tf.train_config import ONLINE, PAIR_TASKS, SENTENCE_TASKS
 
 NAME = "manifest.json"
 VOCABULARY = "vocabulary"
@@ -123,6 +123,25 @@ def count_examples(paths: Sequence[str]) -> list[int]:
 def is_online(manifest: Mapping[str, Any]) -> bool:
     """Whether the records have no masks: training draws them while it reads."""
     return manifest["settings"].get("masking") == ONLINE
+
+
+def describe_oddities(manifest: Mapping[str, Any]) -> str:
+    """Returns in what records of another program are unlike those of ours; "" if in nothing."""
+    statistics, settings = manifest.get("statistics", {}), manifest["settings"]
+    if not (total := statistics.get("examples")):  # of records of ours
+        return ""
+    oddities = []
+    if number := statistics["without_special_tokens"]:
+        oddities.append(f"{number:,} of {total:,} records lack [CLS] at the beginning, or [SEP]")
+    if settings["sentence_task"] in PAIR_TASKS:
+        if number := statistics["pairs_in_one_segment"]:
+            oddities.append(f"{number:,} pairs have the segment id 0 alone")
+        if (ones := statistics["label_1"]) in (0, total):
+            oddities.append(
+                f"all next_sentence_labels are {int(ones > 0)}: nothing is learnt from them. "
+                "Describe the records again with --sentence_task=none"
+            )
+    return "; ".join(oddities)
 
 
 def check_pretraining(directory: str, manifest: Mapping[str, Any]) -> None:

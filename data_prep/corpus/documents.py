@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sentencex
+from absl import logging
 from tqdm import tqdm
 from tqdm.utils import ObjectWrapper
 
@@ -57,6 +58,14 @@ def expand_inputs(patterns: Sequence[str], types: Sequence[str] = ()) -> list[st
             )
         if corpus_files.get_size(path) == 0:
             raise _make_empty_error(path)
+        if kind not in _NO_TEXT and corpus_files.can_seek(path):
+            with corpus_files.open_file(path) as file:
+                start = file.read(_HASHED_BYTES)
+            if b"\r" in start.strip() and b"\n" not in start:
+                logging.warning(
+                    f"{path} has carriage returns and no line feeds, and is read as one line. "
+                    "Convert it: mac2unix, or tr '\\r' '\\n'."
+                )
     return paths
 
 

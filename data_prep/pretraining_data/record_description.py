@@ -2,9 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -13,6 +15,7 @@ from albert_tf.data_prep.pretraining_data.data_config import DataConfig
 from albert_tf.errors import UserError, reason
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import ONLINE
 
 _BATCH = 1024
@@ -36,15 +39,18 @@ def describe(
         raise UserError(f"{path} is there already. Remove it to describe the records anew.")
     tokenizer = tokenization.load(vocabulary)
     settings = _read_settings(paths)
-    counts = {os.path.basename(x): _check_file(x, settings, tokenizer.size) for x in paths}
+    statistics: Counter[str] = Counter()
+    counts = {os.path.basename(x): _check_file(x, settings, tokenizer, statistics) for x in paths}
     tokenization.copy_vocabulary(vocabulary, os.path.join(folder, manifest.VOCABULARY))
     content: dict[str, Any] = {
         "settings": {"sentence_task": sentence_task, **settings},
         "vocabulary": {"size": tokenizer.size, "sha256": tokenizer.sha256},
         "files": counts,
-        "statistics": {},
+        "statistics": dict(statistics),
     }
     manifest.write(folder, content)
+    if oddities := manifest.describe_oddities(content):
+        logging.warning(f"{folder or '.'}: {oddities}")
     return folder, counts
 
 
@@ -101,8 +107,14 @@ def _choose_masking(longest: int) -> dict[str, Any]:
     return {**lengths, **{name: getattr(config, name) for name in names}}
 
 
-def _check_file(path: str, settings: dict[str, Any], vocab_size: int) -> int:
-    """Returns the number of examples; `UserError` if one is not as the others."""
+def _check_file(
+    path: str, settings: dict[str, Any], tokenizer: Tokenizer, statistics: Counter[str]
+) -> int:
+    """Returns the number of examples, and adds to the statistics of all files.
+
+    Raises `UserError` if an example is not like the others.
+    """
+    vocab_size = tokenizer.size
     length, most = settings["max_seq_length"], settings["max_predictions_per_seq"]
     limits = {features.INPUT_IDS: vocab_size}
     limits |= {features.SEGMENT_IDS: 2, features.NEXT_SENTENCE_LABELS: 2}
@@ -124,6 +136,7 @@ def _check_file(path: str, settings: dict[str, Any], vocab_size: int) -> int:
                         f"{path}: {name} goes from {low} to {high}, not from 0 to {limit - 1}. "
                         "Take the vocabulary that the records were made with."
                     )
+            statistics.update(_count_oddities(batch, tokenizer))
             count += len(raw)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         raise UserError(
@@ -131,3 +144,16 @@ def _check_file(path: str, settings: dict[str, Any], vocab_size: int) -> int:
             f"({reason(error)}). Take files that one command has made."
         ) from None
     return count
+
+
+def _count_oddities(batch: Mapping[str, tf.Tensor], tokenizer: Tokenizer) -> dict[str, int]:
+    """Counts what `manifest.describe_oddities` reads."""
+    ids, segments = batch[features.INPUT_IDS].numpy(), batch[features.SEGMENT_IDS].numpy()
+    num_seps = np.count_nonzero(ids == tokenizer.sep_id, axis=1)
+    is_running = (ids[:, 0] != tokenizer.cls_id) | (num_seps == 0)
+    return {
+        "examples": len(ids),
+        "without_special_tokens": int(np.count_nonzero(is_running)),
+        "pairs_in_one_segment": int(np.count_nonzero((num_seps > 1) & ~segments.any(1))),
+        "label_1": int(np.count_nonzero(batch[features.NEXT_SENTENCE_LABELS])),
+    }

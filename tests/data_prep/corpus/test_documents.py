@@ -38,6 +38,16 @@ def test_documents_of_a_file(tmp_path, suffix):
     assert read(path) == [["one", "two"], ["three\u2028still\x0bthree"], ["vier, fünf"]]
 
 
+@pytest.mark.parametrize(
+    ("content", "warns"), [("a.\rb.\r\rc.\r", True), ("a\rb\n", False), ("a\r\nb\r\n", False)]
+)
+def test_carriage_returns_alone_end_no_line(tmp_path, capsys, content, warns):
+    path = write(tmp_path / "a.txt", content)
+    assert documents.expand_inputs([path]) == [path]
+    message = "has carriage returns and no line feeds, and is read as one line"
+    assert (message in capsys.readouterr().err) is warns
+
+
 def test_progress_counts_every_byte(tmp_path):
     path = write(tmp_path / "a.txt", "line\n" * 700_000)
     progress = []

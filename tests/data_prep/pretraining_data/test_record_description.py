@@ -37,6 +37,7 @@ def test_the_manifest_is_that_of_our_own_records(foreign, describe):
     for field in ("vocabulary", "files", "bytes"):
         assert actual[field] == content[field]
     assert actual["settings"].items() <= content["settings"].items()
+    assert not manifest.describe_oddities(actual)
     assert "sha256.json" in {path.name for path in (folder / "vocabulary").iterdir()}
     assert "manifest.json is there already" in describe(folder)
 
@@ -130,3 +131,29 @@ def test_a_missing_feature_is_named(create, describe, masking, renamed, message)
     assert f"its records have {message}" in error
     assert "\n" not in error
     assert not (folder / "manifest.json").exists()
+
+
+def set_values(name, value):
+    def change(feature):
+        values = feature[name].int64_list.value
+        values[:] = [value if x in (0, 1, 2, 3) else x for x in values]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_values("input_ids", 20), "{0} of {0} records lack [CLS] at the beginning, or [SEP]"),
+        (set_values("segment_ids", 0), "{0} pairs have the segment id 0 alone"),
+        (set_values("next_sentence_labels", 1), "all next_sentence_labels are 1: nothing is"),
+    ],
+)
+def test_what_no_program_of_ours_writes_is_counted(foreign, describe, capsys, change, message):
+    folder, content = foreign
+    for path in folder.glob("*.tfrecord"):
+        rewrite(path, change, first=0)
+    assert not describe(folder)
+    message = message.format(sum(content["files"].values()))
+    assert message in manifest.describe_oddities(manifest.read(str(folder)))
+    assert message in capsys.readouterr().err
