@@ -32,7 +32,7 @@ from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import search
 from albert_tf.kinds import task_table, token_lengths
 from albert_tf.kinds.base import TOKENS, Kind, Label, Prediction, Records, Task
-from albert_tf.kinds.tables.task_rows import Columns, DataSource
+from albert_tf.kinds.tables.task_rows import Columns, DataSource, are_quantities
 from albert_tf.model import weight_names, xla
 from albert_tf.model.albert_model import Albert, AlbertForPretraining
 from albert_tf.records import features
@@ -242,9 +242,9 @@ class LoadedModel:
 
         Args:
             inputs: texts, or pairs of texts.
-            labels: a name or a whole number each, for classification; numbers with a fraction, for
-                regression; a list of names each, for several labels; none of pairs whose vectors
-                are to be alike.
+            labels: a name or a whole number each, for classification; floats, for regression,
+                unless all are whole and few are different; a list of names each, for several
+                labels; none of pairs whose vectors are to be alike.
             dev: inputs and labels to evaluate after each epoch; by default a tenth is held out.
             kind: of the task, if the labels do not tell.
             output_dir: folder of the run, which the same call resumes; by default a temporary one.
@@ -378,6 +378,7 @@ class LoadedModel:
     ) -> "LoadedModel":
         """Returns a model with this encoder and a new head, to be trained with Keras's `fit`.
 
+        It computes in the same dtype policy.
         `kind` is `classification` or `multiple_choice`, with a list of `labels` in the order of
         their ids, `multi_label`, or `regression`. The targets are {"logits": [N] ids, numbers, or
         [N, C] 0 and 1 of several labels}.
@@ -503,7 +504,8 @@ def load(
         vocabulary: folder of the vocabulary, if it is not beside the checkpoint.
         which: checkpoint of a run: `best` (the newest, if none was evaluated) or `newest`.
         overrides: values that replace those of the run's `FinetuneConfig`: `max_seq_length`, or
-            `dtype`, which is float32 whatever the run was trained in, or `mixed_bfloat16`.
+            `dtype`, `float32` or `mixed_bfloat16`: by default Keras's global policy, whatever the
+            run was trained in.
 
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
@@ -519,7 +521,8 @@ def load(
         checkpoint = replace(checkpoint, vocabulary=tokenization.read_files(vocabulary))
         checkpoint = model_checkpoint.trim_vocabulary(checkpoint)
     changes = (f"{name}={json.dumps(value)}" for name, value in overrides.items())
-    task, config = export_source.configure(checkpoint, task, ["dtype=float32", *changes])
+    own_dtype = f"dtype={keras.config.dtype_policy().name}"
+    task, config = export_source.configure(checkpoint, task, [own_dtype, *changes])
     checkpoint = replace(checkpoint, config=config.albert)  # with the user's changes
     kind = task.kind if task else None
     token_lengths.check(config, kind)
@@ -580,13 +583,16 @@ def _list_names(labels: Sequence[Any] | None) -> set[str]:
 
 
 def _choose_kind(labels: Sequence[Any] | None) -> str:
-    """Returns the kind of a task by the type of its labels."""
+    """Returns the kind of a task by its labels."""
     values = [] if labels is None else _as_list(labels)
     if not values:
         return "sentence_embedding"
     if all(isinstance(value, list | tuple) for value in values):
         return "multi_label"
-    return "regression" if all(type(x) is float for x in values) else task_table.DEFAULT_KIND
+    is_quantity = all(type(x) is float for x in values) and are_quantities([*map(str, values)])
+    if is_quantity:
+        logging.info("labels: numbers, learnt as such. kind='classification' learns classes.")
+    return "regression" if is_quantity else task_table.DEFAULT_KIND
 
 
 def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Columns:

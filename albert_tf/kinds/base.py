@@ -194,22 +194,24 @@ class Kind(Served):
         table_files.find_columns(table.columns, [column], path)
         rows = list(table.rows)
         require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
-        values: set[str] = set()
+        values: list[str] = []
         for line, row in rows:
             place = name_place(path, line)
             if column not in row:
                 raise table_files.missing_column(column, list(row), place)
-            values.update(self.split_labels(row[column], source, place))
-        labels = sorted(values)
+            values += self.split_labels(row[column], source, place)
+        labels = sorted(set(values))
         place = f"{name_place(path)}: the column {column!r}"
         task_rows.check_labels_of_file(labels, place, self.num_labels)
         # Numbers in numerical order: 2 before 10.
-        labels = sorted(labels, key=int) if all(map(str.isdecimal, labels)) else labels
+        are_decimal = all(map(str.isdecimal, labels))
+        labels = sorted(labels, key=int) if are_decimal else labels
         # Logged because a typing error in the file is one more label.
         logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
-        numbers = [task_rows.parse_number(label) for label in labels]
-        if all(x == x for x in numbers) and any(x != int(x) for x in numbers):
-            logging.info("All are numbers: --kind=regression learns them as such.")
+        are_numbers = all(x == x for x in map(task_rows.parse_number, labels))
+        if are_numbers and (not are_decimal or task_rows.are_quantities(values)):
+            advice = f"{name_setting('kind')}=regression learns them as such"
+            logging.info(f"All are numbers, and are learnt as classes: {advice}.")
         return tuple(labels)
 
     def split_labels(self, value: Any, source: DataSource, place: str) -> list[str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tiny_checkpoints
@@ -105,7 +106,7 @@ def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(
 def test_what_fit_and_save_leave(pretrained, tmp_path):
     texts = [f"{word} was day {k}" for k in range(8) for word in ("good", "bad")]
     kinds = {
-        "classification": ["yes", "no"] * 8,
+        "classification": [1.0, 0.0] * 8,  # as pandas gives a column with holes
         "regression": [0.5, 2.0] * 8,
         "multi_label": [["a", "b"], ["b"]] * 8,
     }
@@ -331,13 +332,18 @@ def test_a_folder_of_transformers_is_cut_where_they_cut(tmp_path, reviews):
     assert albert_tf.load(tmp_path).run_config.max_seq_length == 9
 
 
-def test_it_computes_in_float32_unless_the_user_says_otherwise(pretrained, tmp_path, vocabulary):
+def test_it_computes_in_keras_policy_unless_the_user_says_otherwise(
+    pretrained, tmp_path, vocabulary, request
+):
+    request.addfinalizer(functools.partial(keras.config.set_dtype_policy, "float32"))
     run = tiny_exports.write_run(tmp_path, "classification", vocabulary, dtype="mixed_bfloat16")
     for path in (run, pretrained.checkpoint.source):
-        for options, dtype in (({}, "float32"), ({"dtype": "mixed_bfloat16"}, "bfloat16")):
-            model = albert_tf.load(path, **options)
-            assert model.encoder.compute_dtype == dtype
-            assert model.run_config.dtype == options.get("dtype", "float32")
+        for policy in ("float32", "mixed_bfloat16"):
+            keras.config.set_dtype_policy(policy)
+            assert albert_tf.load(path).model.dtype_policy.name == policy
+            for dtype in ("float32", "mixed_bfloat16"):
+                model = albert_tf.load(path, dtype=dtype).with_head(labels=["a", "b"])
+                assert model.run_config.dtype == model.model.dtype_policy.name == dtype
 
 
 @pytest.mark.parametrize("kind", ["span", "token_classification"])

@@ -7,7 +7,7 @@ import pytest
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError
-from albert_tf.kinds.tables import column_guess
+from albert_tf.kinds.tables import column_guess, task_rows
 from albert_tf.kinds.tables.task_rows import Columns, DataSource
 
 TEXTS = [f"the soup number {k} was cold" for k in range(6)]
@@ -74,3 +74,16 @@ def test_a_column_that_is_named_is_taken_though_it_has_the_default_name(write):
 def test_doubt_is_one_line_that_lists_the_columns(write, columns, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         column_guess.complete(Columns(), write(**columns), has_numbers=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1.0", "0.0", "-1"] * 3, False),
+        (["1.5", "0.0"] * 3, True),
+        (["1", "2", "30", "2"], True),
+        (["1.5", "x"] * 3, False),
+    ],
+)
+def test_numbers_are_classes_if_whole_and_few(values, expected):
+    assert task_rows.are_quantities(values) is expected

@@ -8,7 +8,7 @@ LABELS = ("O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B", "S-B")
 
 
 def decode(tags, probability=0.9, tokenless=None):
-    """Each text in one window, each word one token of one character; a word `tokenless` has none."""
+    """Each text in one window, each word one token of one character; the word `tokenless` none."""
     counts = [len(row) for row in tags]
     size = max(counts) + 2
     logits = np.zeros((len(tags), size, len(LABELS)), np.float32)

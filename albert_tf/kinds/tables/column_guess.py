@@ -9,7 +9,7 @@ from absl import logging
 
 from albert_tf.errors import UserError, require
 from albert_tf.kinds.tables import table_files
-from albert_tf.kinds.tables.task_rows import MAX_LABELS_IN_FILE, Columns, DefaultName, parse_number
+from albert_tf.kinds.tables.task_rows import Columns, DefaultName, are_labels, parse_number
 
 _NUM_ROWS = 1000  # that are looked at
 
@@ -35,7 +35,7 @@ def complete(
     lacks_label = (
         needs_label and isinstance(columns.label, DefaultName) and columns.label not in names
     )
-    is_label = _is_number if has_numbers else _is_label
+    is_label = _is_number if has_numbers else are_labels
     texts = [name for name in rest if lacks_text and _is_text(values[name])]
     labels = [x for x in rest if lacks_label and x not in texts and is_label(values[x])]
     if lacks_text and not texts:  # words may be few: what else is left
@@ -78,11 +78,6 @@ def _is_text(values: Sequence[str]) -> bool:
     """Tells texts from labels: texts have several words, or a script without spaces."""
     is_long = _mean(values, lambda value: len(value.split())) > 2
     return is_long or _mean(values, lambda value: sum(x > "\u2e80" for x in value)) > 4
-
-
-def _is_label(values: Sequence[str]) -> bool:
-    number = len(set(values))
-    return 1 < number <= min(MAX_LABELS_IN_FILE, len(values) / 2) and all(values)
 
 
 def _is_number(values: Sequence[str]) -> bool:

@@ -141,6 +141,19 @@ def parse_number(text: str) -> float:
     return value if abs(value) < 3.4e38 else math.nan  # what a float32 holds
 
 
+def are_labels(values: Sequence[str]) -> bool:
+    """Tells labels from texts and ids: few are different, and each is there about twice."""
+    number = len(set(values))
+    return 1 < number <= min(MAX_LABELS_IN_FILE, len(values) / 2) and all(values)
+
+
+def are_quantities(values: Sequence[str]) -> bool:
+    """Tells numbers that are learnt as such from classes: not whole, or too many are different."""
+    numbers = list(map(parse_number, values))
+    are_numbers = all(x == x for x in numbers)
+    return are_numbers and not (all(x == int(x) for x in numbers) and are_labels(values))
+
+
 def to_text(value: Any, column: str, place: str) -> str:
     if not isinstance(value, str) or not value.strip():
         shown = "empty" if value == "" else f"{str(value)[:40]!r}, not text"
