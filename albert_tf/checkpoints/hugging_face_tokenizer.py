@@ -1,5 +1,6 @@
 """Builds the `tokenizer.json` of `transformers`, whose ids are those of our tokenizers."""
 
+import functools
 import re
 import sys
 import unicodedata
@@ -16,7 +17,7 @@ from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceTokenizer
 
 # No word holds it: a piece with it is never chosen.
-_NEVER = " "
+NEVER = " "
 # Stands before each part of a text: no normalizer changes it.
 _START = "^"
 # Letters with a case, and what does not separate them.
@@ -75,10 +76,10 @@ def _build_sentencepiece(backend: SentencePieceTokenizer, content: bytes) -> tok
     model = proto.ModelProto.FromString(content)
     is_unigram = model.trainer_spec.model_type == proto.UNIGRAM
     built = tokenizers.Tokenizer((_make_unigram if is_unigram else _make_bpe)(backend, model))
-    built.normalizer = _make_normalizer(backend.config, model.normalizer_spec)
+    built.normalizer = make_normalizer(backend.config, model.normalizer_spec)
     scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
     crosses = any(WORD_START in piece[1:] for piece in backend.pieces)
-    built.pre_tokenizer = _make_pre_tokenizer(scheme, splits=not crosses)
+    built.pre_tokenizer = make_pre_tokenizer(scheme, splits=not crosses)
     built.decoder = decoders.Metaspace(WORD_START, scheme)
     return built
 
@@ -90,7 +91,7 @@ def _make_unigram(backend: SentencePieceTokenizer, model: Any) -> models.Unigram
         if piece.type == proto.USER_DEFINED:  # SentencePiece's bonus: it is always chosen
             score = 0.1 * (len(text.encode()) - 1)
         elif piece.type == proto.UNUSED or i in backend.expansions:
-            text += _NEVER
+            text += NEVER
         vocabulary.append((text, score))
     unk = next(i for i, piece in enumerate(model.pieces) if piece.type == proto.UNKNOWN)
     return models.Unigram(vocabulary, unk, model.trainer_spec.byte_fallback)
@@ -117,7 +118,7 @@ def _make_bpe(backend: SentencePieceTokenizer, model: Any) -> models.BPE:
     )
 
 
-def _make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokenizer:
+def make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreTokenizer:
     """Takes off the ▁ that the normalizer adds to each part, but for that of a text's first part.
 
     The library divides a text at masks; only after a space a part after a mask begins with a ▁. The
@@ -135,7 +136,7 @@ def _make_pre_tokenizer(scheme: str, *, splits: bool) -> pre_tokenizers.PreToken
     )
 
 
-def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
+def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normalizers.Normalizer:
     """Ours (see `normalization.normalize`), then the model's own, after a ▁ for each part."""
     loose, composed = normalization.get_forms(config)
     steps = [normalizers.Prepend(_START), _collapse_spaces()]
@@ -158,6 +159,7 @@ def _make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normali
     return normalizers.Sequence(steps)
 
 
+@functools.cache
 def _collapse_spaces() -> normalizers.Normalizer:
     """White space as `str.split` has it."""
     spaces = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
@@ -166,6 +168,7 @@ def _collapse_spaces() -> normalizers.Normalizer:
     )
 
 
+@functools.cache
 def _list_combining() -> str:
     """A regular expression of what `unicodedata.combining` holds for combining."""
     ranges: list[list[int]] = []

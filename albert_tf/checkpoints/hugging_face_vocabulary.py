@@ -8,9 +8,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint
+from albert_tf.checkpoints import hugging_face_tokenizer, model_checkpoint, tokenizer_json
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers import tokenization, vocabulary_uses
 from albert_tf.tokenizers.symbols_tokenizer import SymbolsConfig
 from albert_tf.tokenizers.tokenization import Tokenizer, TokenizerConfig, WordPieceConfig
@@ -60,32 +61,48 @@ _FIXED: dict[str, Any] = {
 
 
 def read(folder: str) -> dict[str, bytes]:
-    """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults."""
+    """A folder's vocabulary, with a `cleaning.json` if its switches are not our defaults.
+
+    Without a file of the pieces, they are those of `tokenizer.json`, as transformers 5 saves them.
+    """
     vocabulary = tokenization.read_files(folder)
     pieces = [name for name in tokenization.PIECES if name in vocabulary]
-    if not pieces and tf.io.gfile.exists(os.path.join(folder, FAST)):
-        logging.warning(
-            f"{folder} has no vocabulary that is read here: {FAST} alone is not. Copy "
-            f"{tokenization.MODEL} (WordPiece: {tokenization.WORDPIECE}) of the model that it was "
-            "trained from into the folder."
-        )
+    fast = os.path.join(folder, FAST)
+    if not pieces and tf.io.gfile.exists(fast):
+        if vocabulary := _read_fast(fast) | vocabulary:
+            _read_switches(folder, vocabulary)  # which are in the file: they are checked
+        return vocabulary
     if {tokenization.NORMALIZATION, tokenization.SYMBOLS} & vocabulary.keys() or not pieces:
         return vocabulary
-    switches = _read_switches(folder)
+    switches = _read_switches(folder, vocabulary)
     for name in pieces:
         if (config := _to_config(name, switches)) != type(config)():
             vocabulary[tokenization.NORMALIZATION] = files.to_json(config_io.to_dict(config))
     return vocabulary
 
 
-def _read_switches(folder: str) -> dict[str, Any]:
+def _read_fast(path: str) -> dict[str, bytes]:
+    """Returns the vocabulary of a `tokenizer.json`; with a warning none, if it is not read here."""
+    try:
+        name, content, config = tokenizer_json.read(files.read_bytes(path, "vocabulary"), path)
+    except UserError as error:
+        logging.warning(
+            f"{error}: the vocabulary is left out. Copy {tokenization.MODEL} (WordPiece: "
+            f"{tokenization.WORDPIECE}) of the model that it was trained from into the folder."
+        )
+        return {}
+    cleaning = {tokenization.NORMALIZATION: files.to_json(config_io.to_dict(config))}
+    return {name: content} | (cleaning if config != type(config)() else {})
+
+
+def _read_switches(folder: str, vocabulary: Mapping[str, bytes]) -> dict[str, Any]:
     """Raises `UserError` if a switch has a wrong value, or pieces are added to the vocabulary."""
     path, specials = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, _SPECIAL_MAP))
     values = files.find_object(specials, "vocabulary") | files.find_object(path, "vocabulary")
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
     contents = {k: _to_content(x) for k, x in special.items()}
     model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
-    _check_added(folder, values)
+    _check_added(folder, values, vocabulary.get(tokenization.MODEL, b""))
     switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
     for name, value in switches.items():
         if not isinstance(value, bool) and value is not _SWITCHES[name]:
@@ -93,8 +110,11 @@ def _read_switches(folder: str) -> dict[str, Any]:
     return switches
 
 
-def _check_added(folder: str, values: Mapping[str, Any]) -> None:
-    """Raises `UserError` if a text may become a piece that is not in the vocabulary's own file."""
+def _check_added(folder: str, values: Mapping[str, Any], model: bytes) -> None:
+    """Raises `UserError` if a text may become a token that is not in the vocabulary's own file.
+
+    Warns of the user-defined symbols of a SentencePiece model, which transformers 5 adds to it.
+    """
     fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
     lists = [fast.get("added_tokens"), more]
     lists += [
@@ -104,7 +124,15 @@ def _check_added(folder: str, values: Mapping[str, Any]) -> None:
     # Objects have the piece as value or, with its id, as key.
     entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in lists]
     added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
-    if others := [piece for piece in added if piece not in _KNOWN_ADDED]:
+    parsed = proto.ModelProto.FromString(model).pieces
+    symbols = {x.piece for x in parsed if x.type == proto.USER_DEFINED}
+    if found := [piece for piece in added if piece in symbols]:
+        logging.warning(
+            f"{folder}: transformers removes a space before each added token, such as "
+            f"{found[0]!r}, and starts a new word after it. Here text is cut as the SentencePiece "
+            "model does: other ids"
+        )
+    if others := [piece for piece in added if piece not in {*_KNOWN_ADDED, *symbols}]:
         raise UserError(
             f"{folder} adds pieces to its vocabulary, such as {others[0]!r}, which are ordinary "
             "text here. If your texts have none of them, take their names out in a copy of the "

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 # Values of `SentencePiece.type` and of `TrainerSpec.model_type`.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE, WORD = 1, 2, 3
 
 _BOOL, _BYTES, _FLOAT, _INT, _STRING = (

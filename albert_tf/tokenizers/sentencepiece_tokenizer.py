@@ -212,7 +212,7 @@ def _find_expansions(
     if compat == "hf_fast":
         return table
     for index, piece in enumerate(pieces):
-        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+        if ends_with_digit_and_comma(piece):
             parts = processor.encode(piece[:-1].replace(WORD_START, ""), out_type=str)
             if compat == "hf" and not piece.startswith(WORD_START):
                 # The ▁ is the encoder's, not the text's.
@@ -223,6 +223,10 @@ def _find_expansions(
                 [1 if BYTE_PIECE.fullmatch(x) else len(x.removeprefix(WORD_START)) for x in parts],
             )
     return table
+
+
+def ends_with_digit_and_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 def _join_bytes(
