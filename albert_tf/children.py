@@ -27,6 +27,14 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def describe_end(status: int) -> str:
+    """Returns the exit status of a process, or the signal that ended it: a status below 0."""
+    if status >= 0:
+        return f"exit status {status}"
+    name = signal.Signals(-status).name
+    return f"{name}, perhaps because memory ran out" if status == -signal.SIGKILL else name
+
+
 def bind_command(
     command: Sequence[str],
     *,

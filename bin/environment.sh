@@ -1,5 +1,11 @@
 # Sourced by bin/test and bin/quickstart, in the root of the repository.
 
+# A status above 128 is that of a signal.
+trap 'ended=$?
+if ((ended > 128)); then
+  echo "$0: ${BASH_COMMAND%% *} was ended by SIG$(kill -l "$ended"). Run $0 again; after SIGKILL, with more memory." >&2
+fi' ERR
+
 # make_environment FOLDER FILE...: a virtual environment with the requirements of FILEs and this
 # package, made by the first Python of PATH that can. Does nothing if FOLDER has them already;
 # completes an environment that was interrupted.

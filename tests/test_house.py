@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,14 @@ def test_shell_programs_refuse_stray_arguments_in_one_line(name):
     shown = subprocess.run([ROOT / "bin" / name, "--help"], capture_output=True, text=True)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout[:6] in ("Trains", "Checks")
+
+
+def test_a_shell_program_names_the_signal_that_ended_a_command():
+    script = "set -e; source bin/environment.sh; bash -c 'kill -SEGV $$'"
+    command = ["bash", "-c", script, "bin/x"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "bin/x: bash was ended by SIGSEGV. Run bin/x again" in done.stderr
 
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))

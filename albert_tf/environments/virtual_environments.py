@@ -11,12 +11,12 @@ import dataclasses
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from albert_tf.children import describe_end
 from albert_tf.errors import UserError
 
 _FILES = Path(__file__).resolve().parent
@@ -105,11 +105,9 @@ def make_variables() -> dict[str, str]:
 def describe_failure(
     done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError,
 ) -> str:
-    """Returns the exit status and the last line of the output."""
+    """Returns how a program ended, and the last line of its output."""
     last_line = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
-    if done.returncode == -signal.SIGKILL:
-        return f"killed, as the system does when memory runs out: {last_line}"
-    return f"exit status {done.returncode}: {last_line}"
+    return f"{describe_end(done.returncode)}: {last_line}"
 
 
 def _runs(python: str, code: str) -> bool:

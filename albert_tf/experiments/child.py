@@ -2,7 +2,6 @@
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,11 +32,8 @@ def run(program: str, flags: Sequence[str], log: str) -> float:
             check=False,
         )
     if process.returncode < 0:  # the log may end with a dump of it, which tells nothing
-        name = signal.Signals(-process.returncode).name
-        raise UserError(
-            f"{program} was ended by {name}. The same command goes on; after SIGKILL, with more "
-            f"memory (log: {log})"
-        )
+        end = children.describe_end(process.returncode)
+        raise UserError(f"{program} was ended by {end}. The same command resumes it (log: {log})")
     if process.returncode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise UserError(f"{program} failed: {lines[-1] if lines else 'no message'} (log: {log})")

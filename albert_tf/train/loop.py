@@ -136,7 +136,7 @@ class Loop:
         run_updates = train_step.make_run_updates(state)
         # When the first turn was over: it compiles, which tells nothing of the updates to come.
         compiled: tuple[int, float] | None = None
-        logging.info("the first update compiles the model, which takes a while")
+        logging.info(f"update {state.step + 1} compiles the model, which takes a while")
         while True:
             begin, turn = time.monotonic(), None
             # A rollback leaves out data, and other masks are other batches.

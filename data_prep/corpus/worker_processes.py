@@ -1,6 +1,7 @@
 """Distributes jobs over processes that end with this one, however it ends."""
 
 import contextlib
+import faulthandler
 import itertools
 import multiprocessing
 import os
@@ -9,8 +10,10 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
+from albert_tf import children
 from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError
 
@@ -37,14 +40,14 @@ def run(
     # Kept open until the processes end: a process that loses its connection raises an error.
     connections = []
 
-    def start() -> Connection:
+    def start() -> tuple[Connection, BaseProcess]:
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, make_work, arguments))
         process.start()
         theirs.close()  # else the end of the process would go unnoticed
         processes.append(process)
         connections.append(ours)
-        return ours
+        return ours, process
 
     try:
         yield from distribute(start, num_processes, jobs)
@@ -55,22 +58,25 @@ def run(
 
 
 def distribute(
-    start: Callable[[], Connection], num_processes: int, jobs: Iterable[Any]
+    start: Callable[[], tuple[Connection, BaseProcess]], num_processes: int, jobs: Iterable[Any]
 ) -> Iterator[Any]:
-    """Yields the results of all jobs; each connection of `start()` leads to a new process."""
-    left, busy = iter(jobs), []
+    """Yields the results of all jobs; `start()` returns a new process and the connection to it."""
+    left, busy = iter(jobs), {}
     for job in itertools.islice(left, num_processes):
-        busy.append(start())
-        _send(busy[-1], job)
+        new, process = start()
+        busy[new] = process
+        _send(new, job)
     while busy:
         for connection in wait(busy):
             assert isinstance(connection, Connection)
             try:
                 result = connection.recv()
             except (EOFError, ConnectionResetError):
+                busy[connection].join()
+                end = children.describe_end(busy[connection].exitcode or 0)
                 raise UserError(
-                    "a process was killed, perhaps because memory ran out. The same command "
-                    "resumes; --num_processes=1 needs the least memory."
+                    f"a process has ended ({end}). The same command resumes; --num_processes=1 "
+                    "needs the least memory."
                 ) from None
             if isinstance(result, BaseException):
                 raise result
@@ -79,7 +85,7 @@ def distribute(
             elif (job := next(left, None)) is not None:
                 _send(connection, job)
             else:
-                busy.remove(connection)
+                del busy[connection]
 
 
 def _send(connection: Connection, job: Any) -> None:
@@ -89,6 +95,7 @@ def _send(connection: Connection, job: Any) -> None:
 
 def _work(connection: Connection, make_work: Callable[..., Work], arguments: tuple) -> None:
     """Sends the results of each job, then None; or the exception that ended it."""
+    faulthandler.enable()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent acts
     try:

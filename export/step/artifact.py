@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.children import describe_end
 from albert_tf.config_io import to_dict
 from albert_tf.errors import UserError, require
 from albert_tf.export.step import lowering
@@ -119,6 +120,6 @@ def _wrap(module: bytes, description: bytes, platform: str) -> bytes:
         command = [sys.executable, str(_FOLDER / "wrap_step.py"), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            reason = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-            raise UserError(f"the step cannot be exported ({reason}). Try {_INSTALL}")
+            reason = [describe_end(done.returncode), *done.stderr.strip().splitlines()[-1:]]
+            raise UserError(f"the step cannot be exported ({': '.join(reason)}). Try {_INSTALL}")
         return artifact.read_bytes()

@@ -101,7 +101,8 @@ def test_an_installed_wheel_has_its_environments_in_the_cache(monkeypatch, tmp_p
 @pytest.mark.parametrize(
     ("status", "stderr", "expected"),
     [
-        (-9, "", "killed, as the system does when memory runs out: no reason given"),
+        (-9, "", "SIGKILL, perhaps because memory ran out: no reason given"),
+        (-11, "", "SIGSEGV: no reason given"),
         (3, "first\nlast\n", "exit status 3: last"),
     ],
 )

@@ -1,8 +1,10 @@
 """How many processes start for how many jobs; threads stand for them."""
 
+import signal
 import threading
 import time
 from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,8 +25,9 @@ def start():
     def start():
         ours, theirs = Pipe()
         start.connections.append(ours)
-        threading.Thread(target=serve, args=(theirs,), daemon=True).start()
-        return ours
+        thread = threading.Thread(target=serve, args=(theirs,), daemon=True)
+        thread.start()
+        return ours, thread
 
     start.connections = []
     yield start
@@ -45,7 +48,7 @@ def test_a_killed_process_is_an_error():
     def start_and_die():
         ours, theirs = Pipe()
         theirs.close()
-        return ours
+        return ours, SimpleNamespace(join=lambda: None, exitcode=-signal.SIGSEGV)
 
-    with pytest.raises(UserError, match=r"a process was killed.*--num_processes=1"):
+    with pytest.raises(UserError, match=r"a process has ended \(SIGSEGV\).*--num_processes=1"):
         list(worker_processes.distribute(start_and_die, 2, [1]))

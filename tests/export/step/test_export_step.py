@@ -108,7 +108,7 @@ def test_mistakes_are_one_line(lowered, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["step.json"]
     killed = subprocess.CompletedProcess([], -9, "", "warning\nit was large\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
-    reason = r"exported \(it was large\)\. Try pip install 'jax"
+    reason = r"exported \(SIGKILL, .*: it was large\)\. Try pip install 'jax"
     with pytest.raises(UserError, match=reason):
         artifact.export(SETTINGS, str(tmp_path / "new"), platform="cpu", per_replica_batch=BATCH)
 
