@@ -86,13 +86,6 @@ class TrainConfig:
     max_grad_norm: float = setting(
         "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
     )
-    hard_example_share: float = setting(
-        "share of each replica's part of a batch from which an update learns: the examples with "
-        "the highest losses. The model computes all of them first",
-        1.0,
-        above=0,
-        highest=1,
-    )
     dtype: str = setting(
         "`mixed_bfloat16`: matrix products alone are in bfloat16", "mixed_bfloat16", choices=DTYPES
     )

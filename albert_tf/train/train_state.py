@@ -52,16 +52,12 @@ def make_train_state(
 ) -> TrainState:
     """Makes the variables of a run.
 
-    Raises `UserError` for `jit_compile` on several replicas, and if no example has a loss alone.
+    Raises `UserError` for `jit_compile` on several replicas.
     """
     jit_compile = devices.choose_jit_compile(config, strategy)
     # What is learnt where rows are compared must not depend on the number of cores.
-    is_whole = objective.loss.compares_rows
-    require(
-        not is_whole or config.hard_example_share == 1,
-        "hard_example_share: here the loss of an example depends on the others. Leave it out.",
-    )
-    num_branches = 1 if is_whole else devices.choose_num_branches(config, strategy)
+    compares = objective.loss.compares_rows
+    num_branches = 1 if compares else devices.choose_num_branches(config, strategy)
     devices.share_cores(num_branches)
     buckets = devices.choose_buckets(config, strategy)
     with strategy.scope():

@@ -4,7 +4,6 @@ One code path for one device, MirroredStrategy, MultiWorkerMirroredStrategy and 
 """
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,8 +38,6 @@ def make_update(
         step = tf.cast(optimizer.iterations.value, tf.int32)
         key = tf.random.fold_in(tf.constant([config.seed, 0], tf.int32), step, alg="philox")
         key = tf.random.fold_in(key, replica, alg="philox")
-        if config.hard_example_share < 1:
-            batch = _choose_hardest(state, num_branches, batch, key)
         local_counts = loss.counts(batch)
         counts = reduce(local_counts)
         micro_batches = config.num_micro_batches
@@ -106,35 +103,6 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
     return lambda iterator, num_updates: to_floats(run_updates(iterator, tf.constant(num_updates)))
 
 
-def _choose_hardest(state, num_branches, batch, key):
-    """Returns the rows with the highest losses, as many as the config says."""
-    config, loss = state.config, state.objective.loss
-    parts = num_branches * config.num_micro_batches
-    rows = batch[features.INPUT_IDS].shape[0]
-    number = min(rows, parts * math.ceil(rows * config.hard_example_share / parts))
-    counts = loss.counts(batch)
-
-    def measure(part):  # a loss is the derivative by the weight of its row
-        # In training: otherwise some kinds do not give what their loss reads.
-        outputs = state.model(part, training=True, seed=key)
-        weights = losses.example_weights(part)
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            sums = loss.sums(outputs, {**part, features.IS_REAL_EXAMPLE: weights})
-            minimised = losses.mean_loss(sums, counts, loss.weights)
-        return tape.gradient(minimised, weights)
-
-    def measure_branches(rows):
-        return tf.concat([measure(part) for part in split_rows(rows, num_branches)], 0)
-
-    stacked = _stack_micro_batches(config.num_micro_batches, batch)
-    measured = tf.map_fn(
-        measure_branches, stacked, parallel_iterations=1, fn_output_signature=tf.float32
-    )
-    hardest = tf.sort(tf.math.top_k(tf.reshape(measured, [-1]), number).indices)
-    return {name: tf.gather(x, hardest) for name, x in batch.items()}
-
-
 def _gradients(state, variables, batch, counts, key):
     loss = state.objective.loss
     with tf.GradientTape() as tape:
@@ -159,7 +127,8 @@ def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
     """Gradients and sums, summed over micro-batches that run in sequence to save memory."""
     if num_micro_batches == 1:
         return gradients_of(batch, counts, key)
-    stacked = _stack_micro_batches(num_micro_batches, batch)
+    # [B, ...] -> [num_micro_batches, B / num_micro_batches, ...]
+    stacked = {name: tf.stack(tf.split(x, num_micro_batches)) for name, x in batch.items()}
 
     def run_micro_batch(k):
         rows = {name: tensor[k] for name, tensor in stacked.items()}
@@ -174,7 +143,3 @@ def _add_micro_batches(gradients_of, num_micro_batches, batch, counts, key):
         (1, run_micro_batch(0)),
         maximum_iterations=num_micro_batches - 1,
     )[1]
-
-
-def _stack_micro_batches(number, batch):  # [B, ...] -> [number, B / number, ...]
-    return {name: tf.stack(tf.split(x, number)) for name, x in batch.items()}

@@ -1,4 +1,4 @@
-"""Learning from what the model predicts badly: masks that follow it, and the hardest examples."""
+"""Masks that follow what the model predicts badly."""
 
 import dataclasses
 
@@ -9,12 +9,10 @@ import tensorflow as tf
 import tiny_run
 
 from albert_tf.errors import UserError
-from albert_tf.model import losses
 from albert_tf.objectives import adaptive_masking
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.tokenizers import tokenization
-from albert_tf.train import train_step
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 ADAPTIVE = tiny_run.settings(adaptive_masking=2, num_train_steps=6)
@@ -107,40 +105,7 @@ def test_replicas_adapt_the_same_masks(data, tmp_path, use_graphs):
         np.testing.assert_allclose(actual[name], value, atol=1e-5, err_msg=name)
 
 
-def measure_rows(state, batch):
-    """The loss of each row, computed alone."""
-    loss, rows = state.objective.loss, []
-    counts = loss.counts(batch)
-    for i in range(8):
-        one = {name: x[i : i + 1] for name, x in batch.items()}
-        rows.append(float(losses.mean_loss(loss.sums(state.model(one), one), counts)))
-    return np.array(rows)
-
-
-@pytest.mark.parametrize("options", [{}, {"token_task": "replaced_tokens", "generator_divisor": 2}])
-def test_an_update_learns_from_the_hardest_examples_alone(options):
-    batch = {name: tf.constant(x) for name, x in tiny_run.examples(8).items()}
-    strategy, ends = tf.distribute.get_strategy(), []
-    for share, rows, micro_batches in ((0.5, 8, 1), (0.4, 8, 2), (1.0, 4, 1)):
-        changes = {"num_micro_batches": micro_batches, "num_warmup_steps": 0, **options}
-        state = tiny_run.train_state(strategy, hard_example_share=share, **changes)
-        own = batch
-        if rows == 4:
-            hardest = np.sort(np.argsort(-measure_rows(state, batch))[:4])
-            own = {name: tf.gather(x, hardest) for name, x in batch.items()}
-        totals = train_step.make_run_updates(state)(iter(tf.data.Dataset.from_tensors(own)), 1)
-        ends.append((totals, [weight.numpy() for weight in state.weights]))
-    assert len({totals["masked_lm"] for totals, _ in ends}) == 1
-    for totals, weights in ends[:2]:
-        assert totals == pytest.approx(ends[2][0], rel=1e-5)
-        for value, expected in zip(weights, ends[2][1], strict=True):
-            np.testing.assert_allclose(value, expected, atol=1e-5)
-
-
 def test_mistakes(data, tmp_path):
-    for share in (0.0, 1.5):
-        with pytest.raises(UserError, match=r"hard_example_share must be"):
-            tiny_run.settings(hard_example_share=share)
     static = tiny_run.write_data(tmp_path / "static", like=data)
     with pytest.raises(UserError, match=r"adaptive_masking needs records that hold no masks"):
         tiny_run.run(static, tmp_path / "run", ADAPTIVE)
