@@ -124,8 +124,6 @@ class TrainConfig:
         host=True,
     )
 
-    adaptive_masking = 0  # of pre-training alone
-
     def __post_init__(self) -> None:
         settings.check(self)
         try:
@@ -255,12 +253,6 @@ class PretrainConfig(TrainConfig):
         None,
         above=0,
         below=1,
-    )
-    adaptive_masking: int = setting(
-        "updates after which masks follow anew how badly the model predicts each piece, of records "
-        "that hold no masks; 0: all words have the same chance",
-        0,
-        lowest=0,
     )
     initial_output_bias: str = setting(
         "of a new model: `zeros`, or `log_frequencies` of the pieces",

@@ -30,7 +30,7 @@ from albert_tf.train_config import SentenceVectors
 
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
-_SKIPPED |= dict.fromkeys((weight_names.HELPERS, "difficulty"), "of training alone")
+_SKIPPED[weight_names.HELPERS] = "of training alone"
 _KEY = r"{}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE"
 
 

@@ -3,7 +3,6 @@
 weights/<published variable name>       the model
 helpers/<variable name>                 what training alone needs, if it needs more
 slots/<published variable name>/adam_m  (adam_v) the optimizer
-difficulty                              of each piece, if masks are adapted to it
 step, position                          updates done; batches of the data used up
 """
 
@@ -32,12 +31,10 @@ def make_checkpoint(
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     position: tf.Variable,
-    difficulty: tf.Variable | None = None,
 ) -> tf.train.Checkpoint:
     """What a training run saves and resumes from; the optimizer is a `Lamb`."""
     helpers = weight_names.weights_by_name(network, helpers=True)
     more = {weight_names.HELPERS: helpers} if helpers else {}
-    more |= {} if difficulty is None else {"difficulty": difficulty}
     return tf.train.Checkpoint(
         **more,
         weights=weight_names.weights_by_name(network),

@@ -210,12 +210,6 @@ def make_masking(
             "masks already. Unset it, or make records with create_pretraining_data "
             "--masking=online.",
         )
-        require(
-            not config.adaptive_masking,
-            "adaptive_masking needs records that hold no masks, and those in "
-            f"{os.path.dirname(paths[0])} do. Unset it, or make records with "
-            "create_pretraining_data --masking=online.",
-        )
         return None
     first = masking.masked_lm_prob if config.masked_lm_prob is None else config.masked_lm_prob
     last = first if config.final_masked_lm_prob is None else config.final_masked_lm_prob

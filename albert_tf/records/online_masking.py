@@ -20,7 +20,6 @@ MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
 _TOO_LONG = 2**30  # tokens of what cannot be chosen
 _LAST = tf.int32.max  # after every word
-_LEAST_DIFFICULTY = 0.05  # what is predicted well is still masked now and then
 _STEP = 0x9E3779B97F4A7C15  # of the counter of SplitMix64
 
 
@@ -53,8 +52,6 @@ class OnlineMasking:
         whole_words: whether all tokens of a word become [MASK], stay or are random alike, and those
             that never replace others stay, as white space between phonemes does. The records have
             the words, too.
-        difficulty: [V], the chance of a word to be masked is in proportion to the mean of its
-            pieces; None: all words have the same.
         seed: of all draws.
         tokenizer: gives the special pieces.
     """
@@ -67,7 +64,6 @@ class OnlineMasking:
     first_step: int = 0
     last_step: int = 1
     whole_words: bool = False
-    difficulty: np.ndarray | None = None
     seed: int = 0
     tokenizer: Tokenizer
 
@@ -88,8 +84,6 @@ class OnlineMasking:
         # Padding is a word, too.
         starts = (starts > 0) | (places == 0) | (places == num_tokens[:, tf.newaxis])
         words = _find_words(starts, is_token & ~self._find_special(ids), self.ngram, keys)
-        if self.difficulty is not None:
-            words = dataclasses.replace(words, order=self._put_difficult_first(ids, words))
         chosen = _choose_words(words, self._count_predictions(num_tokens, numbers[:, 1]))
         chosen = tf.gather(chosen, words.of_token, batch_dims=1)
         replacements = self._draw_replacements(ids, words, keys)
@@ -107,21 +101,6 @@ class OnlineMasking:
             is_special[self.tokenizer.replacement_ids] = False
             return tf.gather(is_special, tf.maximum(ids, 0))
         return (ids == self.tokenizer.cls_id) | (ids == self.tokenizer.sep_id)
-
-    def _put_difficult_first(self, ids: tf.Tensor, words: "_Words") -> tf.Tensor:
-        """Returns another order, in which a word is sooner the more difficult it is, [B, W].
-
-        A draw u from [0, 1] becomes u^(1 / difficulty), and the highest is first: so the first, and
-        each one after it, is drawn by difficulty (Efraimidis and Spirakis 2006).
-        """
-        difficulty = tf.gather(tf.constant(self.difficulty, tf.float64), tf.maximum(ids, 0))
-        sums = tf.pad(tf.cumsum(difficulty, axis=1), [[0, 0], [1, 0]])
-        ends = tf.pad(words.begins[:, 1:], [[0, 0], [0, 1]], constant_values=ids.shape[1])
-        sums = [tf.gather(sums, x, batch_dims=1) for x in (ends, words.begins)]
-        sizes = tf.cast(tf.maximum(ends - words.begins, 1), tf.float64)
-        means = tf.maximum((sums[0] - sums[1]) / sizes, _LEAST_DIFFICULTY)
-        draws = 1 - tf.cast(words.order, tf.float64) / (_LAST - 1)
-        return tf.cast((1 - draws ** (1 / means)) * (_LAST - 1), tf.int32)
 
     def _count_predictions(self, num_tokens: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         """The most tokens to mask of each sequence, [B]."""

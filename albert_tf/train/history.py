@@ -29,7 +29,6 @@ _FIXED = (
     "num_words",
     "token_task",
     *GENERATOR,
-    "adaptive_masking",
     "trained_weights",
 )
 # The order of the records depends on these; the position in them means something only if all stay.

@@ -16,7 +16,6 @@ from albert_tf import files
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.model import losses
-from albert_tf.objectives import adaptive_masking
 from albert_tf.run_files import BEST, BEST_METRICS, KEPT
 from albert_tf.train import command_log, devices, numerics, reports, train_step
 from albert_tf.train.eval_step import SUM
@@ -71,7 +70,6 @@ class Loop:
             self.report,
             self.roll_back,
             self.notice_signals,
-            self.adapt_masks,
             self.evaluate_when_due,
             self.keep_best,
             self.lose_patience,
@@ -139,13 +137,11 @@ class Loop:
         logging.info(f"update {state.step + 1} compiles the model, which takes a while")
         while True:
             begin, turn = time.monotonic(), None
-            # A rollback leaves out data, and other masks are other batches.
+            # A rollback leaves out data.
             batches = iter(self.train_batches(int(state.position.numpy())))
-            while turn is None or not (turn.is_undone or self._adapts_masks(turn.step)):
+            while turn is None or not turn.is_undone:
                 first = state.step
-                period = state.config.adaptive_masking
-                evaluates = self.evaluate is not None
-                step = find_end(config, first, evaluates=evaluates, period=period)
+                step = find_end(config, first, evaluates=self.evaluate is not None)
                 try:
                     totals = run_updates(batches, step - first)
                 except tf.errors.InvalidArgumentError as error:
@@ -203,12 +199,6 @@ class Loop:
         turn.is_interrupted = self._is_interrupted()
         turn.is_last |= turn.is_interrupted
 
-    def adapt_masks(self, turn: Turn) -> None:
-        """Lets masks follow how badly each piece is predicted by now."""
-        difficulty = self.state.difficulty
-        if difficulty is not None and self._adapts_masks(turn.step):
-            difficulty.assign(adaptive_masking.adapt(difficulty))
-
     def evaluate_when_due(self, turn: Turn) -> None:
         """Computes and reports the metrics of the held-out data."""
         if self._is_due(turn.step) and not turn.is_interrupted:
@@ -251,10 +241,6 @@ class Loop:
             self.warn(turn.metrics, reports.read(self.workdir))
         logging.info(f"evaluation at step {turn.step} | {reports.format_metrics(turn.metrics)}")
         self._write({"step": turn.step, **{f"eval_{name}": x for name, x in turn.metrics.items()}})
-
-    def _adapts_masks(self, step: int) -> bool:
-        period = self.state.config.adaptive_masking
-        return period > 0 and step % period == 0
 
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after `step`."""
@@ -311,11 +297,11 @@ class Loop:
         return self._any_worker(bool(self.signals))
 
 
-def find_end(config: TrainConfig, step: int, *, evaluates: bool, period: int = 0) -> int:
+def find_end(config: TrainConfig, step: int, *, evaluates: bool) -> int:
     """Returns where the loop of updates that begins at a step ends.
 
-    It is at a multiple of the config's intervals and the period, whatever step it begins at.
+    It is at a multiple of the config's intervals, whatever step it begins at.
     """
     intervals = [config.steps_per_loop, config.save_checkpoints_steps, config.keep_every]
-    intervals += [period, config.eval_steps if evaluates else 0]
+    intervals += [config.eval_steps if evaluates else 0]
     return min(config.last_step, *((step // n + 1) * n for n in intervals if n))

@@ -70,10 +70,7 @@ def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):
         position=position + stretch.offset,
         group_by_length=state.features if stretch.group_by_length else None,
     )
-    masking = stretch.masking
-    if masking and state.difficulty is not None:
-        masking = dataclasses.replace(masking, difficulty=state.difficulty[1].numpy())
-    if masking:
+    if stretch.masking:
         make_batches = functools.partial(
             online_masking.number_rows,
             make_batches,
@@ -87,5 +84,5 @@ def distribute_batches(state: TrainState, stretch: Stretch, position: int = 0):
         state.features,
         buckets=state.buckets,
         static_shapes=devices.needs_static_shapes(state.strategy),
-        masking=masking,
+        masking=stretch.masking,
     )

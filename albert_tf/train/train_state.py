@@ -30,7 +30,6 @@ class TrainState:
     jit_compile: bool  # whether XLA compiles the update
     num_branches: int  # slices into which a batch is cut on a CPU
     buckets: list[int]  # lengths to which batches are padded; none if all records have one length
-    difficulty: tf.Variable | None  # see `adaptive_masking`; None without
 
     @property
     def step(self) -> int:
@@ -43,8 +42,7 @@ class TrainState:
 
     def make_checkpoint(self) -> tf.train.Checkpoint:
         """Returns what the run saves and resumes from."""
-        state = self.model, self.optimizer, self.position, self.difficulty
-        return training_checkpoint.make_checkpoint(*state)
+        return training_checkpoint.make_checkpoint(self.model, self.optimizer, self.position)
 
 
 def make_train_state(
@@ -67,15 +65,12 @@ def make_train_state(
         optimizer.build(weights, weight_names.pair_followers(weights))
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-        difficulty = None
-        if config.adaptive_masking:
-            difficulty = tf.Variable(tf.ones([2, config.albert.vocab_size]), trainable=False)
     if not features.vary_in_length(objective.list_features(config)):
         buckets = []
     elif getattr(model, "reads_padding", False):
         buckets = buckets[-1:]
     state = config, strategy, objective, model, weights, optimizer, position
-    return TrainState(*state, jit_compile, num_branches, buckets, difficulty)
+    return TrainState(*state, jit_compile, num_branches, buckets)
 
 
 def _choose_trained(weights: list[keras.Variable], pattern: str | None) -> list[keras.Variable]:

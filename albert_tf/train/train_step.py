@@ -10,12 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.model import losses
-from albert_tf.objectives import adaptive_masking
 from albert_tf.records import features
 from albert_tf.train.eval_step import SUM, Totals, add_structures, split_rows, to_floats
 from albert_tf.train.train_state import TrainState
-
-PIECES = "pieces"  # what adaptive masking observes of an update
 
 
 def make_update(
@@ -94,9 +91,6 @@ def make_run_updates(state: TrainState) -> Callable[[Any, int], Totals]:
         for _ in tf.range(num_updates):
             results = run_replicas(next(iterator))
             results = {name: strategy.reduce(SUM, x, axis=None) for name, x in results.items()}
-            if state.difficulty is not None:
-                observed = results.pop(PIECES)
-                state.difficulty.assign(adaptive_masking.follow(state.difficulty, observed))
             totals = {**results, **{name: totals[name] + results[name] for name in added}}
         return totals
 
@@ -109,8 +103,6 @@ def _gradients(state, variables, batch, counts, key):
         outputs = state.model(batch, training=True, seed=key)
         sums = loss.sums(outputs, batch)
         minimised = losses.mean_loss(sums, counts, loss.weights)
-    if state.difficulty is not None:
-        sums[PIECES] = adaptive_masking.observe(outputs, batch)
     return tape.gradient(minimised, variables), sums
 
 

@@ -49,9 +49,9 @@ def lower(config: PretrainConfig, *, per_replica_batch: int, num_replicas: int) 
     """Traces and lowers the step of a pre-training run. Weights are made for it, but nothing runs.
 
     `per_replica_batch`, a multiple of `num_micro_batches`, takes the place of the config's batch
-    size. With one replica there is no all-reduce. Masks are made elsewhere, whatever they follow.
+    size. With one replica there is no all-reduce. Masks are made elsewhere.
     """
-    config = dataclasses.replace(config, train_batch_size=per_replica_batch, adaptive_masking=0)
+    config = dataclasses.replace(config, train_batch_size=per_replica_batch)
     narrowed = {tf.int64: tf.int32}  # as in what `features.parse` returns
     total_names: list[str] = []
     with tf.device("CPU:0"), xla.trace_options(compile_pieces=False):

@@ -119,7 +119,7 @@ def test_a_text_beside_itself_has_another_dropout():
 def compute_gradients(model, batch, counts):
     objective = dataclasses.replace(OBJECTIVES["none"], loss=make_objective(0.1))
     weights = [weight.value for weight in model.trained_weights()]
-    state = types.SimpleNamespace(model=model, objective=objective, difficulty=None)
+    state = types.SimpleNamespace(model=model, objective=objective)
     return train_step._gradients(state, weights, batch, counts, SEED)
 
 
