@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from albert_tf.model import ops
 from albert_tf.model.albert_model import AlbertForPretraining
 from albert_tf.model.losses import Loss, Tensors, classification_sums, example_weights
 from albert_tf.objectives import initial_weights
@@ -57,28 +56,6 @@ def list_trained_weights(
 
 def weigh_predictions(batch: Tensors) -> tf.Tensor:  # [B, P]
     return batch[features.MASKED_LM_WEIGHTS] * example_weights(batch)[:, tf.newaxis]
-
-
-def make_position_loss(length: int, width: int) -> Loss:
-    """Returns a loss for evaluation: for each `width` positions the masked-LM loss `from_BEGIN`."""
-    names = tuple(f"from_{begin}" for begin in range(0, length, width))
-
-    def add_up(values: tf.Tensor, batch: Tensors) -> list[tf.Tensor]:
-        values *= tf.reshape(weigh_predictions(batch), [-1])
-        part = tf.reshape(batch[features.MASKED_LM_POSITIONS] // width, [-1])
-        return tf.unstack(tf.math.unsorted_segment_sum(values, part, len(names)))
-
-    def counts(batch: Tensors) -> dict[str, tf.Tensor]:
-        ones = tf.ones([tf.size(batch[features.MASKED_LM_POSITIONS])])
-        return dict(zip(names, add_up(ones, batch), strict=True))
-
-    def sums(outputs: Tensors, batch: Tensors) -> dict[str, tf.Tensor]:
-        logits = outputs["masked_lm_logits"]
-        labels = tf.reshape(batch[features.MASKED_LM_IDS], [-1])
-        entropy = ops.cross_entropy(tf.reshape(logits, [-1, logits.shape[-1]]), labels)
-        return {f"{x}_loss": y for x, y in zip(names, add_up(entropy, batch), strict=True)}
-
-    return Loss(names, counts, sums, has_accuracy=False)
 
 
 def _make_loss(sentence: str | None) -> Loss:

@@ -16,8 +16,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, require
 from albert_tf.model import albert_model, encoder, weight_names
-from albert_tf.model.losses import Loss
-from albert_tf.objectives import all_objectives, masked_lm
+from albert_tf.objectives import all_objectives
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
@@ -25,7 +24,7 @@ from albert_tf.run_files import BEST, WORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train import devices, eval_step
-from albert_tf.train_config import MASKED, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 _MEASURED = 512  # examples on which the distances between layers are measured
 
@@ -64,7 +63,6 @@ def evaluate(
     *,
     measures_layers: bool = False,
     by_layer: bool = False,
-    by_position: int | None = None,
     which: str = BEST,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
@@ -77,21 +75,14 @@ def evaluate(
         which: checkpoint of a run, as of `formats.read`.
         measures_layers: whether the distances between layers are measured, on the first records.
         by_layer: whether the heads also read what each layer gives, as if it were the last.
-        by_position: of how many positions each, where there are masks, the masked-LM loss is
-            computed, too.
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
-        {"masked_lm_accuracy": a list, ...}, "by_position": {first position: loss}},
-        "layer_distances": see `measure_layers`}. Of records with a `random_from` the task has its
+        {"masked_lm_accuracy": a list, ...}}, "layer_distances": see `measure_layers`}. Of records with a `random_from` the task has its
         name, too, such as `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
     config, network, checkpoint = load(path, strategy, which)
-    require(
-        by_position is None or config.token_task == MASKED,
-        "--by_position is for models that were trained on masked tokens. Leave it out.",
-    )
     devices.check_batches(config, strategy, evaluates=True)
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
@@ -115,10 +106,6 @@ def evaluate(
         results[task] = {**compute(), "files": own}
         if by_layer:
             results[task]["by_layer"] = _list_by_layer(compute, results[task], network.config)
-        if by_position:
-            results[task]["by_position"] = _list_by_position(
-                compute, data["max_seq_length"], by_position
-            )
         if measures_layers and "layer_distances" not in results:
             options = {"masking": masking, "max_examples": _MEASURED}
             batches = _read_batches(tf.distribute.get_strategy(), own, data, size, **options)
@@ -133,16 +120,6 @@ def _list_by_layer(
     layers = [*(compute(num_blocks=number) for number in encoder.list_ends(config)), whole]
     names = [name for name in layers[0] if name.endswith(("loss", "accuracy"))]
     return {name: [values[name] for values in layers] for name in names}
-
-
-def _list_by_position(
-    compute: Callable[..., dict[str, float]], length: int, width: int
-) -> dict[str, float]:
-    """Returns {first position: masked-LM loss} of each `width` positions that have masks."""
-    parts = masked_lm.make_position_loss(length, width)
-    losses = compute(loss=parts)
-    masked = [name for name in parts.names if losses[f"num_{name}"]]
-    return {name.removeprefix("from_"): losses[f"{name}_loss"] for name in masked}
 
 
 def _check_records(
@@ -207,10 +184,9 @@ def _evaluate(
     *,
     masking: OnlineMasking | None,
     num_blocks: int | None = None,
-    loss: Loss | None = None,
 ) -> dict[str, float]:
     batches = _read_batches(strategy, paths, data, batch_size, masking=masking)
-    loss = loss or all_objectives.choose(config).loss
+    loss = all_objectives.choose(config).loss
     apply = functools.partial(network, num_blocks=num_blocks)
     try:
         return eval_step.make_evaluate(strategy, apply, loss, num_branches=1)(batches)
