@@ -12,11 +12,6 @@ from albert_tf.settings import setting
 
 PAIR_TASKS = ("sop", "nsp")
 SENTENCE_TASKS = (*PAIR_TASKS, "none", PHONEMES := "phonemes")
-MASKED, REPLACED = TOKEN_TASKS = ("masked_lm", "replaced_tokens")
-SHARED, DISENTANGLED = GENERATOR_EMBEDDINGS = ("shared", "disentangled")
-# The fields on which the weights of a generator depend.
-GENERATOR = ("generator_divisor", "generator_layers", "generator_embeddings")
-_OF_REPLACED = (*GENERATOR, "detection_weight")
 # Whether records hold masks, or training draws them while it reads.
 STATIC, ONLINE = MASKINGS = ("static", "online")
 LONGEST_ONLINE_NGRAM = 16  # the time that a batch takes grows with it
@@ -202,29 +197,6 @@ class PretrainConfig(TrainConfig):
     num_words: int = setting(
         "phonemes: rows of the head of words, at least the words of the records and one more", 30000
     )
-    token_task: str = setting(
-        "what is learnt of tokens: `masked_lm`, or to find the `replaced_tokens` that a generator, "
-        "a small model beside this one, puts in place of masked ones",
-        MASKED,
-        choices=TOKEN_TASKS,
-    )
-    generator_divisor: int = setting(
-        "replaced tokens: hidden size, intermediate size and heads of the generator are smaller by "
-        "this factor",
-        4,
-    )
-    generator_layers: int | None = setting(
-        "replaced tokens: layers of the generator; unset: as many as the model has", None, lowest=1
-    )
-    generator_embeddings: str = setting(
-        "replaced tokens: those of both are `shared` (ELECTRA), or `disentangled` (DeBERTaV3): "
-        "the model's take the generator's steps and their own, the generator's its own alone",
-        SHARED,
-        choices=GENERATOR_EMBEDDINGS,
-    )
-    detection_weight: float = setting(
-        "replaced tokens: multiplies the loss of finding them", 50.0, above=0
-    )
     max_seq_length: int = 512
     max_predictions_per_seq: int = setting("P", 20)
     train_batch_size: int = 4096
@@ -274,7 +246,6 @@ class PretrainConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_masking()
-        self._check_generator()
         if self.phases:
             ends = [phase.last_step for phase in self.phases]
             require(
@@ -297,46 +268,6 @@ class PretrainConfig(TrainConfig):
             f"max_predictions_per_seq {self.max_predictions_per_seq}. Raise it, or lower "
             "masked_lm_prob and final_masked_lm_prob.",
         )
-
-    def _check_generator(self) -> None:
-        if self.token_task == MASKED:
-            for name in _OF_REPLACED:
-                is_default = getattr(self, name) == getattr(PretrainConfig, name)
-                message = f"{name} is read with token_task={REPLACED} alone. Leave it out."
-                require(is_default, message)
-            return
-        require(
-            self.sentence_task != PHONEMES,
-            "sentence_task=phonemes learns masked phonemes. Take token_task=masked_lm.",
-        )
-        albert, n = self.albert, self.generator_divisor
-        require(
-            albert.hidden_size % n == albert.intermediate_size % n == 0,
-            f"generator_divisor {n} does not divide hidden_size {albert.hidden_size} and "
-            f"intermediate_size {albert.intermediate_size}. Take another.",
-        )
-        try:
-            assert self.generator
-        except UserError as error:
-            raise UserError(f"the generator of token_task={REPLACED}: {error}") from None
-
-    @property
-    def generator(self) -> "PretrainConfig":
-        """The config of the generator, as of a run that trains it alone."""
-        albert, n = self.albert, self.generator_divisor
-        layers = self.generator_layers or albert.num_hidden_layers
-        small = dataclasses.replace(
-            albert,
-            hidden_size=albert.hidden_size // n,
-            intermediate_size=albert.intermediate_size // n,
-            num_attention_heads=max(1, albert.num_attention_heads // n),
-            num_hidden_layers=layers,
-            depth_lora_rank=0,
-            full_attention_layers=tuple(x for x in albert.full_attention_layers if x < layers),
-        )
-        plain = {name: getattr(PretrainConfig, name) for name in _OF_REPLACED}
-        plain |= {"albert": small, "sentence_task": "none", "token_task": MASKED}
-        return dataclasses.replace(self, **plain)
 
     def split_phases(self) -> list["PretrainConfig"]:
         """The config of each phase, which stops at its end; of a run without phases, this one."""

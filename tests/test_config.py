@@ -74,7 +74,6 @@ PRETRAIN_MISTAKES = {
     "buffer": ({"shuffle_buffer_size": 2 * 10**9}, "_size must be at most 100000000"),
     "batch": ({"train_batch_size": 10**7}, "train_batch_size must be at most 1000000"),
     "seed": ({"seed": 10**20 - 1}, "seed must be at most 2147483647"),
-    "no generator": ({"detection_weight": 40.0}, "detection_weight is read with token_task=rep"),
     "trained_weights": ({"trained_weights": "("}, r"'\(' is no regular expression"),
     "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be more than 0"),
 }

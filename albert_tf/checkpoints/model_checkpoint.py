@@ -55,7 +55,6 @@ class ModelCheckpoint:
         is_regression: a classifier of one output gives a number, and does not rate choices.
         vectors: how it makes vectors of texts, if the source says so.
         run: what is known of the run that wrote it (see `native.read_run`); empty if nothing.
-        helpers: {name: array} of weights that training alone needs; no format but a run has them.
     """
 
     source: str
@@ -66,7 +65,6 @@ class ModelCheckpoint:
     is_regression: bool = False
     vectors: SentenceVectors = dataclasses.field(default_factory=SentenceVectors)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    helpers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return show_fields(self)

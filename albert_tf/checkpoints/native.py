@@ -30,7 +30,6 @@ from albert_tf.train_config import SentenceVectors
 
 # What a run saves beside the weights.
 _SKIPPED = {"slots": "the optimizer's", "step": "the step", "position": "the step"}
-_SKIPPED[weight_names.HELPERS] = "of training alone"
 _KEY = r"{}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -87,7 +86,6 @@ def read(prefix: str) -> ModelCheckpoint:
             pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
         ),
         run=run,
-        helpers=tf_checkpoint.read_tensors(prefix, _list_names(prefix, weight_names.HELPERS)),
         skipped={
             key: _SKIPPED[kind]
             for key in tf_checkpoint.list_keys(prefix)

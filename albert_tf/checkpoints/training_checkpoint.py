@@ -1,7 +1,6 @@
 """Saves and resumes training runs: raw variables under stable names.
 
 weights/<published variable name>       the model
-helpers/<variable name>                 what training alone needs, if it needs more
 slots/<published variable name>/adam_m  (adam_v) the optimizer
 step, position                          updates done; batches of the data used up
 """
@@ -33,10 +32,7 @@ def make_checkpoint(
     position: tf.Variable,
 ) -> tf.train.Checkpoint:
     """What a training run saves and resumes from; the optimizer is a `Lamb`."""
-    helpers = weight_names.weights_by_name(network, helpers=True)
-    more = {weight_names.HELPERS: helpers} if helpers else {}
     return tf.train.Checkpoint(
-        **more,
         weights=weight_names.weights_by_name(network),
         slots=optimizer.slots(),
         step=optimizer.iterations.value,

@@ -42,7 +42,6 @@ class Albert(ConfiguredModel):
             training `encoder_outputs` is then the last block's alone.
         dtype: `float32` or `mixed_bfloat16`, weights are float32 in both; by default Keras's global
             policy.
-        embeddings: those of another model, which both share.
 
     With dropout, `training=True` takes `seed=` ([2] int32, another one every step and replica), or
     draws one from a generator of this model, as in Keras's `fit`. Raises `UserError` as
@@ -58,14 +57,13 @@ class Albert(ConfiguredModel):
         layer_loop: bool = False,
         dtype: str | None = None,
         name: str = "bert",
-        embeddings: layers.Embeddings | None = None,
     ):
         options = {"rematerialize": rematerialize, "layer_loop": layer_loop}
         super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
         dtype = self.dtype_policy.name
         rng = layers.make_rng(seed)
         with layers.scope("bert"):
-            self.embeddings = embeddings or layers.Embeddings(config, rng, dtype=dtype)
+            self.embeddings = layers.Embeddings(config, rng, dtype=dtype)
             self.encoder = encoder.SharedEncoder(config, rng, dtype=dtype, **options)
             with layers.scope("pooler"):
                 self.pooler = layers.Dense(
@@ -148,14 +146,13 @@ class AlbertForPretraining(ConfiguredModel):
         seed: int | None = 0,
         dtype: str | None = None,
         name: str = "albert_for_pretraining",
-        embeddings: layers.Embeddings | None = None,
         **kwargs: Any,
     ):
         options = {"num_words": num_words, **kwargs}
         super().__init__(config, seed=seed, dtype=dtype, name=name, **options)
         self.num_words = num_words
         dtype = self.dtype_policy.name
-        self.albert = Albert(config, seed=seed, dtype=dtype, embeddings=embeddings, **kwargs)
+        self.albert = Albert(config, seed=seed, dtype=dtype, **kwargs)
         rng = layers.make_rng(seed, 1)
         with layers.scope("cls"):
             embeddings = self.albert.embeddings

@@ -4,7 +4,6 @@ A sum over one replica's part of a batch is divided by the count over all replic
 (`mean_loss`), so that the gradient does not depend on how a batch is split.
 """
 
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,15 +13,13 @@ from albert_tf.model import ops
 from albert_tf.records import features
 
 Tensors = Mapping[str, tf.Tensor]
-NO_WEIGHTS: Mapping[str, float] = types.MappingProxyType({})
 
 
 class Loss(NamedTuple):
     """What is minimised: for each of `names` a count `x` and sums `x_loss`, `x_correct`, float32.
 
     Without `has_accuracy` there are no `x_correct`. With `compares_rows` the loss of a row depends
-    on the other rows that are computed with it: those of its replica and micro-batch. `weights`
-    multiply the losses of some names. Those in `recalled` have sums `x_found` and `x_sought`, too.
+    on the other rows that are computed with it: those of its replica and micro-batch.
     """
 
     names: tuple[str, ...]
@@ -30,15 +27,12 @@ class Loss(NamedTuple):
     sums: Callable[[Tensors, Tensors], dict[str, tf.Tensor]]
     has_accuracy: bool = True
     compares_rows: bool = False
-    weights: Mapping[str, float] = NO_WEIGHTS
-    recalled: tuple[str, ...] = ()
 
     @property
     def total_names(self) -> list[str]:
         """The names of all counts and sums."""
         suffixes = ("", "_loss", "_correct") if self.has_accuracy else ("", "_loss")
-        names = [f"{name}{suffix}" for name in self.names for suffix in suffixes]
-        return names + [f"{name}{x}" for name in self.recalled for x in ("_found", "_sought")]
+        return [f"{name}{suffix}" for name in self.names for suffix in suffixes]
 
 
 def loss_of_examples(
@@ -95,30 +89,17 @@ def weigh_by_depth(sums: Sequence[Tensors]) -> dict[str, tf.Tensor]:
     return {**sums[-1], **weighted}
 
 
-def mean_loss(
-    sums: Tensors, counts: Tensors, weights: Mapping[str, float] = NO_WEIGHTS
-) -> tf.Tensor:
+def mean_loss(sums: Tensors, counts: Tensors) -> tf.Tensor:
     """The scalar to minimise: local sums over global counts."""
-    means = {x: sums[f"{x}_loss"] / tf.maximum(n, 1.0) for x, n in counts.items()}
-    return tf.add_n([mean * weights.get(x, 1.0) for x, mean in means.items()])
+    return tf.add_n([sums[f"{x}_loss"] / tf.maximum(n, 1.0) for x, n in counts.items()])
 
 
-def means(
-    totals: Mapping[str, float],
-    names: Sequence[str],
-    weights: Mapping[str, float] = NO_WEIGHTS,
-) -> dict[str, float]:
-    """Totals -> `x_loss` of each name, its `x_accuracy` and `x_recall`, and the sum `loss`.
-
-    A name has an accuracy if it has `x_correct`, and a recall if it has `x_found`.
-    """
+def means(totals: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    """Totals -> `x_loss` of each name, its `x_accuracy` if it has `x_correct`; the sum `loss`."""
     metrics = {}
     for name in names:
         count = max(totals[name], 1.0)
         metrics[f"{name}_loss"] = totals[f"{name}_loss"] / count
         if f"{name}_correct" in totals:
             metrics[f"{name}_accuracy"] = totals[f"{name}_correct"] / count
-        if f"{name}_found" in totals:
-            sought = max(totals[f"{name}_sought"], 1.0)
-            metrics[f"{name}_recall"] = totals[f"{name}_found"] / sought
-    return {"loss": sum(metrics[f"{x}_loss"] * weights.get(x, 1.0) for x in names), **metrics}
+    return {"loss": sum(metrics[f"{x}_loss"] for x in names), **metrics}

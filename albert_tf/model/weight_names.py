@@ -1,6 +1,6 @@
 """The published names of all weights and their shapes, known from a config alone."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 import keras
 import tensorflow as tf
@@ -16,8 +16,6 @@ ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 
 # Whole names of what layers add to the matrices that they share, with `depth_lora_rank`.
 ADDITIONS = "bert/.*/lora_[ab]"
-# Begins the names of what training alone needs, such as a generator: no part of the model.
-HELPERS = "helpers"
 
 # The parts of a model. Of a part a checkpoint has every weight, or none.
 ENCODER, POOLER = "encoder", "pooler"
@@ -40,20 +38,9 @@ _MODELS: tuple[Set[str], ...] = (
 )
 
 
-def weights_by_name(model: keras.Model, *, helpers: bool = False) -> dict[str, tf.Variable]:
-    """The model's raw variables under the names of the published checkpoints, sorted by name.
-
-    With `helpers`: the variables that training alone needs, under names of this project.
-    """
-    chosen = [w for w in model.trainable_weights if w.path.startswith(f"{HELPERS}/") == helpers]
-    return {w.path: w.value for w in sorted(chosen, key=lambda w: w.path)}
-
-
-def pair_followers(weights: Sequence[keras.Variable]) -> list[tuple[keras.Variable, ...]]:
-    """Pairs the embeddings of a generator with the model's: these take their steps, too."""
-    by_name = {weight.path: weight for weight in weights}
-    pairs = {x: f"{HELPERS}/{x}" for x in by_name if x.startswith("bert/embeddings/")}
-    return [(by_name[theirs], by_name[own]) for own, theirs in pairs.items() if theirs in by_name]
+def weights_by_name(model: keras.Model) -> dict[str, tf.Variable]:
+    """The model's raw variables under the names of the published checkpoints, sorted by name."""
+    return {w.path: w.value for w in sorted(model.trainable_weights, key=lambda w: w.path)}
 
 
 def expected_shapes(config: AlbertConfig, names: Set[str]) -> Shapes:

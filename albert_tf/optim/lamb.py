@@ -87,23 +87,15 @@ class Lamb(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.bias_correction = weight_decay_rate, bias_correction
 
-    def build(
-        self,
-        variables: Sequence[keras.Variable],
-        followers: Sequence[tuple[keras.Variable, ...]] = (),
-    ) -> None:
-        """Creates the moments of `variables`; call it in the strategy's scope.
-
-        Of a pair of `followers` the second takes the steps of the first, too.
-        """
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the moments of `variables`; call it in the strategy's scope."""
         if self.built:
             return
-        self._followers = {variable.path: follower.value for variable, follower in followers}
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
         self._excluded = [bool(EXCLUDED.search(variable.path)) for variable in variables]
 
-    def update_step(self, gradient, variable, learning_rate, *followers):
+    def update_step(self, gradient, variable, learning_rate):
         """Updates one `tf.Variable` and its moments; `gradient` may be `tf.IndexedSlices`."""
         index = self._get_variable_index(variable)
         m, v, excluded = self._m[index], self._v[index], self._excluded[index]
@@ -121,9 +113,7 @@ class Lamb(keras.optimizers.Optimizer):
         )
         self.assign(m, new_m)
         self.assign(v, new_v)
-        learning_rate = tf.cast(learning_rate, variable.dtype)
-        for changed in (variable, *followers):
-            self.assign_sub(changed, learning_rate * update)
+        self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * update)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> None:
         """Applies gradients that the caller has summed over the replicas, and clipped since.
@@ -133,11 +123,10 @@ class Lamb(keras.optimizers.Optimizer):
 
         def update_all(strategy, gradients, learning_rate):
             for variable, gradient in zip(self._trainable_variables, gradients, strict=True):
-                follower = self._followers.get(variable.path)
                 strategy.extended.update(
                     variable.value,
                     lambda variable, gradient, *args: self.update_step(gradient, variable, *args),
-                    args=(gradient, learning_rate, *([] if follower is None else [follower])),
+                    args=(gradient, learning_rate),
                     group=False,
                 )
 

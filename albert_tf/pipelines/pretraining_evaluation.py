@@ -51,8 +51,6 @@ def load(
     names = weight_names.weights_by_name(network).keys() & checkpoint.weights.keys()
     weights = {name: checkpoint.weights[name] for name in names}
     matching.assign_weights(weights, network, checkpoint.source, log_level=logging.DEBUG)
-    for name, variable in weight_names.weights_by_name(network, helpers=True).items():
-        variable.assign(checkpoint.helpers[name])
     return config, network, checkpoint
 
 
@@ -78,8 +76,9 @@ def evaluate(
 
     Returns:
         {"checkpoint": prefix, task: {"loss", "masked_lm_accuracy", ..., "files", "by_layer":
-        {"masked_lm_accuracy": a list, ...}}, "layer_distances": see `measure_layers`}. Of records with a `random_from` the task has its
-        name, too, such as `nsp_other_file`.
+        {"masked_lm_accuracy": a list, ...}}, "layer_distances": see
+        `measure_layers`}. Of records with a `random_from` the task has its name, too, such as
+        `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
     config, network, checkpoint = load(path, strategy, which)

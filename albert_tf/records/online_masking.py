@@ -236,12 +236,6 @@ def draw(keys: tf.Tensor, number: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     )
 
 
-def make_row_keys(ids: tf.Tensor, seed: int) -> tf.Tensor:
-    """[B, S] integers -> [B] uint64, a key of the draws of each row."""
-    values = mix(tf.cast(ids, tf.uint64) + _number_places(tf.shape(ids)[1]))
-    return mix(tf.reduce_sum(values, axis=1) + tf.constant(seed, tf.uint64))
-
-
 def _number_places(number: int | tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.range(1, number + 1), tf.uint64) * _uint64(_STEP)
 

@@ -45,7 +45,7 @@ def make_evaluate(
             for name, value in to_floats(run_batch(batch)).items():
                 totals[name] = totals.get(name, 0.0) + value
         counts = {f"num_{name}": totals[name] for name in loss.names}
-        return {**losses.means(totals, loss.names, loss.weights), **counts}
+        return {**losses.means(totals, loss.names), **counts}
 
     return evaluate
 

@@ -19,7 +19,7 @@ from albert_tf.train import devices, reports, run_folder
 from albert_tf.train.run_data import RunData
 from albert_tf.train.start import Start
 from albert_tf.train.train_state import TrainState
-from albert_tf.train_config import GENERATOR, TrainConfig
+from albert_tf.train_config import TrainConfig
 
 # What a continued run may change of its model: no shape of a weight depends on it.
 _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
@@ -27,8 +27,6 @@ _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 _FIXED = (
     "sentence_task",
     "num_words",
-    "token_task",
-    *GENERATOR,
     "trained_weights",
 )
 # The order of the records depends on these; the position in them means something only if all stay.

@@ -150,7 +150,7 @@ class Loop:
                 now = time.monotonic()
                 record = {
                     "step": step,
-                    **losses.means(totals, loss.names, loss.weights),
+                    **losses.means(totals, loss.names),
                     **{x: totals[x] for x in ("learning_rate", "gradient_norm", "weight_norm")},
                     "sequences_per_second": (step - first)
                     * config.train_batch_size

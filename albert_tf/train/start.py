@@ -148,8 +148,6 @@ class Start:
         matching.assign_weights(
             checkpoint.weights, state.model, checkpoint.source, allow_partial=self.allow_partial
         )
-        if weight_names.weights_by_name(state.model, helpers=True):
-            logging.info("new: the generator, and the head that finds what it replaced")
         has_moments = any(key.startswith("slots/") for key in checkpoint.skipped)
         # The first correction of the moments' bias would multiply grown ones by ten.
         if self.grow_from and has_moments and not state.config.bias_correction:

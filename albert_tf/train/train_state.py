@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import training_checkpoint
 from albert_tf.errors import require
-from albert_tf.model import weight_names
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features
@@ -62,7 +61,7 @@ def make_train_state(
         model, weights = objective.make_model(config)
         weights = _choose_trained(weights, config.trained_weights)
         optimizer = optimizers.make_optimizer(config)
-        optimizer.build(weights, weight_names.pair_followers(weights))
+        optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         position = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
     if not features.vary_in_length(objective.list_features(config)):

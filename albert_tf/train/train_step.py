@@ -102,7 +102,7 @@ def _gradients(state, variables, batch, counts, key):
     with tf.GradientTape() as tape:
         outputs = state.model(batch, training=True, seed=key)
         sums = loss.sums(outputs, batch)
-        minimised = losses.mean_loss(sums, counts, loss.weights)
+        minimised = losses.mean_loss(sums, counts)
     return tape.gradient(minimised, variables), sums
 
 

@@ -14,7 +14,6 @@ from albert_tf import config_io
 from albert_tf.checkpoints import model_checkpoint, training_checkpoint
 from albert_tf.errors import require
 from albert_tf.lazy_tensorflow import PACKS_ONCE
-from albert_tf.model import weight_names
 from albert_tf.objectives.objective import Objective
 from albert_tf.records import input_pipeline
 from albert_tf.train import (
@@ -161,8 +160,6 @@ class Trainer:
             check_vocabulary(weights, data.tokenizer, data.vocabulary)
             start.assign(weights, state)
             first = start.describe(weights), weights.source
-        for weight, follower in weight_names.pair_followers(state.model.trainable_weights):
-            weight.assign(follower.value)
         return first
 
 

@@ -77,7 +77,6 @@ def test_our_suites_are_valid_and_name_what_they_have(path):
             "masked_lm_loss",
             "masked_lm_accuracy",
             "next_sentence_accuracy",
-            *(f"replaced_token_{x}" for x in ("loss", "accuracy", "recall")),
         )
     }
     measured |= {"minimal_pairs"} if suite.minimal_pairs else set()

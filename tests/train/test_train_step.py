@@ -85,28 +85,6 @@ def test_every_way_to_cut_up_a_batch_gives_the_same_update(plain, make_strategy,
         assert totals[name] == pytest.approx(value, rel=1e-5), name
 
 
-@pytest.mark.parametrize(
-    ("embeddings", "make_strategy", "cuts"),
-    [
-        ("shared", ONE, {"num_micro_batches": 2, "num_branches": 2}),
-        ("disentangled", two_replicas, {}),
-    ],
-)
-def test_replaced_tokens_are_the_same_however_a_batch_is_cut_up(
-    embeddings, make_strategy, cuts, use_graphs
-):
-    options = {"token_task": "replaced_tokens", "generator_divisor": 2}
-    options |= {"generator_embeddings": embeddings}
-    whole = train(ONE(), **options)
-    assert whole[0]["replaced_token_sought"] > 5
-    if make_strategy is two_replicas:
-        use_graphs()
-    totals, weights, slots = train(make_strategy(), **options, **cuts)
-    assert_same(weights, whole[1], 1e-5)
-    assert_same(slots, whole[2], 1e-5)
-    assert totals == pytest.approx(whole[0], rel=1e-5)
-
-
 def test_the_gradient_is_clipped_once_after_it_is_summed(plain):
     # Clipped at 0.1 (see `train`), so both norms must be over it for the test above to say so.
     assert plain[0]["gradient_norm"] > 0.2
