@@ -24,7 +24,6 @@ DEAD_KEYS: dict[str, Any] = {
 # Fields that no other program knows.
 OWN_KEYS = (
     "cross_layer_sharing",
-    "depth_lora_rank",
     "attention_window",
     "full_attention_layers",
 )
@@ -57,12 +56,6 @@ class AlbertConfig:
         "what a group shares: `all` (ALBERT), `attention`, `ffn` or `none` (BERT)",
         "all",
         choices=SHARING,
-    )
-    depth_lora_rank: int = setting(
-        "rank of what each layer adds to the matrices that all of them share; 0: nothing",
-        0,
-        lowest=0,
-        highest=_MOST,
     )
     num_attention_heads: int = setting("N", 12, highest=_MOST)
     intermediate_size: int = setting("I", 3072, highest=1_000_000)
@@ -98,11 +91,6 @@ class AlbertConfig:
         require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
-        require(
-            not self.depth_lora_rank or (self.cross_layer_sharing == "all" and groups == 1),
-            "depth_lora_rank adds to weights that all layers share: it needs "
-            "cross_layer_sharing=all and num_hidden_groups=1.",
-        )
         depth = self.num_blocks  # a damaged number would take for ever
         require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
         if full := self.full_attention_layers:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import math
-import re
 from typing import Any
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, name_setting, require, require_choice
+from albert_tf.errors import name_setting, require, require_choice
 from albert_tf.settings import setting
 
 PAIR_TASKS = ("sop", "nsp")
@@ -70,14 +69,7 @@ class TrainConfig:
     stop_at_step: int = setting(
         "the run ends here, its schedule later; 0 ends at `num_train_steps`", 0, lowest=0, host=True
     )
-    weight_decay_rate: float = setting(
-        "applied to all weights but biases, LayerNorm and what layers add", 0.01
-    )
-    trained_weights: str | None = setting(
-        "regular expression of whole names: of the encoder (`bert/...`) the weights that are "
-        "trained, such as `.*/lora_.`; heads and a generator always are. Unset: all",
-        None,
-    )
+    weight_decay_rate: float = setting("applied to all weights but biases and LayerNorm", 0.01)
     max_grad_norm: float = setting(
         "the gradient, summed over replicas, is clipped to this global norm", 1.0, above=0
     )
@@ -121,13 +113,6 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         settings.check(self)
-        try:
-            re.compile(self.trained_weights or "")
-        except re.error as error:
-            message = (
-                f"trained_weights {self.trained_weights!r} is no regular expression ({error})."
-            )
-            raise UserError(message) from None
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
             not self.layer_loop or (shares_all and not self.albert.full_attention_layers),

@@ -60,7 +60,6 @@ MISTAKES = {
     "certain dropout": ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
     "window": ({"attention_window": -1}, "attention_window must be at least 0"),
     "no window": ({"full_attention_layers": (0,)}, "attention_window must be at least 1 beside"),
-    "rank": ({"depth_lora_rank": 8, "cross_layer_sharing": "ffn"}, "it needs cross_layer_sharing="),
     "no list": ({"full_attention_layers": ["0"]}, "must be a list of whole numbers, not"),
     "full": ({"attention_window": 2, "full_attention_layers": (3, 12)}, "are not from 0 to 11"),
     "negative dropout": ({"classifier_dropout_prob": -0.1}, "classifier_dropout_prob must be in"),
@@ -74,7 +73,6 @@ PRETRAIN_MISTAKES = {
     "buffer": ({"shuffle_buffer_size": 2 * 10**9}, "_size must be at most 100000000"),
     "batch": ({"train_batch_size": 10**7}, "train_batch_size must be at most 1000000"),
     "seed": ({"seed": 10**20 - 1}, "seed must be at most 2147483647"),
-    "trained_weights": ({"trained_weights": "("}, r"'\(' is no regular expression"),
     "no clipping": ({"max_grad_norm": 0.0}, "max_grad_norm must be more than 0"),
 }
 WRONG_TYPES = {

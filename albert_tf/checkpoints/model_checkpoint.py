@@ -107,11 +107,6 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
             "project's alone. Only models with 'all' can be written in other formats."
         )
-    if config.depth_lora_rank:
-        raise UserError(
-            f"{checkpoint.source}: depth_lora_rank {config.depth_lora_rank} is this project's "
-            "alone: in other programs all layers are the same. Keep it in this project's format."
-        )
     if config.attention_window:
         raise UserError(
             f"{checkpoint.source}: attention_window {config.attention_window} is this project's "

@@ -16,8 +16,7 @@ from albert_tf.model.layers import AlbertLayer, FeedForward, SelfAttention
 def run_block(attention, ffn, x, seed, weights, *, number, layout, rows=None, training):
     """[T, D] -> [T, D], or [B * R, D] with `rows`; `number` counts all blocks that run."""
     options = {"seed": seed, "sites": layers.block_sites(number), "training": training}
-    step = number // attention.config.inner_group_num
-    attention_weights, ffn_weights = (x.at_layer(step, training=training) for x in weights)
+    attention_weights, ffn_weights = weights
     x = attention(x, attention_weights, layout=layout, rows=rows, **options)
     drawn = layout.drawn if rows is None else None
     return ffn(x, ffn_weights, drawn=drawn, **options)

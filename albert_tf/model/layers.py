@@ -74,18 +74,6 @@ class AlbertLayer(keras.layers.Layer):
 class DenseWeights(NamedTuple):
     kernel: tf.Tensor
     bias: tf.Tensor
-    # Two factors of what a layer adds to the kernel: of all layers [L, in, r] and [L, r, out], or
-    # of one; none without `depth_lora_rank`.
-    addition: Sequence[tf.Tensor] = ()
-
-    def at_layer(self, number: int | tf.Tensor, *, training: bool) -> "DenseWeights":
-        """Returns the weights of one layer; in training the addition is part of the kernel."""
-        if not self.addition:
-            return self
-        a, b = (tf.cast(x[number], self.kernel.dtype) for x in self.addition)
-        if not training:
-            return self._replace(addition=(a, b))
-        return DenseWeights(self.kernel + tf.matmul(a, b), self.bias)
 
 
 class SublayerWeights(NamedTuple):
@@ -95,11 +83,6 @@ class SublayerWeights(NamedTuple):
     input: Sequence[DenseWeights]
     output: DenseWeights
     norm: tuple[tf.Tensor, tf.Tensor]  # gamma, beta
-
-    def at_layer(self, number: int | tf.Tensor, *, training: bool) -> "SublayerWeights":
-        """Returns the weights of one layer."""
-        first = [x.at_layer(number, training=training) for x in self.input]
-        return SublayerWeights(first, self.output.at_layer(number, training=training), self.norm)
 
 
 EMBEDDINGS_SITE = 0
@@ -127,32 +110,19 @@ def head_site(config: AlbertConfig) -> int:
 def affine(x: tf.Tensor, weights: DenseWeights) -> tf.Tensor:
     """x [T, in] times the kernel [in, out], and the bias [out] -> [T, out], in the type of x."""
     product = tf.matmul(x, tf.cast(weights.kernel, x.dtype))
-    if weights.addition:
-        product += functools.reduce(tf.matmul, weights.addition, x)
     return ops.add_bias(product, tf.cast(weights.bias, x.dtype))
 
 
 class Dense(AlbertLayer):
-    """Computes x @ kernel + bias. `rank` is that of `DenseWeights.addition`."""
+    """Computes x @ kernel + bias."""
 
-    def __init__(
-        self, size_in: int, size_out: int, config: AlbertConfig, rng, *, rank: int = 0, **kwargs
-    ):
+    def __init__(self, size_in: int, size_out: int, config: AlbertConfig, rng, **kwargs):
         super().__init__(config, rng, **kwargs)
         self.kernel = self.weight("kernel", (size_in, size_out))
         self.bias = self.weight("bias", (size_out,), "zeros")
-        self.addition: list[Any] = []
-        if rank:
-            steps = config.num_hidden_layers
-            self.addition = [
-                self.weight("lora_a", (steps, size_in, rank)),
-                self.weight("lora_b", (steps, rank, size_out), "zeros"),
-            ]
 
     def read(self) -> DenseWeights:
-        weights = [self.kernel, self.bias, *self.addition]
-        kernel, bias, *addition = (tf.convert_to_tensor(x.value) for x in weights)
-        return DenseWeights(kernel, bias, addition)
+        return DenseWeights(*(tf.convert_to_tensor(x.value) for x in (self.kernel, self.bias)))
 
     def call(self, x):  # [T, in] -> [T, out]
         return affine(x, self.read())
@@ -205,14 +175,13 @@ class SelfAttention(AlbertLayer):
     def __init__(self, config: AlbertConfig, rng, **kwargs):
         super().__init__(config, rng, **kwargs)
         size = config.hidden_size
-        options = {"rank": config.depth_lora_rank, **kwargs}
         with scope("attention_1/self"):
             self.query, self.key, self.value = (
-                Dense(size, size, config, rng, name=name, **options)
+                Dense(size, size, config, rng, name=name, **kwargs)
                 for name in ("query", "key", "value")
             )
         with scope("attention_1/output"):
-            self.output_dense = Dense(size, size, config, rng, name="dense", **options)
+            self.output_dense = Dense(size, size, config, rng, name="dense", **kwargs)
         self.layer_norm = LayerNorm(size, config, rng, name="LayerNorm", **kwargs)
 
     def read(self, *, joins: bool = True) -> SublayerWeights:
@@ -221,8 +190,8 @@ class SelfAttention(AlbertLayer):
         One product is faster than three if it pays for copying the weights: not for each request.
         """
         weights = [self.query.read(), self.key.read(), self.value.read()]
-        if joins and not self.config.depth_lora_rank:
-            kernels, biases, _ = zip(*weights, strict=True)
+        if joins:
+            kernels, biases = zip(*weights, strict=True)
             weights = [DenseWeights(tf.concat(kernels, 1), tf.concat(biases, 0))]
         return SublayerWeights(weights, self.output_dense.read(), self.layer_norm.read())
 
@@ -286,7 +255,7 @@ class FeedForward(AlbertLayer):
     def __init__(self, config: AlbertConfig, rng, **kwargs):
         super().__init__(config, rng, **kwargs)
         hidden, intermediate = config.hidden_size, config.intermediate_size
-        options = {"rank": config.depth_lora_rank, "name": "dense", **kwargs}
+        options = {"name": "dense", **kwargs}
         with scope("ffn_1/intermediate"):
             self.intermediate = Dense(hidden, intermediate, config, rng, **options)
             with scope("output"):

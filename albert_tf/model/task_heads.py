@@ -225,7 +225,7 @@ class SpanOrNone(Head, layers.AlbertLayer):
 
     def end_logits(self, x, starts, mask, *, training):
         """[B, S, D], vectors at K starts [B, K, D], [B, S] -> [B, K, S]"""
-        kernel, bias, _ = self.end_0.read()
+        kernel, bias = self.end_0.read()
         # The published product with [token, start], without laying out all the pairs.
         token_kernel, start_kernel = tf.split(tf.cast(kernel, x.dtype), 2)
         tokens = tf.reshape(tf.matmul(_rows(x), token_kernel), tf.shape(x))

@@ -14,9 +14,6 @@ MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 WORDS = "bert/embeddings/word_embeddings"
 ANY = -1  # the number of classes: GLUE's; 1 for RACE, and for a regression
 
-# Whole names of what layers add to the matrices that they share, with `depth_lora_rank`.
-ADDITIONS = "bert/.*/lora_[ab]"
-
 # The parts of a model. Of a part a checkpoint has every weight, or none.
 ENCODER, POOLER = "encoder", "pooler"
 MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
@@ -96,25 +93,19 @@ def _encoder(config: AlbertConfig) -> Shapes:
         for group in range(config.num_groups("attention")):
             block = BLOCK.format(group, inner)
             for name in ("self/query", "self/key", "self/value", "output/dense"):
-                shapes |= _dense(f"{block}attention_1/{name}", hidden, hidden, config)
+                shapes |= _dense(f"{block}attention_1/{name}", hidden, hidden)
             shapes |= _norm(f"{block}LayerNorm", hidden)
         for group in range(config.num_groups("ffn")):
             block = BLOCK.format(group, inner)
             name, inner_size = f"{block}ffn_1/intermediate", config.intermediate_size
-            shapes |= _dense(f"{name}/dense", hidden, inner_size, config)
-            shapes |= _dense(f"{name}/output/dense", inner_size, hidden, config)
+            shapes |= _dense(f"{name}/dense", hidden, inner_size)
+            shapes |= _dense(f"{name}/output/dense", inner_size, hidden)
             shapes |= _norm(f"{block}LayerNorm_1", hidden)
     return shapes
 
 
-def _dense(name: str, size_in: int, size_out: int, layers: AlbertConfig | None = None) -> Shapes:
-    """Returns the shapes of a matrix and its bias; of `layers`, with what each of them adds."""
-    shapes: Shapes = {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
-    if layers and (rank := layers.depth_lora_rank):
-        steps = layers.num_hidden_layers
-        shapes |= {f"{name}/lora_a": (steps, size_in, rank)}
-        shapes |= {f"{name}/lora_b": (steps, rank, size_out)}
-    return shapes
+def _dense(name: str, size_in: int, size_out: int) -> Shapes:
+    return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
 
 
 def _norm(name: str, size: int) -> Shapes:

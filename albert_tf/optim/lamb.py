@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from albert_tf.errors import to_one_line
 
-# Weights whose path matches are neither decayed nor layer-adapted. What layers add to the matrices
-# that they share begins at zero: the trust ratio would hold it at what its first step made of it.
-EXCLUDED = re.compile("LayerNorm|layer_norm|bias|lora_[ab]$")
+# Weights whose path matches are neither decayed nor layer-adapted.
+EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
 
 def lamb_update(

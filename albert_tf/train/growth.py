@@ -35,7 +35,7 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> 
     Raises `UserError` if that is not larger in depth, width or length alone.
     """
     before, config = checkpoint.config, run_config.albert
-    for name in ("hidden_act", "embedding_size", "vocab_size", "depth_lora_rank"):
+    for name in ("hidden_act", "embedding_size", "vocab_size"):
         if getattr(before, name) != getattr(config, name):
             raise UserError(
                 f"--grow_from: {checkpoint.source} has {name}={getattr(before, name)!r}, the "
@@ -129,11 +129,6 @@ def _grow_array(name: str, array: np.ndarray, shape: tuple[int, ...], kind: str)
     sizes = [
         (x, x if y == weight_names.ANY else y) for x, y in zip(array.shape, shape, strict=True)
     ]
-    if len(sizes) == 3 and array.shape != shape:
-        raise UserError(
-            "--grow_from: what layers add (albert.depth_lora_rank) grows neither in depth nor in "
-            "width. Let only max_position_embeddings grow."
-        )
     if any(new % old for old, new in sizes):
         raise UserError(
             f"--grow_from: {name} has the shape {list(array.shape)}, and {list(shape)} is no "

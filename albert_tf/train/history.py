@@ -27,7 +27,6 @@ _DROPOUT = ("albert.hidden_dropout_prob", "albert.attention_probs_dropout_prob")
 _FIXED = (
     "sentence_task",
     "num_words",
-    "trained_weights",
 )
 # The order of the records depends on these; the position in them means something only if all stay.
 _ORDER = ("seed", "shuffle_buffer_size")

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import re
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ from albert_tf import files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, name_setting
-from albert_tf.model import task_heads, weight_names
+from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
 from albert_tf.tokenizers.tokenization import Tokenizer
@@ -123,14 +122,6 @@ class Start:
                     f"{ours!r}. Take that of the checkpoint "
                     f"({name_setting(f'set albert.{field}')}=)."
                 )
-        is_addition = re.compile(weight_names.ADDITIONS).fullmatch
-        variables = weight_names.weights_by_name(state.model)
-        new = {name: x.numpy() for name, x in variables.items() if is_addition(name)}
-        if new and not any(map(is_addition, checkpoint.weights)):
-            logging.info(
-                f"new: what layers add to shared weights (nothing yet), {len(new)} weights"
-            )
-            checkpoint = dataclasses.replace(checkpoint, weights={**checkpoint.weights, **new})
         if isinstance(state.model, AlbertForTask):
             is_other = not isinstance(state.model.head, task_heads.Regression)
             if self.init_head and checkpoint.is_regression and is_other:

@@ -1,13 +1,11 @@
 """The state of a training run: the model, its optimizer and its position in the data."""
 
 import dataclasses
-import re
 
 import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints import training_checkpoint
-from albert_tf.errors import require
 from albert_tf.objectives.objective import Objective
 from albert_tf.optim import lamb, optimizers
 from albert_tf.records import features
@@ -59,7 +57,6 @@ def make_train_state(
     buckets = devices.choose_buckets(config, strategy)
     with strategy.scope():
         model, weights = objective.make_model(config)
-        weights = _choose_trained(weights, config.trained_weights)
         optimizer = optimizers.make_optimizer(config)
         optimizer.build(weights)
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -70,16 +67,3 @@ def make_train_state(
         buckets = buckets[-1:]
     state = config, strategy, objective, model, weights, optimizer, position
     return TrainState(*state, jit_compile, num_branches, buckets)
-
-
-def _choose_trained(weights: list[keras.Variable], pattern: str | None) -> list[keras.Variable]:
-    """Returns the heads' weights and those of the encoder that the pattern matches."""
-    if pattern is None:
-        return weights
-    own = [weight for weight in weights if weight.path.startswith("bert/")]
-    left_out = {x.path for x in own if not re.fullmatch(pattern, x.path)}
-    require(
-        len(left_out) < len(own),
-        f"trained_weights {pattern!r} matches no weight of the encoder, such as {own[-1].path}.",
-    )
-    return [weight for weight in weights if weight.path not in left_out]

@@ -39,7 +39,7 @@ class _Head(NamedTuple):
 
 def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
     """Returns the graph: int64 `inputs` [B, S], of choices [B, C, S], -> those of transformers."""
-    for name in ("attention_window", "depth_lora_rank"):
+    for name in ("attention_window",):
         if value := getattr(model.config, name):
             raise UserError(
                 f"{model.source} has {name} {value}, which the ONNX graph has not: it would "

@@ -3,12 +3,11 @@
 import dataclasses
 import shutil
 
-import numpy as np
 import pytest
 import tiny_checkpoints
 import tiny_run
 
-from albert_tf.checkpoints import formats, native
+from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -51,29 +50,6 @@ def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_p
     run(data, tmp_path / "run", init)
     steps = [x["step"] for x in tiny_run.metrics(tmp_path / "run") if "eval_loss" in x]
     assert steps == [0, 2]
-
-
-def test_layers_add_nothing_at_first_and_what_they_add_may_train_alone(data, tmp_path, capsys):
-    init, options = write(tmp_path / "init", data), {"learning_rate": 0.1, "num_warmup_steps": 0}
-    plain, adding = (tiny_run.albert(num_hidden_layers=3, depth_lora_rank=rank) for rank in (0, 2))
-    run(data, tmp_path / "plain", init, albert=plain, **options)
-    options["trained_weights"] = ".*/lora_."
-    capsys.readouterr()
-    run(data, tmp_path / "run", init, albert=adding, **options)
-    log = capsys.readouterr().err
-    assert "new: what layers add to shared weights (nothing yet), 12 weights" in log
-    assert "missing: " not in log
-    first = [tiny_run.metrics(tmp_path / name)[0]["eval_loss"] for name in ("plain", "run")]
-    assert first[0] == first[1]
-    before, after = formats.read(init).weights, native.read_weights(f"{tmp_path}/run/model.ckpt-2")
-    changed = {name for name, x in before.items() if not np.array_equal(after[name], x)}
-    assert all(name.startswith("cls/") for name in changed) and len(changed) == 7
-    added = [name for name in after if name.endswith("lora_b")]
-    assert len(added) == 6 and all(np.abs(after[name]).min() > 0 for name in added)
-    with pytest.raises(UserError, match=r"12 unexpected: bert/.*/lora_a"):
-        run(data, tmp_path / "back", str(tmp_path / "run"), albert=plain)
-    with pytest.raises(UserError, match=r"'lora' matches no weight of the encoder, such as bert/"):
-        run(data, tmp_path / "none", init, albert=adding, trained_weights="lora")
 
 
 def test_a_run_does_not_go_on_with_other_weights_than_it_started_from(data, tmp_path, capsys):

@@ -42,7 +42,6 @@ def make(kind):
     if kind != "window":
         return tiny_exports.source(kind)
     window = {"attention_window": 1, "full_attention_layers": (1,), "num_hidden_layers": 3}
-    window["depth_lora_rank"] = 2
     checkpoint = tiny_exports.contents("encoder", **window)
     settings = tiny_exports.settings(checkpoint.config)
     options = model_kinds.Options(kind="encoder", run_config=settings, text=False)

@@ -94,9 +94,7 @@ def test_the_program_writes_a_folder_of_transformers(run_program, vocabulary, tm
     assert message == f"export: --output_dir: {target} exists. Remove it, or name another folder."
 
 
-@pytest.mark.parametrize(
-    "wrong", ["kind", "package", "outputs", "attention_window", "depth_lora_rank"]
-)
+@pytest.mark.parametrize("wrong", ["kind", "package", "outputs", "attention_window"])
 def test_mistakes_are_one_line(run_program, tmp_path, monkeypatch, wrong):
     kind = "span_or_none" if wrong == "kind" else "encoder"
     source, target = str(tmp_path / "checkpoint"), tmp_path / "folder"

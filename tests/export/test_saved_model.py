@@ -85,9 +85,8 @@ def test_a_model_with_a_head_after_each_layer_says_how_many_ran(tmp_path, vocabu
 
 
 @pytest.mark.parametrize("full", [(), (1,)])
-def test_windows_and_additions_of_layers_are_served(tmp_path, vocabulary, full):
+def test_windows_are_served(tmp_path, vocabulary, full):
     window = {"attention_window": 1, "full_attention_layers": full, "num_hidden_layers": 4}
-    window["depth_lora_rank"] = 2
     contents = tiny_exports.contents("token_classification", vocabulary, **window)
     settings = tiny_exports.settings(contents.config)
     labels = tiny_exports.LABELS["token_classification"]

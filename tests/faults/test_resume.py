@@ -16,7 +16,6 @@ SETTINGS = tiny_run.settings(
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
         attention_window=1,
-        depth_lora_rank=2,
     ),
     eval_steps=4,
 )

@@ -15,7 +15,6 @@ from albert_tf.model import albert_model, weight_names
         {},
         {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 3},
         {"embedding_size": 8},
-        {"depth_lora_rank": 2, "inner_group_num": 3},
         {"cross_layer_sharing": "attention"},
         {"cross_layer_sharing": "ffn"},
         {"cross_layer_sharing": "none", "type_vocab_size": 4},

@@ -127,7 +127,6 @@ def test_moments_grow_as_gradients_do():
         ({"num_hidden_layers": 1}, "has 2 layers, the config 1. A model cannot shrink"),
         ({"hidden_size": 4, "num_attention_heads": 1}, "is no multiple of it"),
         ({"vocab_size": 70}, "has vocab_size=61"),
-        ({"depth_lora_rank": 1}, "has depth_lora_rank=0, the config 1"),
         ({"max_position_embeddings": 15}, "has 16 positions, the config 15. A model cannot shrink"),
     ],
 )
