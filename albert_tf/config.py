@@ -22,13 +22,7 @@ DEAD_KEYS: dict[str, Any] = {
     "layers_to_keep": [],
 }
 # Fields that no other program knows.
-OWN_KEYS = (
-    "cross_layer_sharing",
-    "attention_window",
-    "full_attention_layers",
-)
-# Sequences of up to so many windows are computed as one block.
-SHORT_WINDOWS = 8
+OWN_KEYS = ("cross_layer_sharing",)
 # The key of a file that says that a head of one output gives a number; it is no field either.
 PROBLEM_TYPE, REGRESSION = "problem_type", "regression"
 
@@ -73,16 +67,6 @@ class AlbertConfig:
     )
     max_position_embeddings: int = setting("longest sequence", 512, highest=1_000_000)
     type_vocab_size: int = setting("number of segments", 2, highest=_MOST)
-    attention_window: int = setting(
-        "tokens on each side that a token attends to, beside the first token and, of pairs, the "
-        "first segment; 0: all",
-        0,
-        lowest=0,
-        highest=1_000_000,
-    )
-    full_attention_layers: tuple[int, ...] = setting(
-        "layers, counted from 0, in which all tokens attend to all; with `attention_window`", ()
-    )
     initializer_range: float = setting("standard deviation of the truncated normal", 0.02)
 
     def __post_init__(self) -> None:
@@ -93,15 +77,6 @@ class AlbertConfig:
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
         depth = self.num_blocks  # a damaged number would take for ever
         require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
-        if full := self.full_attention_layers:
-            require(
-                self.attention_window > 0,
-                f"attention_window must be at least 1 beside full_attention_layers {[*full]}.",
-            )
-            require(
-                0 <= min(full) <= max(full) < layers,
-                f"full_attention_layers {[*full]} are not from 0 to {layers - 1}.",
-            )
 
     @property
     def num_blocks(self) -> int:

@@ -115,9 +115,9 @@ class TrainConfig:
         settings.check(self)
         shares_all = self.albert.cross_layer_sharing == "all" and self.albert.num_hidden_groups == 1
         require(
-            not self.layer_loop or (shares_all and not self.albert.full_attention_layers),
-            "layer_loop needs layers that are alike (cross_layer_sharing=all, num_hidden_groups=1, "
-            "no full_attention_layers). Take rematerialize=true instead.",
+            not self.layer_loop or shares_all,
+            "layer_loop needs layers that are alike (cross_layer_sharing=all, "
+            "num_hidden_groups=1). Take rematerialize=true instead.",
         )
         require(self.eval_steps > 0 or not self.patience, "patience needs eval_steps: set both.")
         schedule_steps = self.num_train_steps - self.first_schedule_step

@@ -58,10 +58,6 @@ MISTAKES = {
     "hidden size": ({"hidden_size": 10**6}, "hidden_size must be at most 65536"),
     "vocabulary": ({"vocab_size": 10**12}, "vocab_size must be at most 10000000"),
     "certain dropout": ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
-    "window": ({"attention_window": -1}, "attention_window must be at least 0"),
-    "no window": ({"full_attention_layers": (0,)}, "attention_window must be at least 1 beside"),
-    "no list": ({"full_attention_layers": ["0"]}, "must be a list of whole numbers, not"),
-    "full": ({"attention_window": 2, "full_attention_layers": (3, 12)}, "are not from 0 to 11"),
     "negative dropout": ({"classifier_dropout_prob": -0.1}, "classifier_dropout_prob must be in"),
 }
 PRETRAIN_MISTAKES = {
@@ -263,7 +259,6 @@ def test_what_makes_no_sense_names_the_file_once(tmp_path):
     [
         {"cross_layer_sharing": "ffn"},
         {"num_hidden_groups": 2},
-        {"attention_window": 9, "full_attention_layers": (0,)},
     ],
 )
 def test_a_loop_needs_one_set_of_weights(kind, changes):

@@ -107,11 +107,6 @@ def check_groups(checkpoint: ModelCheckpoint, choose_group: Callable[[int, int, 
             f"{checkpoint.source}: cross_layer_sharing {config.cross_layer_sharing!r} is this "
             "project's alone. Only models with 'all' can be written in other formats."
         )
-    if config.attention_window:
-        raise UserError(
-            f"{checkpoint.source}: attention_window {config.attention_window} is this project's "
-            "alone: other programs would attend to all tokens. Keep it in this project's format."
-        )
     steps, groups = config.num_hidden_layers, config.num_hidden_groups
     theirs = tuple(choose_group(step, steps, groups) for step in range(steps))
     if theirs != config.group_of_step("attention"):

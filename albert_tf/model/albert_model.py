@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import encoder, layers, pretraining_heads, token_layout, windows, xla
+from albert_tf.model import encoder, layers, pretraining_heads, token_layout, xla
 from albert_tf.model.keras_model import ConfiguredModel
 from albert_tf.records import features, model_inputs
 
@@ -86,8 +86,7 @@ class Albert(ConfiguredModel):
         rates = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
         seed = self.choose_seed(seed, rates, training=training)
         options = {"training": training, "seed": seed}
-        marks = windows.mark_globals(mask, segments, self.config.attention_window)
-        options["layout"] = layout = self._make_layout(marks, training, skips_padding)
+        options["layout"] = layout = self._make_layout(mask, training, skips_padding)
         x = self.embeddings(ids, segments, **options)
         if positions is not None:
             positions = tf.pad(positions, [[0, 0], [1, 0]])  # the pooler takes the first token
@@ -116,10 +115,10 @@ class Albert(ConfiguredModel):
         return layout.restore(self.encoder.project(x))
 
     def _make_layout(self, mask, training, skips_padding):
-        heads, window = self.config.num_attention_heads, self.config.attention_window
+        heads = self.config.num_attention_heads
         if skips_padding and xla.has_dynamic_shapes():
-            return token_layout.make_layout(mask, heads, training=training, window=window)
-        return token_layout.PaddedLayout(mask, heads, window)
+            return token_layout.make_layout(mask, heads, training=training)
+        return token_layout.PaddedLayout(mask, heads)
 
 
 def no_positions(batch: Batch) -> tf.Tensor:

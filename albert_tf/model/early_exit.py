@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import token_layout, windows, xla
+from albert_tf.model import token_layout, xla
 from albert_tf.model.albert_model import Albert, Batch
 from albert_tf.records import model_inputs
 
@@ -23,7 +23,7 @@ class _Rows(NamedTuple):
     Attributes:
         x: [T, D], vectors of the tokens.
         places: [B * C, S], the row of `x` at each place.
-        mask: [B * C, S], see `windows.mark_globals`.
+        mask: [B * C, S], 1 where there is a token.
         numbers: [B], which rows of the batch they are.
         agreed: [B], how many heads in a row agree; -1 before the first layer.
         logits: [B, C] of the last head.
@@ -40,9 +40,8 @@ class _Rows(NamedTuple):
 def is_possible(config: AlbertConfig) -> bool:
     """Tells whether layers can be a loop that ends early: they are alike, and nobody unrolls it."""
     shares = config.num_groups("attention") == config.num_groups("ffn") == 1
-    are_alike = shares and not config.full_attention_layers
     loops = xla.loops_layers() or tf.executing_eagerly()
-    return are_alike and loops and xla.has_dynamic_shapes()
+    return shares and loops and xla.has_dynamic_shapes()
 
 
 def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
@@ -50,9 +49,7 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
     batch = albert.read_inputs(tokens)
     ids, mask, segments = (batch[name] for name in model_inputs.TOKENS)
     num_heads = albert.config.num_attention_heads
-    window = albert.config.attention_window
-    mask = windows.mark_globals(mask, segments, window)
-    layout = token_layout.make_layout(mask, num_heads, training=False, window=window)
+    layout = token_layout.make_layout(mask, num_heads, training=False)
     x = albert.embeddings(ids, segments, layout=layout, training=False, seed=None)
     choices = head.classes if head.takes_choices else 1
     classes = head.classes if choices > 1 else head.output_bias.shape[0]
@@ -61,7 +58,7 @@ def run(albert: Albert, head: Any, tokens: Batch) -> dict[str, tf.Tensor]:
 
     def run_layers(layer, rows, logits, used):
         """Runs layers until a row is done, and takes the rows that are done out of the batch."""
-        layout = token_layout.make_layout(rows.mask, num_heads, training=False, window=window)
+        layout = token_layout.make_layout(rows.mask, num_heads, training=False)
         layer, x, agreed, answer, done = run_until_done(layer, rows, layout)
         leaving = tf.boolean_mask(rows.numbers, done)[:, tf.newaxis]
         logits = tf.tensor_scatter_nd_update(logits, leaving, tf.boolean_mask(answer, done))

@@ -42,7 +42,6 @@ class SharedEncoder(AlbertLayer):
         super().__init__(config, rng, name="encoder", **kwargs)
         self.rematerialize, self.layer_loop = rematerialize, layer_loop
         assert not layer_loop or config.num_groups("attention") == config.num_groups("ffn") == 1
-        assert not (layer_loop and config.full_attention_layers)
         with layers.scope("encoder"):
             self.projection = None
             if config.embedding_size != config.hidden_size:
@@ -81,10 +80,6 @@ class SharedEncoder(AlbertLayer):
             return [self._run_steps(x, rows, layout)]
         return self._run_blocks(x, seed, rows, slice(num_blocks), **options)
 
-    def _choose_layout(self, step: int, layout):
-        is_full = step in self.config.full_attention_layers
-        return layout.without_window() if is_full else layout
-
     def _run_blocks(self, x, seed, rows, run, *, layout, training):
         attentions = _layers_in_order(self.attentions, self.config.group_of_step("attention"))[run]
         ffns = _layers_in_order(self.ffns, self.config.group_of_step("ffn"))[run]
@@ -95,7 +90,7 @@ class SharedEncoder(AlbertLayer):
                 attention,
                 ffn,
                 number=number,
-                layout=self._choose_layout(number // self.config.inner_group_num, layout),
+                layout=layout,
                 rows=rows if number == len(ffns) - 1 else None,
                 training=training,
             )
@@ -126,14 +121,12 @@ class SharedEncoder(AlbertLayer):
     def _run_steps(self, x, rows, layout):
         """Runs the steps that are alike in one loop, without dropout and gradients."""
         config = self.config
-        full = [step in config.full_attention_layers for step in range(config.num_hidden_layers)]
         groups = config.group_of_step("attention"), config.group_of_step("ffn")
-        alike = itertools.groupby(zip(*groups, full, strict=True))
+        alike = itertools.groupby(zip(*groups, strict=True))
         runs = [(step, len([*run])) for step, run in alike]
         first = 0
-        for place, ((*numbers, is_full), steps) in enumerate(runs):
-            own = layout.without_window() if is_full else layout
-            run_step = functools.partial(self.make_step(*numbers), layout=own)
+        for place, (numbers, steps) in enumerate(runs):
+            run_step = functools.partial(self.make_step(*numbers), layout=layout)
             is_end = rows is not None and place == len(runs) - 1  # computes the rows alone
             x = _repeat(run_step, range(first, first + steps - is_end), x)
             x = run_step(x, number=first + steps - 1, rows=rows) if is_end else x

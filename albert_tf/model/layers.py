@@ -9,7 +9,6 @@ weights once a call, for all the steps that share them: gradients are added up i
 """
 
 import contextlib
-import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import ops, windows
+from albert_tf.model import ops
 
 ACTIVATIONS: dict[str, Callable[..., tf.Tensor]] = {
     "gelu": ops.gelu,
@@ -208,7 +207,7 @@ class SelfAttention(AlbertLayer):
             queries = self.make_heads(x, [query], route)
             groups = [q + kv for q, kv in zip(queries, keys_values, strict=True)]
         options = {"seed": seed, "site": sites.attention_probs, "training": training}
-        pairs = zip(groups, layout.choose_biases(rows), strict=True)
+        pairs = zip(groups, layout.biases, strict=True)
         context = route.join([self.attend(qkv, bias, **options) for qkv, bias in pairs])
         y = affine(context, weights.output)
         rate = self.config.hidden_dropout_prob
@@ -229,18 +228,7 @@ class SelfAttention(AlbertLayer):
         return map(DenseWeights, kernels, biases)
 
     def attend(self, qkv, attention_bias, *, seed, site, training):
-        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B, N, R, H]
-
-        With blocks in place of the bias all are [B, N, S, H].
-        """
-        if isinstance(attention_bias, windows.Blocks):
-
-            def attend(qkv, bias, is_first):
-                own_site = -site if is_first else site  # a second draw in the same place
-                return self.attend(qkv, bias, seed=seed, site=own_site, training=training)
-
-            attend_blocks = functools.partial(attention_bias.attend, attend=attend)
-            return windows.compute_again(attend_blocks, qkv) if training else attend_blocks(qkv)
+        """Query [B, N, R, H], key and value [B, N, S, H], and [B, 1, 1, S] -> [B, N, R, H]"""
         query, key, value = qkv
         query *= tf.cast(query.shape[-1] ** -0.5, query.dtype)
         scores = tf.matmul(query, key, transpose_b=True)  # [B, N, R, S]

@@ -7,13 +7,12 @@ each real token has one row and one place.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.model import ops, windows, xla
+from albert_tf.model import ops, xla
 
-Bias: TypeAlias = tf.Tensor | windows.Blocks
 Heads = list[tf.Tensor]  # of each group [G, N, L, H]: G sequences of L places
 # In training T is a multiple of this share of B * S: XLA compiles ops for each T.
 SHARE_OF_BATCH = 16
@@ -43,24 +42,9 @@ class PaddedLayout:
 
     drawn = None
 
-    def __init__(self, mask: tf.Tensor, num_heads: int, window: int = 0):
-        self.mask, self.window = mask, window
+    def __init__(self, mask: tf.Tensor, num_heads: int):
         self.tokens = PaddedRoute(tf.unstack(tf.shape(mask)), num_heads)
-        self.biases: list[Bias] = [_make_bias(mask)]
-        if window:
-            positions = tf.range(tf.shape(mask)[1])[tf.newaxis]
-            self.places = windows.Places(window, mask, positions)
-            self.biases = [self.places.make_blocks()]
-
-    def without_window(self) -> "PaddedLayout":
-        """Returns the layout of a layer in which every token attends to all."""
-        return PaddedLayout(self.mask, self.tokens.num_heads) if self.window else self
-
-    def choose_biases(self, rows: tf.Tensor | None) -> Sequence[Bias]:
-        """Returns `biases`, or those of the rows [B, R] alone."""
-        if rows is None or not self.window:
-            return self.biases
-        return [self.places.make_bias_of(rows, self.mask)]
+        self.biases = [_make_bias(mask)]
 
     def select(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S] -> [T]"""
@@ -172,11 +156,9 @@ class UnpaddedLayout:
         indices: [T], places in [B * S]; in training some of padding at the end.
         rows: [B * S], the row at each place; at padding that of any token.
         tokens: route of all tokens.
-        biases: [G, 1, 1, L] of each group, for the scores of attention, or its blocks.
+        biases: [G, 1, 1, L] of each group, for the scores of attention.
         sequences: [G] of each group, all together [B].
         ranks: [B], where a sequence is among those of all groups.
-        marks: [B, S], see `windows.mark_globals`; without a window the mask.
-        places: of each group; without a window none.
     """
 
     shape: Sequence[tf.Tensor]
@@ -184,11 +166,9 @@ class UnpaddedLayout:
     indices: tf.Tensor
     rows: tf.Tensor
     tokens: Route
-    biases: Sequence[Bias]
+    biases: Sequence[tf.Tensor]
     sequences: Sequence[tf.Tensor]
     ranks: tf.Tensor
-    marks: tf.Tensor
-    places: Sequence[windows.Places] = ()
 
     @property
     def drawn(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -216,21 +196,6 @@ class UnpaddedLayout:
         places = places * shape[1] + number[:, tf.newaxis]  # [B, R, N]
         return _make_route(rows, None, tf.reshape(places, [-1, heads.shape[0]]))
 
-    def without_window(self) -> "UnpaddedLayout":
-        """Returns the layout of a layer in which every token attends to all."""
-        if not self.places:
-            return self
-        biases = [_make_bias(x.marks) for x in self.places]
-        return dataclasses.replace(self, biases=biases, places=())
-
-    def choose_biases(self, rows: tf.Tensor | None) -> Sequence[Bias]:
-        """Returns `biases`, or those of the rows [B, R] alone."""
-        if rows is None or not self.places:
-            return self.biases
-        rows = tf.gather(self.indices, rows)
-        groups = zip(self.places, self.sequences, strict=True)
-        return [places.make_bias_of(tf.gather(rows, x), self.marks) for places, x in groups]
-
     def restore(self, x: tf.Tensor) -> tf.Tensor:
         """[T, D] -> [B, S, D], 0 at padding."""
 
@@ -253,16 +218,13 @@ class UnpaddedLayout:
         return y * tf.cast(mask, x.dtype)[:, :, tf.newaxis]
 
 
-def make_layout(
-    mask: tf.Tensor, num_heads: int, *, training: bool, window: int = 0
-) -> UnpaddedLayout:
+def make_layout(mask: tf.Tensor, num_heads: int, *, training: bool) -> UnpaddedLayout:
     """Returns the layout of the tokens where `mask` [B, S] is not 0, of which there may be none.
 
     In training, T is rounded up with padding, and all sequences are one group: dropout of attention
-    draws for [B, N, S, S]. Otherwise the long sequences are a group of their own. With a `window`
-    the mask is that of `windows.mark_globals`.
+    draws for [B, N, S, S]. Otherwise the long sequences are a group of their own.
     """
-    marks, shape, mask = mask, tf.unstack(tf.shape(mask)), tf.cast(mask, tf.bool)
+    shape, mask = tf.unstack(tf.shape(mask)), tf.cast(mask, tf.bool)
     flat = tf.reshape(mask, [-1])
     tokens, padding = (tf.cast(tf.where(x)[:, 0], tf.int32) for x in (flat, ~flat))
     step = tf.maximum(-(-tf.size(flat) // SHARE_OF_BATCH), 1) if training else 1
@@ -272,24 +234,15 @@ def make_layout(
     make_groups = _make_one_group if training else _make_two_groups
     sequences, masks, group_rows, places = make_groups(mask, rows, indices, num_heads)
     route_masks = [x[:, tf.newaxis, :, tf.newaxis] for x in masks]
-    biases, places_of = [_make_bias(x) for x in masks], []
-    if window:
-        for is_token, rows_of in zip(masks, group_rows, strict=True):
-            at = tf.gather(indices, rows_of)
-            own = tf.gather(tf.reshape(marks, [-1]), at) * tf.cast(is_token, marks.dtype)
-            places_of.append(windows.Places(window, own, at % shape[1]))
-        biases = [x.make_blocks() for x in places_of]
     return UnpaddedLayout(
         shape=shape,
         mask=mask,
         indices=indices,
         rows=rows,
         tokens=_make_route(group_rows, route_masks, places),
-        biases=biases,
+        biases=[_make_bias(x) for x in masks],
         sequences=sequences,
         ranks=tf.math.invert_permutation(tf.concat(sequences, 0)),
-        marks=marks,
-        places=places_of,
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from albert_tf.errors import UserError
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.model import weight_names
 from albert_tf.model.ops import LAYER_NORM_EPSILON
@@ -39,12 +38,6 @@ class _Head(NamedTuple):
 
 def make(model: ExportedModel, inputs: Iterable[str]) -> onnx.ModelProto:
     """Returns the graph: int64 `inputs` [B, S], of choices [B, C, S], -> those of transformers."""
-    for name in ("attention_window",):
-        if value := getattr(model.config, name):
-            raise UserError(
-                f"{model.source} has {name} {value}, which the ONNX graph has not: it would "
-                "compute another model. Serve its SavedModel."
-            )
     head = _HEADS[_choose_head(model)]
     graph = _Graph(model)
     outputs = head.make(graph)

@@ -173,7 +173,6 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     [
         ({"cross_layer_sharing": "attention"}, "cross_layer_sharing 'attention' is this project's"),
         ({"num_hidden_layers": 22, "num_hidden_groups": 22}, "22 groups in 22 layers are rounded"),
-        ({"attention_window": 4}, "attention_window 4 is this project's alone"),
         ({"hidden_act": "gelu_erf"}, "'gelu_erf', which the published code lacks"),
     ],
 )

@@ -358,8 +358,6 @@ def test_weights_and_models_without_place_in_transformers(tmp_path):
     with pytest.raises(UserError, match="14 groups in 18 layers are rounded otherwise"):
         made = tiny_checkpoints.make(num_hidden_layers=18, num_hidden_groups=14)
         hugging_face.write(made, str(tmp_path))
-    with pytest.raises(UserError, match="attention_window 4 is this project's alone"):
-        hugging_face.write(tiny_checkpoints.make(attention_window=4), str(tmp_path))
     with pytest.raises(UserError, match="cross_layer_sharing 'ffn' is this project's alone"):
         hugging_face.write(tiny_checkpoints.make(cross_layer_sharing="ffn"), str(tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -60,8 +60,8 @@ def test_settings_can_be_overridden(tmp_path, vocabulary):
     model = tiny_exports.read(path, overrides=["max_seq_length=7"], labels=["x", "y", "z"])
     assert model.options.run_config.max_seq_length == 7
     assert model.options.labels == ("x", "y", "z")
-    windowed = tiny_exports.read(path, overrides=["albert.attention_window=2"])
-    assert windowed.config.attention_window == windowed.network.config.attention_window == 2
+    dropped = tiny_exports.read(path, overrides=["albert.hidden_dropout_prob=0.2"])
+    assert dropped.config.hidden_dropout_prob == dropped.network.config.hidden_dropout_prob == 0.2
     with pytest.raises(UserError, match=r"intermediate/dense/bias \[10\] instead of \[999\]"):
         tiny_exports.read(path, overrides=["albert.intermediate_size=999"])
 

@@ -38,19 +38,9 @@ def request(model, seed=0):
 KINDS = ("encoder", "fill_mask", "multiple_choice", "span_or_none", "token_classification")
 
 
-def make(kind):
-    if kind != "window":
-        return tiny_exports.source(kind)
-    window = {"attention_window": 1, "full_attention_layers": (1,), "num_hidden_layers": 3}
-    checkpoint = tiny_exports.contents("encoder", **window)
-    settings = tiny_exports.settings(checkpoint.config)
-    options = model_kinds.Options(kind="encoder", run_config=settings, text=False)
-    return export_source.load(checkpoint, options)
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "window"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_answers_as_the_network(kind):
-    model = make(kind)
+    model = tiny_exports.source(kind)
     answer = runner(litert.convert(model))
     for seed in range(3):
         ids = request(model, seed)

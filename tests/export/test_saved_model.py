@@ -84,20 +84,6 @@ def test_a_model_with_a_head_after_each_layer_says_how_many_ran(tmp_path, vocabu
             export_source.load(dataclasses.replace(checkpoint, weights=bad), options)
 
 
-@pytest.mark.parametrize("full", [(), (1,)])
-def test_windows_are_served(tmp_path, vocabulary, full):
-    window = {"attention_window": 1, "full_attention_layers": full, "num_hidden_layers": 4}
-    contents = tiny_exports.contents("token_classification", vocabulary, **window)
-    settings = tiny_exports.settings(contents.config)
-    labels = tiny_exports.LABELS["token_classification"]
-    options = model_kinds.Options(kind="token_classification", run_config=settings, labels=labels)
-    model = export_source.load(contents, options)
-    ask = tiny_exports.load(model_versions.write(model, str(tmp_path))).signatures["token_ids"]
-    for batch, length in ((3, 16), (2, 5)):  # in blocks, or in one
-        ids = tiny_exports.ids(model, batch, length)
-        tiny_exports.assert_same(ask(**ids), tiny_exports.expected(model, ids))
-
-
 def test_examples_may_differ_in_length_and_leave_features_out(exported):
     model, folder = exported("encoder")
     ids = tiny_exports.ids(model, 2, 6)

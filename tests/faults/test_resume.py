@@ -15,7 +15,6 @@ SETTINGS = tiny_run.settings(
     albert=tiny_run.albert(
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
-        attention_window=1,
     ),
     eval_steps=4,
 )

@@ -350,8 +350,8 @@ def test_it_computes_in_keras_policy_unless_the_user_says_otherwise(
 def test_long_texts_are_read_in_one_pass_where_the_model_has_the_positions(
     kind, tmp_path, vocabulary
 ):
-    more = {"attention_window": 8, "max_position_embeddings": 256}
-    formats.write_folder(tiny_exports.contents(kind, vocabulary, **more), f"{tmp_path}/model")
+    contents = tiny_exports.contents(kind, vocabulary, max_position_embeddings=256)
+    formats.write_folder(contents, f"{tmp_path}/model")
     own = task_table.make_own("token_classification", tiny_exports.LABELS["token_classification"])
     task = "squad1" if kind == "span" else own
     load = functools.partial(albert_tf.load, f"{tmp_path}/model", task=task)
@@ -370,9 +370,9 @@ def test_long_texts_are_read_in_one_pass_where_the_model_has_the_positions(
 def test_options_of_the_run_may_be_replaced(pretrained, tmp_path):
     path = pretrained.checkpoint.source
     assert albert_tf.load(path, max_seq_length=7).encode(["a b c"])["input_ids"].shape == (1, 7)
-    windowed = albert_tf.load(path, **{"albert.attention_window": 2})
-    windowed.save(str(tmp_path / "windowed"))
-    assert albert_tf.load(tmp_path / "windowed").config == windowed.config != pretrained.config
+    deeper = albert_tf.load(path, **{"albert.num_hidden_layers": 2})
+    deeper.save(str(tmp_path / "deeper"))
+    assert albert_tf.load(tmp_path / "deeper").config == deeper.config != pretrained.config
     with pytest.raises(ValueError, match="unknown key 'max_length'"):
         albert_tf.load(path, max_length=7)
     with pytest.raises(ValueError, match="task: 3 is no name of a task"):

@@ -55,7 +55,7 @@ def trace(model, batch, *, loops):
         ("classification", 2, {}),
         ("regression", 1, {}),
         ("multi_label", 1, {}),
-        ("multiple_choice", 1, {"attention_window": 1}),
+        ("multiple_choice", 1, {}),
     ],
 )
 def test_a_row_leaves_when_heads_agree_whoever_is_with_it(kind, patience, changes):

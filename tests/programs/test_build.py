@@ -45,7 +45,6 @@ NOT_RUN = {
     r"curl .*/v2/": "asks bin/serve: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
-    r"bin/\w+ .*(attention_window|=long\b)": ("train as other tests do: tests/model, tests/train"),
     r"TF_ONEDNN_\w+=1 python bench/": "needs a run on GLUE",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
 }
