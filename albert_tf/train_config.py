@@ -22,7 +22,6 @@ LABEL_PIECES = ("first", "all")
 BALANCED = "balanced"
 OUTPUT_BIASES = ("zeros", "log_frequencies")
 POSITIONS = ("truncated_normal", "sinusoids")
-COPIED, INTERPOLATED = GROWN_POSITIONS = ("copied", "interpolated")
 DTYPES = ("float32", "mixed_bfloat16")
 LINEAR, SQUARE_ROOT = DECAYS = ("linear", "1-sqrt")
 OPTIMIZERS = ("lamb", "adamw")
@@ -218,11 +217,6 @@ class PretrainConfig(TrainConfig):
     )
     initial_positions: str = setting(
         "of a new model: `truncated_normal` or `sinusoids`", "truncated_normal", choices=POSITIONS
-    )
-    grown_positions: str = setting(
-        "how --grow_from makes more positions: `copied`, or `interpolated` between the old ones",
-        COPIED,
-        choices=GROWN_POSITIONS,
     )
     phases: tuple[Phase, ...] = setting(
         "one after the other, each on the records that have its lengths; none: one", ()

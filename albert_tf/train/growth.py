@@ -5,8 +5,7 @@ same. Width: hidden and intermediate units are copied k times, and so are the he
 stays. What a unit sends is split among its copies by random shares of every weight, so that the
 copies learn unlike things; the model computes what it computed before.
 
-Length: positions are copied, one table after the other, or interpolated between the old ones. The
-first one, always [CLS], is not copied.
+Length: positions are copied, one table after the other, but for the first one, always [CLS].
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
-from albert_tf.train_config import COPIED, PretrainConfig
+from albert_tf.train_config import PretrainConfig
 
 WEIGHT, FIRST_MOMENT, SECOND_MOMENT = "weight", "adam_m", "adam_v"
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -55,20 +54,19 @@ def grow_checkpoint(checkpoint: ModelCheckpoint, run_config: PretrainConfig) -> 
                 f"cannot shrink: raise albert.{name}."
             )
     source = f"{checkpoint.source}, grown"
-    positions = run_config.grown_positions
-    weights = grow_arrays(checkpoint.weights, _list_shapes(config), positions=positions)
+    weights = grow_arrays(checkpoint.weights, _list_shapes(config))
     return dataclasses.replace(checkpoint, source=source, config=config, weights=weights)
 
 
 def read_moments(path: str, config: PretrainConfig) -> dict[str, np.ndarray]:
     """Returns the moments in one of our training checkpoints, grown: {"WEIGHT/adam_m": array}."""
     moments = native.read_moments(path)
-    shapes, positions = _list_shapes(config.albert), config.grown_positions
+    shapes = _list_shapes(config.albert)
     grown: dict[str, np.ndarray] = {}
     for kind in (FIRST_MOMENT, SECOND_MOMENT):
         suffix = f"/{kind}"
         own = {k.removesuffix(suffix): x for k, x in moments.items() if k.endswith(suffix)}
-        arrays = grow_arrays(own, shapes, kind, positions=positions)
+        arrays = grow_arrays(own, shapes, kind)
         grown |= {f"{name}{suffix}": array for name, array in arrays.items()}
     return grown
 
@@ -81,7 +79,7 @@ def _list_shapes(config: AlbertConfig) -> weight_names.Shapes:
 
 
 def grow_arrays(
-    arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT, *, positions: str = COPIED
+    arrays: Arrays, shapes: weight_names.Shapes, kind: str = WEIGHT
 ) -> dict[str, np.ndarray]:
     """Grows weights, or their moments, by published name; returns those that `shapes` names.
 
@@ -97,7 +95,7 @@ def grow_arrays(
             key, number = match[1] + match[3], int(match[2])
             source = f"{match[1]}{number * before.get(key, 0) // after[key]}{match[3]}"
         if name == _POSITIONS and source in arrays:
-            grown[name] = _grow_positions(arrays[source], shape[0], kind, positions)
+            grown[name] = _grow_positions(arrays[source], shape[0], kind)
         elif source in arrays:
             grown[name] = _grow_array(name, arrays[source], shape, kind)
     return grown
@@ -112,15 +110,10 @@ def _count_groups(arrays: Mapping[str, object]) -> dict[str, int]:
     return counts
 
 
-def _grow_positions(array: np.ndarray, number: int, kind: str, way: str) -> np.ndarray:
+def _grow_positions(array: np.ndarray, number: int, kind: str) -> np.ndarray:
     """Returns `number` rows; in sequences that are longer each position is a smaller part."""
     old, new = len(array), np.arange(number)
-    if way == COPIED:
-        grown = array[np.where(new < old, new, 1 + (new - old) % max(old - 1, 1))]
-    else:
-        places = new * (old - 1) / max(number - 1, 1)
-        columns = [np.interp(places, np.arange(old), column) for column in array.T]
-        grown = np.stack(columns, 1).astype(array.dtype)
+    grown = array[np.where(new < old, new, 1 + (new - old) % max(old - 1, 1))]
     power = {WEIGHT: 0, FIRST_MOMENT: 1, SECOND_MOMENT: 2}[kind]
     return grown * array.dtype.type((old / number) ** power)
 

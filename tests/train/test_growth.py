@@ -30,10 +30,10 @@ def read(model):
     return ModelCheckpoint(source="small", config=model.config, weights=weights)
 
 
-def grow(model, positions="copied", **changes):
+def grow(model, **changes):
     config = dataclasses.replace(model.config, **changes)
     larger = AlbertForPretraining(config)
-    settings = tiny_run.settings(albert=config, grown_positions=positions)
+    settings = tiny_run.settings(albert=config)
     checkpoint = growth.grow_checkpoint(read(model), settings)
     matching.assign_weights(checkpoint.weights, larger, checkpoint.source)
     return larger
@@ -83,19 +83,15 @@ def test_a_deeper_model_of_shared_layers_has_the_same_weights():
         np.testing.assert_array_equal(weights_by_name(deep)[name], value)
 
 
-@pytest.mark.parametrize("way", ["copied", "interpolated"])
-def test_a_longer_model_has_more_positions(way):
+def test_a_longer_model_has_more_positions():
     small = make()
     before = weights_by_name(small)[POSITIONS].numpy()
-    after = weights_by_name(grow(small, way, max_position_embeddings=46))[POSITIONS].numpy()
-    if way == "copied":  # not that of [CLS]
-        np.testing.assert_array_equal(after, np.concatenate([before, before[1:], before[1:]]))
-    else:
-        np.testing.assert_allclose(after[::3], before, atol=1e-6)
-        np.testing.assert_allclose(after[1], (2 * before[0] + before[1]) / 3, atol=1e-6)
+    after = weights_by_name(grow(small, max_position_embeddings=46))[POSITIONS].numpy()
+    # [CLS] is not copied.
+    np.testing.assert_array_equal(after, np.concatenate([before, before[1:], before[1:]]))
     for kind, ratio in (("adam_m", 16 / 46), ("adam_v", (16 / 46) ** 2)):
         arrays = {POSITIONS: before}
-        moments = growth.grow_arrays(arrays, {POSITIONS: (46, 6)}, kind, positions=way)
+        moments = growth.grow_arrays(arrays, {POSITIONS: (46, 6)}, kind)
         np.testing.assert_allclose(moments[POSITIONS], after * ratio, rtol=1e-5)
 
 
@@ -141,7 +137,7 @@ def test_a_run_grows_from_another_and_its_moments_too(data, tmp_path, capsys):
     tiny_run.run(data, tmp_path / "small", tiny_run.settings(**steps))
     sizes = {**WIDER, "num_hidden_layers": 3, "max_position_embeddings": 20}
     albert = tiny_run.albert(**sizes)
-    wide = tiny_run.settings(albert=albert, grown_positions="interpolated", **steps)
+    wide = tiny_run.settings(albert=albert, **steps)
     first = dataclasses.replace(wide, stop_at_step=1)  # its learning rate is 0
     tiny_run.run(data, tmp_path / "wide", first, evaluate=True, grow_from=str(tmp_path / "small"))
     log = capsys.readouterr().err
