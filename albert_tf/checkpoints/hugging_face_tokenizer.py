@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from albert_tf.tokenizers import normalization, vocabulary_uses
+from albert_tf.tokenizers import normalization, sentencepiece_tokenizer, vocabulary_uses
 from albert_tf.tokenizers import sentencepiece_proto as proto
 from albert_tf.tokenizers.normalization import TokenizerConfig
 from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START, SentencePieceTokenizer
@@ -151,8 +151,14 @@ def make_normalizer(config: TokenizerConfig, spec: proto.ModelProto) -> normaliz
         steps.append(normalizers.Replace(Regex(rf"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})"), "ς"))
         steps.append(normalizers.Lowercase())
     if spec.precompiled_charsmap:
-        # The library maps whole graphemes; SentencePiece composes across them, as NFKC does.
-        steps += [normalizers.Precompiled(spec.precompiled_charsmap), normalizers.NFKC()]
+        # The library maps whole graphemes: it neither replaces pairs nor composes syllables.
+        model = proto.ModelProto(normalizer_spec=spec).SerializeToString()
+        change = sentencepiece_tokenizer.make_normalizer(model).normalize
+        pairs = [x for x in ("``", "''") if change(x) != change(x[0]) * 2]
+        steps += [normalizers.Replace(x, change(x)) for x in pairs]
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+        if len(change("\u1100\u1161")) == 1:
+            steps.append(normalizers.NFKC())
     if spec.remove_extra_whitespaces:
         steps.append(_collapse_spaces())
     steps.append(normalizers.Replace(Regex(rf" |\A\{_START}"), WORD_START))

@@ -70,11 +70,11 @@ def read(folder: str) -> dict[str, bytes]:
     fast = os.path.join(folder, FAST)
     if not pieces and tf.io.gfile.exists(fast):
         if vocabulary := _read_fast(fast) | vocabulary:
-            _read_switches(folder, vocabulary)  # which are in the file: they are checked
+            _read_switches(folder, None)  # which are in the file: they are checked
         return vocabulary
     if {tokenization.NORMALIZATION, tokenization.SYMBOLS} & vocabulary.keys() or not pieces:
         return vocabulary
-    switches = _read_switches(folder, vocabulary)
+    switches = _read_switches(folder, vocabulary.get(tokenization.MODEL, b""))
     for name in pieces:
         if (config := _to_config(name, switches)) != type(config)():
             vocabulary[tokenization.NORMALIZATION] = files.to_json(config_io.to_dict(config))
@@ -95,14 +95,14 @@ def _read_fast(path: str) -> dict[str, bytes]:
     return {name: content} | (cleaning if config != type(config)() else {})
 
 
-def _read_switches(folder: str, vocabulary: Mapping[str, bytes]) -> dict[str, Any]:
+def _read_switches(folder: str, model: bytes | None) -> dict[str, Any]:
     """Raises `UserError` if a switch has a wrong value, or pieces are added to the vocabulary."""
     path, specials = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, _SPECIAL_MAP))
     values = files.find_object(specials, "vocabulary") | files.find_object(path, "vocabulary")
     special = {name: values.get(name) for name in _SPECIAL_TOKENS[2:]}
     contents = {k: _to_content(x) for k, x in special.items()}
     model_checkpoint.check_keys({**values, **contents}, path, _FIXED)
-    _check_added(folder, values, vocabulary.get(tokenization.MODEL, b""))
+    _check_added(folder, values, model)
     switches = {name: values.get(name, default) for name, default in _SWITCHES.items()}
     for name, value in switches.items():
         if not isinstance(value, bool) and value is not _SWITCHES[name]:
@@ -110,10 +110,11 @@ def _read_switches(folder: str, vocabulary: Mapping[str, bytes]) -> dict[str, An
     return switches
 
 
-def _check_added(folder: str, values: Mapping[str, Any], model: bytes) -> None:
+def _check_added(folder: str, values: Mapping[str, Any], model: bytes | None) -> None:
     """Raises `UserError` if a text may become a token that is not in the vocabulary's own file.
 
     Warns of the user-defined symbols of a SentencePiece model, which transformers 5 adds to it.
+    Without the model, the vocabulary is that of `tokenizer.json`, whose own tokens were read.
     """
     fast, more = (files.find_object(os.path.join(folder, x), "vocabulary") for x in (FAST, _ADDED))
     lists = [fast.get("added_tokens"), more]
@@ -124,9 +125,12 @@ def _check_added(folder: str, values: Mapping[str, Any], model: bytes) -> None:
     # Objects have the piece as value or, with its id, as key.
     entries = [x.items() if isinstance(x, dict) else enumerate(x or ()) for x in lists]
     added = [_to_content(key if type(x) is int else x) for pairs in entries for key, x in pairs]
-    parsed = proto.ModelProto.FromString(model).pieces
+    parsed = proto.ModelProto.FromString(model or b"").pieces
     symbols = {x.piece for x in parsed if x.type == proto.USER_DEFINED}
-    if found := [piece for piece in added if piece in symbols]:
+    if model is None:
+        own = fast["model"]["vocab"]
+        symbols = {*(own if isinstance(own, dict) else (piece for piece, _ in own))}
+    elif found := [piece for piece in added if piece in symbols]:
         logging.warning(
             f"{folder}: transformers removes a space before each added token, such as "
             f"{found[0]!r}, and starts a new word after it. Here text is cut as the SentencePiece "

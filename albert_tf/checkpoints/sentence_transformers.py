@@ -18,6 +18,7 @@ from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError
+from albert_tf.tokenizers.tokenization import Tokenizer
 from albert_tf.train_config import SentenceVectors
 
 MODULES = "modules.json"
@@ -179,13 +180,20 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
         if name in _LENGTHS:
             if values.get("do_lower_case") is True:
                 tokenizer = model_checkpoint.load_tokenizer(checkpoint)
-                if tokenizer and tokenizer.config.lower_case:
+                if tokenizer and _lowers(tokenizer):
                     del values["do_lower_case"]  # changes nothing
             model_checkpoint.check_keys(values, path, _FIXED_TEXTS, _TEXTS)
         length = values.get(field)
         if isinstance(length, int) and length > 0:
             return min(length, longest)
     return longest
+
+
+def _lowers(tokenizer: Tokenizer) -> bool:
+    """Whether case makes no difference, by the config or by the model's own table."""
+    ids = tokenizer.encode("ABC")
+    same = tokenizer.unk_id not in ids and ids == tokenizer.encode("abc")
+    return tokenizer.config.lower_case or same
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:

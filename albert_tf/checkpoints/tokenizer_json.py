@@ -1,13 +1,22 @@
-"""Reads a `tokenizer.json` as the vocabulary file and the config that it was made from."""
+"""Reads a `tokenizer.json` as a vocabulary file and a config that give its ids.
+
+What it does to characters becomes the table of a SentencePiece model; a file that
+`hugging_face_tokenizer` built becomes the model and the config that it was built from.
+"""
 
 import base64
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import re
+import sys
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import sentencepiece
 import tokenizers
+from tokenizers import normalizers
 
 from albert_tf.checkpoints import hugging_face_tokenizer
 from albert_tf.errors import UserError, require
@@ -19,17 +28,19 @@ from albert_tf.tokenizers.sentencepiece_tokenizer import WORD_START
 from albert_tf.tokenizers.wordpiece_tokenizer import WordPieceConfig
 
 Json = Mapping[str, Any]
-# Steps of AlbertTokenizer that change no ids here, as words end at any white space; and the quotes
-# of two characters, a listed difference (docs/convert.md).
+# Normalizers that change a character, or a letter with its marks, apart from all others.
+_PER_CHARACTER = ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "Precompiled")
+# Steps that change no ids here, as words end at any white space.
 _NEUTRAL = (
-    *({"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")),
     *({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": x} for x in (" ", WORD_START)),
     *(
         {"type": "Strip", "strip_left": left, "strip_right": right}
         for left, right in itertools.product((False, True), repeat=2)
     ),
 )
-_CONTROL = {*sentencepiece_tokenizer.SPECIAL_PIECES, "<s>", "</s>"}
+# The table in the model does all that is done to characters.
+_PLAIN = TokenizerConfig(lower_case=False, keep_accents=True, unicode_form="none", compat="hf_fast")
+_CONTROL = {*sentencepiece_tokenizer.SPECIAL_PIECES, *wordpiece.SPECIAL_PIECES, "<s>", "</s>"}
 
 
 class Vocabulary(NamedTuple):
@@ -43,35 +54,56 @@ class Vocabulary(NamedTuple):
 def read(content: bytes, path: str) -> Vocabulary:
     """Returns the vocabulary of a file; `UserError`, with `path`, for what is not computed here."""
     try:
-        values = json.loads(tokenizers.Tokenizer.from_buffer(content).to_str())
+        fast = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library has no class of its own
         raise UserError(f"{path} is not a file of the library tokenizers: {error}") from None
-    readers = {"Unigram": _read_unigram, "WordPiece": _read_wordpiece}
+    fast.no_padding()  # they are for the caller to choose
+    fast.no_truncation()
+    values = json.loads(fast.to_str())
     kind = values["model"]["type"]
+    cls, sep = map(fast.token_to_id, (tokenization.CLS, tokenization.SEP))
+    empty = fast.encode("", "")
     try:
-        require(kind in readers, f"a {kind} model")
-        return readers[kind](values)
+        require(kind in ("Unigram", "WordPiece"), f"a {kind} model")
+        has_template = (empty.ids, empty.type_ids) == ([cls, sep, sep], [0, 0, 1])
+        require(has_template, "another post-processor than [CLS] A [SEP] B [SEP]")
+        return _read_wordpiece(values) if kind == "WordPiece" else _read_unigram(values, fast)
     except UserError as error:
         raise UserError(f"{path} has {error}, which is not computed here") from None
 
 
-def _read_unigram(values: Json) -> Vocabulary:
+def _read_unigram(values: Json, fast: tokenizers.Tokenizer) -> Vocabulary:
     steps, model = _list_steps(values["normalizer"], "normalizers"), values["model"]
     spec = proto.ModelProto().normalizer_spec
     for step in steps:
         if step["type"] == "Precompiled":
             spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
     pieces = [piece for piece, _ in model["vocab"]]
-    config = _find_written(values, pieces, spec)
+    config, cut = _find_written(values, pieces, spec), _list_cut(values["added_tokens"], pieces)
+    require(not (config and cut), f"an added token {''.join(cut[:1])!r}")
     if not config:
-        config = _read_normalizer([x for x in steps if x["type"] != "Precompiled"])
+        patterns = _list_patterns(steps)
+        charsmap = _make_charsmap(fast.normalizer, patterns, cut)
+        config, spec.precompiled_charsmap = _PLAIN, charsmap
         spec.add_dummy_prefix = _has_prefix(values["pre_tokenizer"], pieces)
-    # In a file of this project, those that are not chosen have a mark.
-    if any(map(sentencepiece_tokenizer.ends_with_digit_and_comma, pieces)):
+    elif any(map(sentencepiece_tokenizer.ends_with_digit_and_comma, pieces)):
+        # Those that are not chosen have a mark.
         config = dataclasses.replace(config, compat="hf_fast")
-    added = {x["content"] for x in values["added_tokens"] if not x["special"]}
-    content = _write_model(model, spec, added)
-    return Vocabulary(tokenization.MODEL, content, config)
+    return Vocabulary(tokenization.MODEL, _write_model(model, spec, cut), config)
+
+
+def _list_cut(added: Sequence[Json], pieces: Collection[str]) -> list[str]:
+    """Returns the pieces at which a text is cut before all else, as if each part were a text.
+
+    Those are what transformers 5 makes of the user-defined symbols of a SentencePiece model.
+    """
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
+    cut = [x for x in added if x["content"] in pieces and x["content"] not in _CONTROL]
+    for token in cut:
+        piece = token["content"]
+        is_word = piece.split() == [piece] and WORD_START not in piece
+        require(is_word and not any(token[x] for x in flags), f"an added token {piece!r}")
+    return [token["content"] for token in cut]
 
 
 def _find_written(
@@ -96,18 +128,52 @@ def _find_written(
     return None
 
 
-def _read_normalizer(steps: Sequence[Json]) -> TokenizerConfig:
-    """Returns the config of AlbertTokenizer's steps."""
-    strip, lower = [{"type": "NFKD"}, {"type": "StripAccents"}], [{"type": "Lowercase"}]
-    rest = [step for step in steps if step not in _NEUTRAL]
-    for keeps, lowers in itertools.product((False, True), repeat=2):
-        if rest == strip * (not keeps) + lower * lowers:
-            form = "none" if keeps else "NFKD"
-            return TokenizerConfig(lower_case=lowers, keep_accents=keeps, unicode_form=form)
-    known = [x["type"] for x in (*strip, *lower)]
-    others = [x for x in rest if x["type"] not in known]
-    names = " and ".join(dict.fromkeys(x["type"] for x in others or rest))
-    raise UserError(f"the normalizer {names}{'' if others else ' in this order'}")
+def _list_patterns(steps: Sequence[Json]) -> list[str]:
+    """Returns the strings that are replaced; `UserError` for what no table of characters does."""
+    patterns: list[str] = []
+    changed = False
+    for step in steps:
+        pattern = step.get("pattern", {}).get("String", "")
+        if step["type"] in _PER_CHARACTER:
+            changed = True
+        elif step["type"] == "Replace" and pattern.split() == [pattern] and not changed:
+            patterns.append(pattern)
+        else:
+            require(step in _NEUTRAL, f"the normalizer {step['type']}")
+    return patterns
+
+
+def _make_charsmap(
+    normalizer: normalizers.Normalizer | None, patterns: Sequence[str], cut: Sequence[str]
+) -> bytes:
+    """What a normalizer makes of each character, of letters with loose marks, and of patterns.
+
+    The pieces of `cut` become words by themselves; a word goes on after a character that is not
+    such a piece and becomes one.
+    """
+    cuts = re.compile("|".join(map(re.escape, sorted(cut, key=len, reverse=True))) or "(?!)")
+
+    def change(text: str) -> str:
+        return cuts.sub(r" \g<0>", normalizer.normalize_str(text) if normalizer else text)
+
+    characters = [
+        c
+        for c in map(chr, range(1, sys.maxunicode + 1))
+        if unicodedata.category(c) not in ("Cs", "Cn", "Co")
+    ]
+    single = {c: change(c) for c in characters}
+    rules = {c: changed for c, changed in single.items() if changed != c}
+    loose = {text for c in characters if len(text := unicodedata.normalize("NFD", c)) > 1}
+    for text in loose.union(patterns):
+        if (changed := change(text)) != "".join(single.get(c, c) for c in text):
+            rules[text] = changed
+    rules |= {piece: f" {piece} " for piece in cut}
+    if not rules:
+        return b""
+    sentencepiece.set_min_log_level(2)  # errors only
+    made = sentencepiece.SentencePieceNormalizer(norm_map=[*rules.items()])
+    spec = proto.ModelProto.FromString(made.serialized_model_proto()).normalizer_spec
+    return spec.precompiled_charsmap
 
 
 def _has_prefix(pre_tokenizer: Json | None, pieces: Sequence[str]) -> bool:
@@ -127,11 +193,16 @@ def _has_prefix(pre_tokenizer: Json | None, pieces: Sequence[str]) -> bool:
     return scheme != "never"
 
 
-def _write_model(model: Json, spec: proto.ModelProto, added: set[str]) -> bytes:
-    """Returns a SentencePiece model of the pieces; those `added` are its user-defined symbols."""
+def _write_model(model: Json, spec: proto.ModelProto, cut: Sequence[str]) -> bytes:
+    """Returns a SentencePiece model of the pieces; those of `cut` are words by themselves."""
     built = proto.ModelProto()
     built.trainer_spec.model_type = proto.UNIGRAM
     built.trainer_spec.byte_fallback = model["byte_fallback"]
+    require(model["unk_id"] is not None, "no token for unknown characters")
+    num_bytes = sum(
+        bool(sentencepiece_tokenizer.BYTE_PIECE.fullmatch(x)) for x, _ in model["vocab"]
+    )
+    require(not model["byte_fallback"] or num_bytes == 256, "byte fallback without all bytes")
     built.trainer_spec.unk_id = model["unk_id"]
     built.normalizer_spec.CopyFrom(spec)
     for i, (text, score) in enumerate(model["vocab"]):
@@ -146,7 +217,11 @@ def _write_model(model: Json, spec: proto.ModelProto, added: set[str]) -> bytes:
             kind = proto.BYTE
         elif piece != text and not sentencepiece_tokenizer.ends_with_digit_and_comma(piece):
             kind = proto.UNUSED
-        elif text in added or score >= 0:  # a logarithm of a probability is below
+        elif text in cut:
+            piece = WORD_START + text
+        elif text.removeprefix(WORD_START) in cut:
+            piece, kind = text + hugging_face_tokenizer.NEVER, proto.UNUSED
+        elif score >= 0:  # a logarithm of a probability is below
             kind = proto.USER_DEFINED
         built.pieces.add(piece=piece, score=score, type=kind)
     return built.SerializeToString()
@@ -157,6 +232,8 @@ def _read_wordpiece(values: Json) -> Vocabulary:
     expected = {"unk_token": unk, "continuing_subword_prefix": wordpiece.CONTINUATION}
     for name, value in expected.items():
         require(model[name] == value, f"{name} {model[name]!r}")
+    cut = _list_cut(values["added_tokens"], model["vocab"])
+    require(not cut, f"an added token {''.join(cut[:1])!r}")
     by_id = {i: piece for piece, i in model["vocab"].items()}
     require(sorted(by_id) == list(range(len(by_id))), "ids with gaps")
     flags = (True, False)

@@ -188,10 +188,10 @@ def _make_inner(processor: sentencepiece.SentencePieceProcessor) -> _Inner:
     other = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     has_prefix = not model.normalizer_spec.add_dummy_prefix
     processors = (other, processor) if has_prefix else (processor, other)
-    return _Inner(_make_normalizer(content), processors)
+    return _Inner(make_normalizer(content), processors)
 
 
-def _make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:
+def make_normalizer(content: bytes) -> sentencepiece.SentencePieceNormalizer:
     """Returns the rules of a model for characters, without those for spaces."""
     return sentencepiece.SentencePieceNormalizer(
         model_proto=content,
