@@ -98,9 +98,10 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
     folder = fetch(_SETTINGS, revision)
+    _check_whole(folder, name, ["config.json", "*/config.json"])
     _check_config(folder, name)  # before gigabytes of another model
     folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
-    names = files.list_files(folder)
+    names = _check_whole(folder, name, weights)
     if not any(fnmatch.fnmatch(x, pattern) for x in names for pattern in weights):
         raise UserError(
             f"{name} has no {file or 'model.safetensors'}. Take another repository or revision; "
@@ -112,6 +113,32 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
             raise UserError(f"{blob} is damaged. Remove it, and run it again.")
     logging.info(f"{name}: {folder}")
     return folder
+
+
+def _check_whole(folder: str, name: str, needed: list[str]) -> list[str]:
+    """Returns the files of a snapshot; `UserError` if the repository may have what is `needed`.
+
+    Links that point nowhere are errors, too.
+    """
+    import huggingface_hub
+
+    def select(patterns: list[str]) -> list[str]:
+        return [x for x in names if any(fnmatch.fnmatch(x, pattern) for pattern in patterns)]
+
+    names = files.list_files(folder)
+    wanted = select([*needed, *_SETTINGS])
+    lacking = [x for x in wanted if not os.path.exists(os.path.join(folder, x))]
+    if not select(needed):
+        try:
+            huggingface_hub.HfApi().list_repo_files(name, revision=os.path.basename(folder))
+        except Exception:  # as of `snapshot_download`
+            lacking += needed
+    if lacking:
+        raise UserError(
+            f"{name} is incomplete here: {folder} has no {lacking[0]}. Run it again with a "
+            "network and without HF_HUB_OFFLINE; if that does not help, remove the folder first."
+        )
+    return names
 
 
 def _check_config(folder: str, name: str) -> None:
@@ -147,6 +174,12 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
         return (
             f"there is nothing at {name!r} here, and {site} refuses {name} (status {status}). "
             f"Correct the path, or check your rights to it, and {login}."
+        )
+    folder = os.path.join(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    if missing and os.path.isdir(folder):
+        return (
+            f"{name} is incomplete here: {folder} lacks files, and {site} is out of reach "
+            f"({reason(cause)}). Run it again with a network and without HF_HUB_OFFLINE."
         )
     if missing:
         return (

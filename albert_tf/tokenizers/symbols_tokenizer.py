@@ -20,6 +20,7 @@ class SymbolsConfig:
     """Which symbols of the list are the special ones; several of them may be the same symbol.
 
     By default a text begins and ends with the padding, as the models that make a voice read it.
+    Where `unk` is the padding, unknown characters are left out, as Kokoro does.
     """
 
     lower_case: ClassVar[bool] = False
@@ -55,9 +56,10 @@ class SymbolsTokenizer(NamedTuple):
         return [ids for ids, _ in self.encode_batch_with_offsets(texts)]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        unknown, batch = self.pieces.index(self.special[1]), []
+        pad, unk, *_ = self.special
+        unknown, batch = self.pieces.index(unk), []
         for text in texts:
-            matches = [*self.pattern.finditer(text)]
+            matches = [x for x in self.pattern.finditer(text) if unk != pad or x[0] in self.ids]
             ids = [self.ids.get(match[0], unknown) for match in matches]
             batch.append((ids, [match.span() for match in matches]))
         return batch

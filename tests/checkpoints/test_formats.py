@@ -244,6 +244,18 @@ def test_formats_that_are_only_read_are_not_written():
         formats.get_writer("tf1_hub")
 
 
+def test_a_matrix_of_zeros_is_noted(tmp_path, capsys, made):
+    weight = "bert/embeddings/position_embeddings"
+    zero = dict.fromkeys([weight], np.zeros_like(made.weights[weight]))
+    hollow = dataclasses.replace(made, weights={**made.weights, **zero})
+    formats.get_writer("google")(hollow, str(tmp_path))
+    capsys.readouterr()
+    formats.read(str(tmp_path))
+    assert f"all values of {weight} are zero, as in an incomplete copy (1 of " in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("name", ["albert_tf", "google", "hugging_face"])
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_weights_that_are_not_finite_are_refused(tmp_path, made, name, value):

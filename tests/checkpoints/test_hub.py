@@ -178,6 +178,22 @@ def test_a_damaged_file_of_the_cache_is_named(site):
     formats.read(NAME)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("broken", [True, False])
+def test_an_incomplete_cache_is_named(site, monkeypatch, name, listed, broken):
+    path = Path(hub.resolve(NAME), name)
+    (path.resolve() if broken else path).unlink()
+    if not listed:  # older caches have no list of the repository's files
+        shutil.rmtree(path.parents[2] / "trees")
+    with monkeypatch.context() as offline:
+        offline.setattr(constants, "HF_HUB_OFFLINE", True)
+        offline.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+        with pytest.raises(UserError, match=f"^{NAME} is incomplete here.*Run it again"):
+            formats.read(NAME)
+    formats.read(NAME)
+
+
 def test_vectors_are_read_by_their_name(site, tmp_path):
     formats.convert(
         NAME,

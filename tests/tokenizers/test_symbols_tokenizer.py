@@ -29,6 +29,13 @@ def test_ids_are_the_lines_and_the_longest_symbol_is_taken():
     np.testing.assert_array_equal(starts[4:7], [True, True, True])
 
 
+def test_unknown_symbols_are_left_out_where_there_is_only_padding_for_them():
+    tokenizer = make(config=SymbolsConfig(mask="M", unk="<pad>"))
+    assert tokenizer.encode_batch_with_offsets(["t?M, ʃ"]) == [
+        ([1, 8, 5, 2], [(0, 1), (3, 4), (4, 5), (5, 6)])
+    ]
+
+
 def test_the_order_and_the_special_places_are_in_the_checksum():
     others = [make(ROWS[::-1]), make(config=SymbolsConfig(mask="M", sep=","))]
     assert len({x.sha256 for x in (make(), *others)}) == 3
