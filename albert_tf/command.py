@@ -27,7 +27,6 @@ STAGES = {
         "run_pretraining",
         "evaluate_pretraining",
         "run_finetuning",
-        "run_experiments",
     ),
     "Checkpoints and exports": (
         "convert_checkpoint",

@@ -26,7 +26,6 @@ from absl import app, flags
 
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.experiments.statistics import estimate
 from albert_tf.export import export_source, saved_model, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.onnx import int8_export, onnx_folder
@@ -131,14 +130,11 @@ def main(_: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows = [measure(run, form, folder) for run in RUN.value]
         scores, layers, *costs = map(list, zip(*rows, strict=True))
-        found, names = estimate(scores), ("ms_alone", "ms_of_32", "mb")
+        names = ("ms_alone", "ms_of_32", "mb")
         numbers = dict(zip(names, map(statistics.median, costs), strict=True))
-        numbers |= {"layers": statistics.fmean(layers), "score": found.mean}
+        numbers |= {"layers": statistics.fmean(layers), "score": statistics.fmean(scores)}
         numbers = {name: float(f"{x:.4g}") for name, x in numbers.items()}
-        numbers |= {
-            "margin": found.margin and round(found.margin, 2),
-            "scores": [round(x, 2) for x in scores],
-        }
+        numbers |= {"scores": [round(x, 2) for x in scores]}
         print(json.dumps({"task": TASK.value, "form": form, **numbers}), flush=True)
 
 

@@ -24,7 +24,6 @@ from albert_tf.plan.aot import artifact
 
 from albert_tf import config_io
 from albert_tf.checkpoints import formats
-from albert_tf.experiments import suite
 from albert_tf.records import features
 from albert_tf.train_config import PretrainConfig
 
@@ -44,7 +43,9 @@ def prepare(output: Path) -> None:
         folders = [f"{stage['name']}-{number}" for number in range(len(stage["steps"]))]
         for folder, changes in zip(folders, stage["steps"], strict=True):
             values = {**plan[changes.pop("from")], **changes}
-            config = config_io.load(PretrainConfig, plan["config"], suite.override(values))
+            config = config_io.load(
+                PretrainConfig, plan["config"], [f"{k}={json.dumps(x)}" for k, x in values.items()]
+            )
             size = {"per_replica_batch": config.train_batch_size}
             artifact.export(config, str(output / folder), platform=FLAGS.platform, **size)
         stage["steps"] = folders

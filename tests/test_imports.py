@@ -62,11 +62,6 @@ ALLOWED: dict[str, set[str]] = {
     "albert_tf/serving": set(),
     "albert_tf/serving/demo": {"albert_tf", "albert_tf/inference", "albert_tf/serving", "export"},
     "albert_tf/serving/triton": {"albert_tf", "albert_tf/environments", "export"},
-    "albert_tf/experiments": {
-        *("albert_tf", "albert_tf/records", "albert_tf/train", "data_prep/corpus"),
-        *("data_prep/pretraining_data", "data_prep/task_data", "albert_tf/plan"),
-        *("albert_tf/kinds", "albert_tf/kinds/tables", "albert_tf/tasks"),
-    },
     # albert_tf/__init__.py alone: the names of docs/python.md.
     "face": {
         *("albert_tf", "albert_tf/inference", "albert_tf/model", "albert_tf/optim"),

@@ -36,7 +36,7 @@ NOT_RUN = {
     r"python3 -m venv|source |pip |\S+/pip |\S+/mkdocs ": "make environments",
     r"\.venv-beam/": "needs an environment of its own: tests/data_prep",
     r"\.venv/bin/python step/|bin/export --format=step ": "the same: test_a_step_for_jax",
-    r"bin/run_experiments (?!.*--dry_run)": "trains for hours: tests/experiments",
+    r"python examples/paper/(?!.*--dry_run)": "trains for hours: tests/examples",
     r"bin/\w+ .*(\.txt\.xz|english_12_layers|=cola )": "one long run, of hours on two cores",
     r"python3? \w+/(long_run|train)\.py": "the same: needs a GPU",
     r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
@@ -123,8 +123,7 @@ def workspace(checkpoint, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == brought - {"google"}
     write_configs(tmp_path)
     (tmp_path / "tiny.json").write_text(json.dumps(SETTINGS))
-    for name in ("examples", "configs/experiments"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.setitem(config.PRESETS, "albert_base_v2", tiny_run.albert(**TINY))
     small = {name: file._replace(num_rows=8) for name, file in submissions.GLUE_FILES.items()}
     monkeypatch.setattr(submissions, "GLUE_FILES", small)

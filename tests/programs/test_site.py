@@ -30,7 +30,7 @@ def test_every_field_of_a_config_is_described():
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     pages = re.findall(r"(\w+\.md)$", navigation, re.MULTILINE)
-    assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").rglob("*.md"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,145 @@
+"""examples/paper: a suite of two tiny variants, and the reports of ours."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from albert_tf.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "examples/paper"
+sys.path.insert(0, str(PAPER))
+import run_suite  # noqa: E402
+
+for_each_suite = pytest.mark.parametrize(
+    "path", sorted((PAPER / "suites").glob("*.json")), ids=lambda path: path.stem
+)
+
+
+@for_each_suite
+def test_our_reports_are_what_the_results_give(path, tmp_path):
+    for picture in (PAPER / "reports").glob(f"{path.stem}-*.svg"):
+        (tmp_path / picture.name).touch()
+    suite = run_suite.Suite(str(path), None, str(tmp_path), str(PAPER / "results"))
+    run_suite.write_report(suite)
+    report = (tmp_path / f"{path.stem}.md").read_text()
+    assert report == (PAPER / "reports" / f"{path.stem}.md").read_text()
+
+
+SUITE = {
+    "title": "Depth | of a network",
+    "config": {
+        "albert": {
+            "vocab_size": 50,
+            "embedding_size": 4,
+            "hidden_size": 8,
+            "num_attention_heads": 2,
+            "intermediate_size": 6,
+            "max_position_embeddings": 16,
+        },
+        "max_seq_length": 16,
+        "max_predictions_per_seq": 3,
+        "train_batch_size": 4,
+        "eval_batch_size": 2,
+        "max_eval_examples": 2,
+        "num_train_steps": 2,
+        "num_warmup_steps": 1,
+        "dtype": "float32",
+    },
+    "records": {"input_files": ["*.txt"], "eval_fraction": 0.1, "dupe_factor": 1},
+    "variants": {
+        "one": {"set": {"albert.num_hidden_layers": 1}},
+        "two": {"set": {"albert.num_hidden_layers": 2}, "grow_from": "one"},
+    },
+    "baseline": "one",
+    "seeds": [1],
+    "held_out": {"sop": {}},
+    "columns": ["parameters", "updates", "sop_masked_lm_loss"],
+}
+
+
+def make_suite(folder, **changes):
+    (folder / "depth.json").write_text(json.dumps({**SUITE, **changes}))
+    data, work = folder / "text", folder / "work"
+    data.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), 4)) for _ in range(30)]
+    documents = ["\n".join(map(" ".join, lines)) for lines in rng.choice(words, [30, 30, 9])]
+    (data / "a.txt").write_text("\n\n".join(documents))
+    return run_suite.Suite(str(folder / "depth.json"), str(data), str(work), str(work / "results"))
+
+
+@pytest.mark.slow
+def test_a_suite_runs_and_then_is_done(run_program, monkeypatch, tmp_path, capsys):
+    calls = []
+
+    def run(words, **_):  # starting TensorFlow takes seconds
+        calls.append(Path(words[1]).name)
+        error = run_program(*words[1:])
+        return subprocess.CompletedProcess(words, 1 if error else 0, error)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    make_suite(tmp_path).run(is_dry=True)
+    printed = capsys.readouterr().out
+    assert printed.count("bin/run_pretraining ") == 2
+    assert printed.count("--grow_from=") == 1
+    assert not calls
+    make_suite(tmp_path).run(is_dry=False)
+    made = ["train_vocabulary", "create_pretraining_data"]
+    assert calls == [*made, *["run_pretraining", "evaluate_pretraining"] * 2]
+    run_suite.write_report(make_suite(tmp_path))
+    report = (tmp_path / "work/depth.md").read_text()
+    assert "# Depth | of a network" in report
+    assert report.count("| 2 (n=1) |") == 2
+    calls.clear()
+    make_suite(tmp_path).run(is_dry=False)
+    assert not calls
+    make_suite(tmp_path, minimal_pairs=["*.txt"]).run(is_dry=True)
+    assert capsys.readouterr().out.count("--minimal_pairs=") == 2
+    (tmp_path / "work/runs").rename(tmp_path / "elsewhere")
+    make_suite(tmp_path, minimal_pairs=["*.txt"]).run(is_dry=True)  # other weights: all again
+    assert capsys.readouterr().out.count("bin/run_pretraining ") == 2
+    other = {**SUITE["config"], "learning_rate": 0.1}
+    with pytest.raises(UserError, match=r"'one' has numbers of other settings\. Remove them"):
+        make_suite(tmp_path, config=other).run(is_dry=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colums": []}, r"unknown or missing: colums"),
+        ({"baseline": "bert"}, "'bert' is not a variant"),
+        ({"variants": {"one": {"grow_from": "half"}}}, "'half' is not a variant"),
+        ({"config": {"hidden": 3}}, "unknown key 'hidden'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(changes, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        make_suite(tmp_path, **changes)
+
+
+def test_a_failed_program_is_one_line(monkeypatch, tmp_path):
+    def run(words, stdout, **_):
+        stdout.write(b"first\nprogram: it is wrong.\n")
+        return subprocess.CompletedProcess(words, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(UserError, match=r"^train_vocabulary: program: it is wrong\. \(log: "):
+        make_suite(tmp_path).run(is_dry=False)
+
+
+def test_intervals_are_students_and_welchs():
+    one, other = [0.69, 0.75, 0.70], [0.72, 0.71]
+    mean, margin, size = run_suite.estimate(one)
+    low, high = stats.t.interval(0.95, 2, mean, stats.sem(one))
+    assert (mean - margin, mean + margin, size) == (pytest.approx(low), pytest.approx(high), 3)
+    mean, margin, size = run_suite.estimate(one, other)
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    assert mean - margin == pytest.approx(interval.low)
+    assert mean + margin == pytest.approx(interval.high)
+    assert (size, run_suite.estimate([0.5])) == (2, (0.5, None, 1))
