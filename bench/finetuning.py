@@ -1,83 +1,118 @@
-"""Times updates, or predictions, of a task's records: sequences of their own, unlike lengths.
+"""Times updates, or predictions, of a task's records: sequences of unlike lengths.
 
     bin/create_finetuning_data --task=sst-2 ... --cache_dir=cache
     python bench/finetuning.py --records=cache/sst-2-train-... [--set train_batch_size=16]
     python bench/finetuning.py --records=cache/sst-2-dev-... --predict
-    peer/bin/python bench/peer_torch.py --lengths=lengths.npy [--forward]
+    pip install torch==2.13.0 transformers==5.23.0
+    python bench/finetuning.py --peer=compiled [--predict]        # or --peer=eager
 
-Random weights of a base model, the records' max_seq_length. Updates of two windows of batches
-warm up, because each new shape is compiled; those of the next are timed. A prediction is of all
-records, after one that has read them. Writes the lengths of the records to lengths.npy, for the
-peer. Prints one line of JSON: seconds and CPU seconds of a batch, sequences a second, memory.
+Random weights of a base model, the records' max_seq_length. Updates of two windows of batches warm
+up, because each new shape is compiled; those of the next are timed. A prediction is of all records,
+after one that has read them. The peer is transformers' classifier on the lengths of the records
+that were measured last (lengths.npy), 50 batches of 32 ordered by length and padded to their
+longest, as `group_by_length` does. Prints one line of JSON: seconds and CPU seconds of a batch,
+sequences a second, memory.
 """
 
-import json
-import resource
-import time
+import argparse
+from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
-from absl import app, flags
+from update import PEER_CONFIG, VOCABULARY, print_numbers, time_call
 
-from albert_tf import config_io
-from albert_tf.kinds import task_dataset
-from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.pipelines import finetuning
-from albert_tf.records import features
-from albert_tf.tasks import inference
-from albert_tf.train import run_data, train_state, train_step
-from albert_tf.train.run_data import Stretch
-from albert_tf.train_config import FinetuneConfig
-
-RECORDS = flags.DEFINE_string("records", None, "folder of a task's records", required=True)
-PREDICT = flags.DEFINE_bool("predict", False, "time predictions, not updates")
-WARM_UP = flags.DEFINE_integer("warm_up", 100, "updates before those that are timed")
-BATCHES = flags.DEFINE_integer("batches", 50, "updates that are timed")
-SET = flags.DEFINE_multi_string("set", [], "key=value that overrides the config")
+LENGTHS, WARM_UP, BATCHES, BATCH = "lengths.npy", 100, 50, 32
 
 
-def read_lengths(dataset: TaskDataset, spec: features.Features) -> np.ndarray:
-    batches = tf.data.TFRecordDataset(dataset.records).batch(1000)
-    return np.concatenate([features.count_tokens(batch, spec) for batch in batches])
+def make_ours(
+    records: str, overrides: list[str], *, predict: bool
+) -> tuple[Callable[[], object], int, int]:
+    """Returns what runs all batches after the warm-up, and how many batches and sequences."""
+    import tensorflow as tf
 
+    from albert_tf import config_io
+    from albert_tf.kinds import task_dataset
+    from albert_tf.pipelines import finetuning
+    from albert_tf.records import features
+    from albert_tf.tasks import inference
+    from albert_tf.train import run_data, train_state, train_step
+    from albert_tf.train.run_data import Stretch
+    from albert_tf.train_config import FinetuneConfig
 
-def main(_):
-    dataset = task_dataset.read(RECORDS.value)
+    dataset = task_dataset.read(records)
     length = dataset.manifest["settings"]["max_seq_length"]
     values = {"albert": "albert_base_v2", "max_seq_length": length, "num_train_steps": 1000}
-    config = config_io.load(FinetuneConfig, None, SET.value, values)
+    config = config_io.load(FinetuneConfig, None, overrides, values)
     spec = dataset.task.make_features(length)
-    lengths = read_lengths(dataset, spec)
-    np.save("lengths.npy", lengths)
+    read = tf.data.TFRecordDataset(dataset.records).batch(1000)
+    lengths = np.concatenate([features.count_tokens(batch, spec) for batch in read])
+    np.save(LENGTHS, lengths)
     objective = finetuning.make_objective(config, dataset.task)
     state = train_state.make_train_state(config, tf.distribute.get_strategy(), objective)
-    if PREDICT.value:
+    if predict:
         run = inference.make_predict(
             config, state.strategy, state.model, dataset, num_branches=state.num_branches
         )
         run()
-        count, sequences = -(-len(lengths) // config.eval_batch_size), len(lengths)
+        return run, -(-len(lengths) // config.eval_batch_size), len(lengths)
+    run_updates = train_step.make_run_updates(state)
+    stretch = Stretch(config, [dataset.records], group_by_length=config.group_by_length)
+    batches = iter(run_data.distribute_batches(state, stretch))
+    run_updates(batches, WARM_UP)
+    return lambda: run_updates(batches, BATCHES), BATCHES, BATCHES * config.train_batch_size
+
+
+def make_peer(*, is_compiled: bool, predict: bool) -> tuple[Callable[[], object], int, int]:
+    """Returns the same of transformers; with `predict` all, the longest first."""
+    import torch
+    from transformers import AlbertConfig, AlbertForSequenceClassification
+
+    lengths, rng = np.load(LENGTHS), np.random.default_rng(0)
+    model = AlbertForSequenceClassification(AlbertConfig(**PEER_CONFIG, num_labels=2))
+    model = model.train(not predict)
+    model = torch.compile(model, dynamic=True) if is_compiled else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
+    rng.shuffle(lengths)
+    chosen = np.sort(lengths if predict else lengths[: BATCHES * BATCH])[::-1]
+    batches = [chosen[i : i + BATCH] for i in range(0, len(chosen), BATCH)]
+    if not predict:
+        rng.shuffle(batches)
+
+    def run(sizes: np.ndarray) -> None:
+        sizes = torch.tensor(sizes.copy())
+        ids = torch.randint(5, VOCABULARY, (len(sizes), int(sizes.max())))
+        mask = (torch.arange(ids.shape[1]) < sizes[:, None]).long()
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if predict:
+            with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+                model(**inputs)
+            return
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(**inputs, labels=torch.randint(0, 2, (len(sizes),))).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    for sizes in batches[:3]:
+        run(sizes)
+    return lambda: [*map(run, batches)], len(batches), len(chosen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", help="folder of a task's records")
+    parser.add_argument("--peer", choices=("eager", "compiled"), help="time transformers")
+    parser.add_argument("--predict", action="store_true", help="time predictions, not updates")
+    parser.add_argument("--set", action="append", default=[], help="key=value of the config")
+    given = parser.parse_args()
+    if given.peer:
+        made = make_peer(is_compiled=given.peer == "compiled", predict=given.predict)
     else:
-        run_updates = train_step.make_run_updates(state)
-        stretch = Stretch(config, [dataset.records], group_by_length=config.group_by_length)
-        batches = iter(run_data.distribute_batches(state, stretch))
-        count, sequences = BATCHES.value, BATCHES.value * config.train_batch_size
-
-        def run():
-            run_updates(batches, count)
-
-        run_updates(batches, WARM_UP.value)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    run()
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    numbers = {
-        "seconds": round(seconds / count, 4),
-        "cpu_seconds": round(cpu_seconds / count, 4),
-        "sequences_per_second": round(sequences / seconds, 2),
-        "peak_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
-    }
-    print(json.dumps(numbers))
+        made = make_ours(given.records, given.set, predict=given.predict)
+    run, count, sequences = made
+    seconds, cpu_seconds = time_call(run)
+    print_numbers(seconds / count, cpu_seconds / count, sequences / count)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -4,13 +4,12 @@
     python bench/time_requests.py [--forms=saved_model,int8] [--shapes=1x16,32xmixed] [--cores=1] \\
         [--rounds=2] [--preset=xxlarge]
 
-`saved_model` is as servers run it, in bfloat16; `unrolled` has a graph for each layer instead, and
-does not pack its weights; `onnx` (float32), `openvino` (the same file in bfloat16) and `torch`
-(bfloat16, compiled for each shape) compute padding; `int8` answers each row alone. A request is for
-the vectors of SEQUENCESxLENGTH tokens, or of sequences of 4 to 59 tokens (`mixed`). Forms are
-measured in turn, each in a process of its own. Prints a line of JSON for each, and a table:
-milliseconds and CPU milliseconds of a request (medians), seconds until the first answer, MB in
-memory beyond those of the runtime, and MB of the files.
+`saved_model` is as servers run it, in bfloat16; `onnx` (float32), `openvino` (the same file in
+bfloat16) and `torch` (bfloat16, compiled for each shape) compute padding; `int8` answers each row
+alone. A request is for the vectors of SEQUENCESxLENGTH tokens, or of sequences of 4 to 59 tokens
+(`mixed`). Forms are measured in turn, each in a process of its own. Prints a line of JSON for each,
+and a table: milliseconds and CPU milliseconds of a request (medians), seconds until the first
+answer, MB in memory beyond those of the runtime, and MB of the files.
 """
 
 import functools
@@ -36,7 +35,7 @@ from albert_tf.config import PRESETS
 from albert_tf.export import export_source, model_kinds, model_versions
 from albert_tf.export.onnx import int8_export, onnx_folder
 from albert_tf.export.onnx.onnx_folder import Arrays
-from albert_tf.model import albert_model, weight_names, xla
+from albert_tf.model import albert_model, weight_names
 from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
@@ -47,7 +46,6 @@ CORES = flags.DEFINE_integer("cores", len(os.sched_getaffinity(0)), "to run on")
 SIZES = ["base", "large", "xlarge", "xxlarge"]
 PRESET = flags.DEFINE_enum("preset", "base", SIZES, "of the model")
 EXPORT = flags.DEFINE_string("export", None, "to measure in this process, which the others start")
-PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 Ask = Callable[[Arrays], object]
 
 
@@ -90,11 +88,6 @@ def make_request(shape: str) -> Arrays:
 
 def write_saved_model(folder: str) -> str:
     return model_versions.write(make_source("bfloat16"), folder)
-
-
-def write_unrolled(folder: str) -> str:
-    with mock.patch.object(xla, "loops_layers", lambda: False):
-        return write_saved_model(folder)
 
 
 def load_saved_model(path: str) -> Ask:
@@ -171,7 +164,6 @@ def load_torch(path: str) -> Ask:
 
 
 FORMS = {
-    "unrolled": Form(write_unrolled, load_saved_model),
     "saved_model": Form(write_saved_model, load_saved_model),
     "openvino": Form(write_onnx, load_openvino, ("openvino",)),
     "onnx": Form(write_onnx, load_onnx, ("onnxruntime",)),
@@ -215,7 +207,7 @@ def count_megabytes() -> int:
 def measure_elsewhere(form: str, path: str) -> dict[str, Any]:
     """Measures a form in a process of its own."""
     command = [sys.executable, *sys.argv, f"--forms={form}", f"--export={path}"]
-    environment = os.environ | {PACKED: "0" if form == "unrolled" else "1"}
+    environment = os.environ | {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
     files = [path] if os.path.isfile(path) else pathlib.Path(path).rglob("*")
     size = round(sum(os.path.getsize(x) for x in files) / 1e6, 1)

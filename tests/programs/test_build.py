@@ -38,14 +38,12 @@ NOT_RUN = {
     r"\.venv/bin/python step/|bin/export --format=step ": "the same: test_a_step_for_jax",
     r"python examples/paper/(?!.*--dry_run)": "trains for hours: tests/examples",
     r"bin/\w+ .*(\.txt\.xz|english_12_layers|=cola )": "one long run, of hours on two cores",
-    r"python3? \w+/(long_run|train)\.py": "the same: needs a GPU",
     r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
     r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
     r"tensorboard |docker |gcloud |bin/serve |bin/demo ": "do not end: tests/serving",
     r"curl .*/v2/": "asks bin/serve: tests/serving",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
-    r"TF_ONEDNN_\w+=1 python bench/": "needs a run on GLUE",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
 }
 # Exports of kinds and of a type that tests/programs/test_ask.py and tests/export ask.
