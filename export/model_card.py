@@ -93,7 +93,7 @@ may be answered together, and token ids may be padded to any length.
 _CARD = """\
 # {title}
 
-An ALBERT that {model.kind.description}, for TensorFlow Serving and Triton.
+An ALBERT that {model.kind.description}, for TensorFlow Serving.
 Made from `{model.source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
 vocabulary {config.vocab_size}, {model.options.dtype} weights.
 It reads {longest} pieces at once{cuts}.
@@ -107,8 +107,6 @@ project checks before it loads them, and servers do not. After a copy, in this f
 ## Start a server
 
     {docker}
-
-`bin/serve` starts Triton instead, which joins requests by itself.
 
 To have TensorFlow Serving answer requests together that come at once, write this to a file
 `batching.config`, put
@@ -131,8 +129,6 @@ rows than `max_batch_size` is refused, too.
 `?` is any number; the first, that of rows, is the same for all inputs of a request. What does not
 fit, or holds ids outside the vocabulary, is refused with INVALID_ARGUMENT and a sentence.
 
-Each has its command for TensorFlow Serving, and one for Triton, in KServe's protocol. There a name
-is not needed: your inputs choose the signature. `[?]` is `[?, 1]`.
 {limits}
 {signatures}
 ## From Python, by gRPC
@@ -195,7 +191,7 @@ def write(
         limits += f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too.\n"
     text = _CARD.format(
         title=title,
-        docker=_make_docker_command(versions, title),
+        docker=make_docker_command(versions),
         model=model,
         scores=f" ({model.scores})" if model.scores else "",
         config=config,
@@ -220,14 +216,15 @@ def _describe_exits(curve: Sequence[Mapping[str, float]]) -> str:
     return f"Scores are those of dev; the last patience runs all layers.\n\n{table}"
 
 
-def _make_docker_command(folder: str, name: str) -> str:
-    """Returns the command that starts a server, which reads remote folders (gs://...) by itself."""
+def make_docker_command(folder: str) -> str:
+    """Returns the command that serves a folder of versions; a server reads gs://... by itself."""
+    name = serving_api.make_model_name(folder)
     ports = "-p 8500:8500 -p 8501:8501"
     run = f"docker run --rm {ports} -e MODEL_NAME={name} -e {PACKS_ONCE}=1 \\\n        "
     image = f"tensorflow/serving:{SERVER}"
     if files.is_remote(folder):
         return f"{run}{image} --model_base_path={shlex.quote(folder)}"
-    return f"{run}-v {shlex.quote(f'{folder}:/models/{name}')} {image}"
+    return f"{run}-v {shlex.quote(f'{os.path.abspath(folder)}:/models/{name}')} {image}"
 
 
 def _describe_signatures(
@@ -240,16 +237,15 @@ def _describe_signatures(
             continue
         also = f", also `{DEFAULT}`" if signature is signatures[DEFAULT] else ""
         verb = signature.method.rpartition("/")[-1]
-        table = describe_tensors(signature, functions[name])
-        body = make_rest_body(name, signatures).replace("'", r"'\''")
+        table = _describe_tensors(signature, functions[name])
+        body = _make_rest_body(name, signatures).replace("'", r"'\''")
         url = f"http://localhost:8501/v1/models/{title}:{verb}"
         curl = f"    curl -d '{body}' \\\n        {url}"
-        triton = ["From Triton:", "", make_kserve_command(title, name, signatures), ""]
-        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, "", *triton]
+        sections += [f"### `{name}`{also} ({verb})", "", *table, "", curl, ""]
     return "\n".join(sections)
 
 
-def describe_tensors(signature: Signature, function: ConcreteFunction) -> list[str]:
+def _describe_tensors(signature: Signature, function: ConcreteFunction) -> list[str]:
     """Returns the table of what a signature takes, and of what the function gives."""
     sides = (("in", signature.inputs), ("out", function.structured_outputs))
     rows = [
@@ -265,7 +261,7 @@ def _describe_type(spec: tf.TensorSpec) -> str:
     return f"{spec.dtype.name} [{axes}]"
 
 
-def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
+def _make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
     """Returns the JSON of a request by REST to a signature."""
     signature = signatures[name]
     body: dict[str, Any]
@@ -278,24 +274,6 @@ def make_rest_body(name: str, signatures: Mapping[str, Signature]) -> str:
         if signature.method != PREDICT:
             body = {"examples": [example]}
     return json.dumps({"signature_name": name, **body}, ensure_ascii=False)
-
-
-def make_kserve_command(title: str, name: str, signatures: Mapping[str, Signature]) -> str:
-    """Returns the lines of a request to a signature in the protocol of KServe."""
-    signature = signatures[name]
-    url = f"http://localhost:8000/v2/models/{title}/infer"
-    if _SERIALIZED in signature.inputs:
-        example = features.to_example(_make_example(signatures))
-        content, length = serving_api.make_kserve_bytes(_SERIALIZED, example)
-        return (
-            f"    echo '{base64.b64encode(content).decode()}' \\\n"
-            "        | base64 -d | curl --data-binary @- \\\n"
-            f"        -H 'Inference-Header-Content-Length: {length}' \\\n        {url}"
-        )
-    inputs = {key: _shorten(value).numpy() for key, value in signature.example.items()}
-    body = json.dumps(serving_api.make_kserve_request(inputs), ensure_ascii=False)
-    body = body.replace("'", r"'\''")
-    return f"    curl -d '{body}' \\\n        {url}"
 
 
 def _make_example(signatures: Mapping[str, Signature]) -> dict[str, list[int]]:

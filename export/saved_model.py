@@ -25,7 +25,6 @@ GRAPH = "saved_model.pb"
 # What TensorFlow raises while it reads another file than it wrote.
 _DAMAGED = (OSError, RuntimeError, IndexError, KeyError, ValueError)
 # What every version has.
-FILES = (GRAPH, "variables/variables.index", "variables/variables.data-00000-of-00001")
 
 
 def save(

@@ -1,12 +1,10 @@
 """Defines signatures of a SavedModel, and their requests in the protocol of TensorFlow Serving."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
@@ -19,11 +17,6 @@ PREDICT = "tensorflow/serving/predict"  # the usual method of a server
 # Where a server looks in a SavedModel for requests to warm up with.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
-# How a server joins requests to batches: rows at most, how long the first request waits for others,
-# and how many wait before further ones are refused.
-BATCH_ROWS, BATCH_MICROSECONDS, MAX_WAITING = 32, 2000, 100
-# {type of an input: its name in the protocol of KServe}
-KSERVE_TYPES = {tf.string: "BYTES", tf.int32: "INT32", tf.float32: "FP32"}
 
 Function = Callable[[Mapping[str, tf.Tensor]], Tensors]
 
@@ -76,46 +69,3 @@ def make_log(name: str, signature: Signature) -> PredictionLog:
             for serialized in value.numpy():
                 request.input.example_list.examples.add().ParseFromString(serialized)
     return log
-
-
-def read_warmup(folder: str) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the requests of `write_warmup`: {signature: {input: [B, ...] array}}."""
-    path = os.path.join(folder, WARMUP_FILE)
-    requests = {}
-    for record in tf.data.TFRecordDataset([path] if tf.io.gfile.exists(path) else []):
-        log = PredictionLog.FromString(record.numpy())
-        request = getattr(log, log.WhichOneof("log_type")).request
-        if hasattr(request, "inputs"):
-            inputs = {name: tf.make_ndarray(x) for name, x in request.inputs.items()}
-        else:
-            rows = [x.SerializeToString() for x in request.input.example_list.examples]
-            inputs = {"inputs": np.array(rows, object)}
-        requests[request.model_spec.signature_name] = inputs
-    return requests
-
-
-def make_kserve_request(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the JSON of a request of KServe's protocol, version 2, which Triton speaks.
-
-    There an input of one value for each row is [B, 1].
-    """
-    tensors = []
-    for name, array in inputs.items():
-        shape = array.shape if array.ndim > 1 else (*array.shape, 1)
-        values = [x.decode() if isinstance(x, bytes) else x for x in array.ravel().tolist()]
-        kind = KSERVE_TYPES[tf.as_dtype(array.dtype)]
-        tensors.append({"name": name, "shape": list(shape), "datatype": kind, "data": values})
-    return {"inputs": tensors}
-
-
-def make_kserve_bytes(name: str, value: bytes) -> tuple[bytes, int]:
-    """Returns the body of such a request for one row of bytes, which JSON cannot hold.
-
-    Its header `Inference-Header-Content-Length` must be the number, the length of the JSON.
-    """
-    blob = len(value).to_bytes(4, "little") + value
-    tensor = {"name": name, "shape": [1, 1], "datatype": KSERVE_TYPES[tf.string]}
-    size = {"parameters": {"binary_data_size": len(blob)}}
-    binary = {"parameters": {"binary_data_output": False}}
-    header = json.dumps({"inputs": [tensor | size], **binary}).encode()
-    return header + blob, len(header)

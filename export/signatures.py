@@ -24,10 +24,8 @@ from albert_tf.records import features
 from albert_tf.train_config import FinetuneConfig
 
 
-def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[str, Signature]:
+def make_signatures(model: ExportedModel) -> dict[str, Signature]:
     """Returns all signatures of a model, by name; the default one first.
-
-    With `calls_once` each calls the network just once, in its own graph, with all windows.
 
     Raises `UserError` as `make_text_signatures` does.
     """
@@ -38,11 +36,8 @@ def make_signatures(model: ExportedModel, *, calls_once: bool = False) -> dict[s
         with xla.trace_options(checks_values=False):
             return model.compute_outputs(checked)
 
-    answer: Function = compute
-    if not calls_once:
-        answer = tf.function(compute, input_signature=[specs], autograph=False)
-    windows = answer if calls_once else None
-    signatures = make_text_signatures(model, answer, windows) if model.options.text else {}
+    answer = tf.function(compute, input_signature=[specs], autograph=False)
+    signatures = make_text_signatures(model, answer) if model.options.text else {}
     ids = _make_example_ids(model)
     signatures[serving_api.TOKEN_IDS] = Signature(specs, answer, ids)
     kind = model.kind
@@ -88,16 +83,19 @@ def _make_example_ids(model: ExportedModel) -> Tensors:
 
 
 class _TextModel(NamedTuple):
-    """A model, its tokenizer, and its functions of token ids: of texts, and of many windows."""
+    """A model, its tokenizer, and its function of token ids."""
 
     model: ExportedModel
     tokenizer: GraphTokenizer
     answer: Function
-    answer_windows: Function
 
     @property
     def config(self) -> FinetuneConfig:
         return self.model.options.run_config
+
+    def _answer_windows(self, batch: packing.Batch) -> Any:
+        """Returns the outputs for any number of windows, a batch after the other."""
+        return answer_ops.run_in_batches(self.answer, batch)
 
     def _pack(self, inputs: Mapping[str, tf.Tensor]) -> packing.Batch:
         """Packs a text, or a pair of texts."""
@@ -127,7 +125,7 @@ class _TextModel(NamedTuple):
         config, names = self.config, self.model.inputs
         threshold = self.model.options.null_threshold
         read = answer_ops.make_reader(
-            lambda batch: self.answer_windows({name: batch[name] for name in names}),
+            lambda batch: self._answer_windows({name: batch[name] for name in names}),
             self.tokenizer,
             config,
             AnswerOptions(threshold is not None, config.n_best_size, config.max_answer_length),
@@ -137,25 +135,20 @@ class _TextModel(NamedTuple):
 
     def mark_spans(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
         labels = self.model.options.labels
-        tag = tag_ops.make_tagger(self.answer_windows, self.tokenizer, self.config, labels)
+        tag = tag_ops.make_tagger(self._answer_windows, self.tokenizer, self.config, labels)
         return tag(inputs[TEXT])
 
 
-def make_text_signatures(
-    model: ExportedModel, answer: Function, answer_windows: Function | None = None
-) -> dict[str, Signature]:
+def make_text_signatures(model: ExportedModel, answer: Function) -> dict[str, Signature]:
     """Returns the signatures of raw text by name, the most usual first.
 
-    `answer` is the model's function of token ids, `answer_windows` that of any number of windows,
-    by default `answer` for a batch after the other.
+    `answer` is the model's function of token ids.
 
     Raises `UserError` if the model has no vocabulary, or one that a graph cannot follow.
     """
     if model.tokenizer is None:
         raise UserError(f"{model.source} has no vocabulary: put it there, or take --text=false.")
-    in_batches = functools.partial(answer_ops.run_in_batches, answer)
-    windows: Any = answer_windows or in_batches
-    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer, windows)
+    text_model = _TextModel(model, make_tokenizer(model.tokenizer), answer)
     entries, has_pairs = model.kind.list_requests(), model.options.has_pairs
     if PAIR in entries and has_pairs is not None:
         # The model was trained on one of them, and would answer the other with nonsense.

@@ -61,7 +61,6 @@ ALLOWED: dict[str, set[str]] = {
     # A client that needs nothing of this project.
     "albert_tf/serving": set(),
     "albert_tf/serving/demo": {"albert_tf", "albert_tf/inference", "albert_tf/serving", "export"},
-    "albert_tf/serving/triton": {"albert_tf", "albert_tf/environments", "export"},
     # albert_tf/__init__.py alone: the names of docs/python.md.
     "face": {
         *("albert_tf", "albert_tf/inference", "albert_tf/model", "albert_tf/optim"),
@@ -95,7 +94,7 @@ ALLOWED: dict[str, set[str]] = {
     "export/onnx": {
         *("albert_tf", "albert_tf/checkpoints", "albert_tf/kinds", "albert_tf/model"),
         *("albert_tf/records", "albert_tf/tasks", "albert_tf/train"),
-        *("data_prep/task_data", "export", "export/requests"),
+        *("data_prep/task_data", "export"),
     },
     "export/step": {
         *("albert_tf", "albert_tf/model", "albert_tf/objectives", "albert_tf/plan"),

@@ -290,19 +290,11 @@ def predict(
 
 
 def find_version(model: str) -> str | None:
-    """Returns the folder of the newest version of an export, or of the one that is named, if any.
-
-    Raises `UserError` if it is an int8 model.
-    """
+    """Returns the folder of the newest version of an export, or of the version named, if any."""
     versions = model_versions.list_versions(model)
     for folder in [model, *(os.path.join(model, str(number)) for number in versions[-1:])]:
         if tf.io.gfile.exists(os.path.join(folder, saved_model.GRAPH)):
             return folder
-        if tf.io.gfile.exists(os.path.join(folder, model_versions.INT8_GRAPH)):
-            raise UserError(
-                f"--model: {folder} is an int8 model, which only bin/serve can run: bin/serve "
-                "--model=FOLDER. For this program export it with bin/export_saved_model."
-            )
     return None
 
 

@@ -22,7 +22,6 @@ class Int8Arguments:
     max_loss: float = setting(
         "points of 100 that the score on dev may fall; more, and nothing is written", 1.0, lowest=0
     )
-    text: bool = setting("answer raw text, too; false: token ids alone", True)
     overrides: tuple[str, ...] = overrides_setting(
         "the run's config, max_seq_length or doc_stride, say"
     )

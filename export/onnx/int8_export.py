@@ -12,20 +12,43 @@ from albert_tf import files, hub
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
-from albert_tf.export import export_source, model_versions
+from albert_tf.export import export_source, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
-from albert_tf.export.onnx import int8_version, onnx_folder
+from albert_tf.export.onnx import onnx_folder
 from albert_tf.export.onnx.int8_arguments import Int8Arguments
 from albert_tf.export.onnx.onnx_folder import Arrays
-from albert_tf.kinds import task_dataset
+from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.records import features, input_pipeline
 from albert_tf.tasks import finetuned_model, inference, predictions
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train import eval_step
 
+GRAPH = "onnx/model_quantized.onnx"
+# The kinds that have a score, whose outputs are those of a task's head.
+KINDS = [name for name, kind in task_table.KINDS.items() if not kind.gives_vectors]
 _LENGTH = 128  # tokens of the request that is timed
+_CARD = """\
+# {title}
+
+An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{model.source}` by
+
+    {command}
+
+| | {metric} | ms | MB |
+|---|---|---|---|
+| float32 | {before:.4g} | {float32_ms:.1f} | {float32_mb:.2f} |
+| int8 | {after:.4g} | {int8_ms:.1f} | {int8_mb:.2f} |
+
+The score is that of all {examples} examples of dev, each alone and without padding. A request of
+{length} tokens was timed on the machine that exported it, in ONNX Runtime and without tokenizing.
+Products with weights are int8; sums, attention, LayerNorm, GELU and softmax are float32.
+
+The graph is `onnx/model_quantized.onnx`: int64 ids in, the head's outputs out, under the names of
+transformers. Its ranges are measured in each run: in a batch, or with padding, an answer differs a
+little.
+"""
 
 
 class Source(NamedTuple):
@@ -36,40 +59,36 @@ class Source(NamedTuple):
     dev: TaskDataset
 
 
-def export(arguments: Int8Arguments, folder: str, version: int | None = None) -> str:
-    """Quantises a model and writes it as a version; returns the folder of the version.
+def export(arguments: Int8Arguments, folder: str) -> str:
+    """Quantises a model and writes the folder: whole, or not at all; returns it.
 
-    Args:
-        folder: of all versions of the model.
-        version: a number; None takes the one after the highest.
-
-    Raises `UserError` if something is wrong with the model or the data, a package is missing, ONNX
-    Runtime gives other outputs in float32, or the score falls by more than `max_loss`.
+    Raises `UserError` if it exists, something is wrong with the model or the data, a package is
+    missing, ONNX Runtime gives other outputs in float32, or the score falls by more than
+    `max_loss`.
     """
-    target = model_versions.choose_folder(folder, version)
+    files.refuse_existing(folder, "--output_dir: ")
     source = read(arguments)
     onnx_folder.require_packages()
     records = read_records(source)
     with files.making_temporary_folder("albert-int8") as temporary:
         whole = onnx_folder.save_graph(source.exported, temporary)
         onnx_folder.check(source.exported, whole)
-        int8 = quantize(whole, os.path.join(temporary, model_versions.INT8_GRAPH))
-        before, after = (score(source, records, run(source, records, x)) for x in (whole, int8))
+        int8 = quantize(whole, os.path.join(temporary, GRAPH))
         metric = choose_metric(source.dev)
-        length = min(_LENGTH, source.finetuned.config.max_seq_length)
-        sessions = [onnx_folder.open_session(path) for path in (whole, int8)]
-        scores = int8_version.Scores(
-            hub.describe_command(),
-            metric,
-            before[metric],
-            after[metric],
-            len(source.dev.examples),
-            length,
-            *(1e3 * onnx_folder.measure_seconds(source.exported, x, length) for x in sessions),
+        before, after = (
+            score(source, records, run(source, records, x))[metric] for x in (whole, int8)
         )
-        _check_loss(arguments, source, scores)
-        int8_version.write(source.exported, source.finetuned.checkpoint, int8, scores, target)
-    return target
+        _check_loss(arguments, source, before, after)
+        card = _make_card(source, (whole, int8), (before, after), folder)
+        with files.replacing_folder(folder) as target:
+            path = os.path.join(target, GRAPH)
+            tf.io.gfile.makedirs(os.path.dirname(path))
+            files.write_bytes(path, files.read_bytes(int8, "graph"))
+            if onnx_folder.has_class(source.exported):
+                onnx_folder.write_config(source.finetuned.checkpoint, source.exported, target)
+            files.write_bytes(os.path.join(target, model_card.NAME), card.encode())
+            files.write_hashes(target, files.list_files(target))
+    return folder
 
 
 def quantize(graph: str, target: str) -> str:
@@ -96,12 +115,21 @@ def read(arguments: Int8Arguments) -> Source:
     model, tokenizer, splits = finetuned_model.read_with_data(
         arguments.checkpoint, arguments.data, paths, ["dev"], changes, which=arguments.which
     )
-    config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=arguments.text)
+    config = ExportConfig(source=SourceConfig(checkpoint=arguments.checkpoint), text=False)
     run_config = onnx_folder.drop_exits(model.config)
     exported = export_source.choose(config, model.checkpoint, model.task, run_config)
-    int8_version.check_kind(exported)
+    check_kind(exported)
     dev = task_cache.read(splits["dev"], tokenizer, arguments.cache_folder, model.config)
     return Source(exported, model, dev)
+
+
+def check_kind(model: ExportedModel) -> None:
+    """Raises `UserError` if a model has no score."""
+    if model.options.kind not in KINDS:
+        raise UserError(
+            f"{model.source} is of kind {model.options.kind}, which has no score that int8 could "
+            f"keep. Take a model of {', '.join(KINDS)}."
+        )
 
 
 def read_records(source: Source) -> dict[str, np.ndarray]:
@@ -119,7 +147,7 @@ def read_records(source: Source) -> dict[str, np.ndarray]:
 
 
 def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
-    """Returns the outputs of a graph for the records, each answered alone as it will be served."""
+    """Returns the outputs of a graph for the records, each answered alone."""
     inputs = onnx_folder.to_inputs(source.exported, records)
     outputs = onnx_folder.make_run_rows(path)(inputs)
     return {name: eval_step.join_outputs([x[name] for x in outputs]) for name in outputs[0]}
@@ -128,7 +156,7 @@ def run(source: Source, records: Arrays, path: str) -> dict[str, np.ndarray]:
 def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
     """Scores outputs of the network for all records of dev; see `predictions.score`.
 
-    With the thresholds that are served.
+    With the thresholds of the run.
     """
     task, dev = source.dev.task, source.dev
     more = {name: records[name] for name in [features.UNIQUE_IDS] if name in records}
@@ -145,13 +173,36 @@ def choose_metric(dev: TaskDataset) -> str:
     return "f1" if dev.task.kind.may_be_none else dev.best_by
 
 
-def _check_loss(arguments: Int8Arguments, source: Source, scores: int8_version.Scores) -> None:
-    unit = 1 if source.dev.task.kind.is_percent else 100
-    before, after = unit * scores.before, unit * scores.after
-    logging.info("%s on dev: %.2f in float32, %.2f in int8", scores.metric, before, after)
+def _make_card(
+    source: Source, graphs: tuple[str, str], scores: tuple[float, float], folder: str
+) -> str:
+    model = source.exported
+    length = min(_LENGTH, source.finetuned.config.max_seq_length)
+    sessions = [onnx_folder.open_session(path) for path in graphs]
+    times = [1e3 * onnx_folder.measure_seconds(model, session, length) for session in sessions]
+    return _CARD.format(
+        title=os.path.basename(folder.rstrip("/")),
+        model=model,
+        command=hub.describe_command(),
+        metric=choose_metric(source.dev),
+        before=scores[0],
+        after=scores[1],
+        examples=len(source.dev.examples),
+        length=length,
+        float32_ms=times[0],
+        int8_ms=times[1],
+        float32_mb=sum(x.shape.num_elements() for x in model.network.weights) * 4 / 1e6,
+        int8_mb=tf.io.gfile.stat(graphs[1]).length / 1e6,
+    )
+
+
+def _check_loss(arguments: Int8Arguments, source: Source, before: float, after: float) -> None:
+    metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.is_percent else 100
+    before, after = unit * before, unit * after
+    logging.info("%s on dev: %.2f in float32, %.2f in int8", metric, before, after)
     if not before - after <= arguments.max_loss:  # NaN, too
         raise UserError(
-            f"int8 lowers {scores.metric} on dev from {before:.2f} to {after:.2f}, by more than "
+            f"int8 lowers {metric} on dev from {before:.2f} to {after:.2f}, by more than "
             f"--max_loss={arguments.max_loss:g}: nothing is written. Take bin/export_saved_model "
             "--dtype=bfloat16."
         )

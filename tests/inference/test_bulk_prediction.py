@@ -270,11 +270,6 @@ def test_half_a_character_is_replaced_in_a_text_and_kept_in_an_id(export, predic
 def test_a_folder_that_is_no_model(export, predict, tmp_path):
     with pytest.raises(UserError, match=r" is none of: a checkpoint of this project; "):
         predict(str(tmp_path), {"a.txt": b"a"})
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3/onnx").mkdir()
-    (tmp_path / "3/onnx/model_quantized.onnx").touch()
-    with pytest.raises(UserError, match=r"/3 is an int8 model, which only bin/serve can run"):
-        predict(str(tmp_path), {"a.txt": b"a"})
     model = Path(export("classification"))
     assert bulk_prediction.find_version(str(model)) == str(model / "1")
     assert bulk_prediction.find_version(str(model / "1")) == str(model / "1")

@@ -13,7 +13,7 @@ from repository import ROOT
 from tiny_records import Killed
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.export import model_versions, serving_api
+from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
@@ -50,7 +50,7 @@ def flags(run, tmp_path):
         "train_file": write_rows(tmp_path / "train.jsonl", TEXTS, labels),
         "dev_file": write_rows(tmp_path / "dev.jsonl", TEXTS, labels),
         "cache_dir": str(tmp_path / "cache"),
-        "output_dir": str(tmp_path / "models"),
+        "output_dir": str(tmp_path / "int8"),
     }
 
 
@@ -64,10 +64,8 @@ def quantizing(monkeypatch):
 
     def replace(change):
         def run(source, records, path, run=int8_export.run):
-            is_int8 = path.endswith(model_versions.INT8_GRAPH)
-            outputs = run(
-                source, records, path.replace(model_versions.INT8_GRAPH, onnx_folder.GRAPH)
-            )
+            is_int8 = path.endswith(int8_export.GRAPH)
+            outputs = run(source, records, path.replace(int8_export.GRAPH, onnx_folder.GRAPH))
             return {name: change(x) for name, x in outputs.items()} if is_int8 else outputs
 
         monkeypatch.setattr(int8_export, "run", run)
@@ -99,30 +97,28 @@ def right(flags, tmp_path):
 
 
 def is_empty(flags):
-    """Whether no version was written, and no temporary folder is left."""
+    """Whether no folder was written."""
     return not os.path.exists(flags["output_dir"])
 
 
 def test_a_score_that_stays_is_written_with_its_card(
     run_program, right, quantizing, monkeypatch, capsys
 ):
-    """As the next version; an export that is killed leaves nothing under that name."""
+    """An export that is killed leaves nothing under that name."""
     quantizing(lambda x: x + 0.001)
     folder = Path(right["output_dir"])
-    (folder / "1").mkdir(parents=True)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(tf.io.gfile, "rmtree", lambda folder: None)  # the dead remove nothing
-        patch.setattr(serving_api, "write_warmup", mock.Mock(side_effect=Killed))
+        patch.setattr(onnx_folder, "write_config", mock.Mock(side_effect=Killed))
         run_program(PROGRAM, *to_arguments(right))
-    assert list(folder.glob("2.*.tmp/onnx/model_quantized.onnx"))
-    assert model_versions.list_versions(str(folder)) == [1]
+    assert list(folder.parent.glob("int8.*.tmp/onnx/model_quantized.onnx"))
+    assert is_empty(right)
     assert run_program(PROGRAM, *to_arguments(right, max_loss=0)) in (None, 0)
-    assert capsys.readouterr().out.splitlines()[-1] == f"{folder}/2"
-    card = (folder / "2/MODEL.md").read_text()
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+    card = (folder / "MODEL.md").read_text()
     assert "| float32 | 1 |" in card
     assert "| int8 | 1 |" in card
     assert f"--checkpoint={right['checkpoint']}" in card
-    assert sorted(os.listdir(folder)) == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -194,17 +190,46 @@ def test_mistakes_are_one_line(run_program, flags, tmp_path, changes, sentence):
     assert is_empty(flags)
 
 
-def test_a_version_that_exists_is_refused_at_once(run_program, flags):
-    os.makedirs(f"{flags['output_dir']}/3")
-    message = run_program(PROGRAM, *to_arguments(flags, version=3, checkpoint="nothing"))
-    assert message.startswith(f"export: {flags['output_dir']}/3 exists. Take another --version")
+def test_a_folder_that_exists_is_refused_at_once(run_program, flags):
+    os.makedirs(flags["output_dir"])
+    message = run_program(PROGRAM, *to_arguments(flags, checkpoint="nothing"))
+    assert message.startswith(f"export: --output_dir: {flags['output_dir']} exists")
 
 
-def test_a_real_one_is_served_with_its_files(run_program, right, capsys):
+@pytest.mark.parametrize("kind", ["encoder", "sentence_embedding", "fill_mask"])
+def test_kinds_without_a_score_are_refused(kind):
+    with pytest.raises(UserError, match=f"is of kind {kind}, which has no score.*classification"):
+        int8_export.check_kind(tiny_exports.source(kind))
+
+
+@pytest.mark.parametrize("kind", ["classification", "token_classification", "multiple_choice"])
+def test_int8_answers_depend_neither_on_the_batch_nor_on_padding(kind, tmp_path):
+    model = tiny_exports.source(kind)
+    graph = onnx_folder.save_graph(model, str(tmp_path))
+    session = onnx_folder.open_session(int8_export.quantize(graph, str(tmp_path / "int8.onnx")))
+    inputs = onnx_folder.to_inputs(model, tiny_exports.ids(model))
+    inputs["attention_mask"][..., 1] = 0  # what stands between tokens stays
+    together = [*onnx_folder.split_rows(inputs)]
+    for number, row in enumerate(together):
+        alone = {
+            k: np.pad(x[number : number + 1], [(0, 0)] * (x.ndim - 1) + [(0, 3)])
+            for k, x in inputs.items()
+        }
+        [split] = onnx_folder.split_rows(alone)
+        assert row["attention_mask"].sum() == inputs["attention_mask"][number].sum()
+        for name, x in row.items():
+            np.testing.assert_array_equal(x, split[name])
+    if kind != "token_classification":
+        outputs = np.concatenate([onnx_folder.run(session, row)["logits"] for row in together])
+        expected = onnx_folder.run(onnx_folder.open_session(graph), inputs)["logits"]
+        assert 0 < np.abs(outputs - expected).max() < 0.2
+
+
+def test_a_real_one_has_the_files_of_transformers(run_program, right):
     assert run_program(PROGRAM, *to_arguments(right, max_loss=20)) in (None, 0)
-    folder = Path(capsys.readouterr().out.splitlines()[-1])
-    assert {"onnx", "config.json", "tokenizer.json", "requests"} < {*os.listdir(folder)}
+    folder = Path(right["output_dir"])
+    assert {"onnx", "config.json", "tokenizer.json", "sha256.json"} < {*os.listdir(folder)}
     source = read(right)
     records, expected = run_network(source, folder)
-    outputs = int8_export.run(source, records, str(folder / model_versions.INT8_GRAPH))
+    outputs = int8_export.run(source, records, str(folder / int8_export.GRAPH))
     assert 0 < np.abs(outputs["logits"] - expected["logits"]).max() < 0.3

@@ -15,7 +15,7 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from albert_tf.export import model_card, serving_api, signatures
+from albert_tf.export import model_card, signatures
 
 SERVING = Path(__file__).parents[2] / "albert_tf/serving"
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -79,9 +79,6 @@ def test_batches_have_allowed_sizes_and_are_never_padded_by_the_server():
     assert sizes[-1] == config.max_batch_size.value  # the server asks for it
     assert config.num_batch_threads.value >= 1
     assert not config.pad_variable_length_inputs
-    limits = config.batch_timeout_micros.value, config.max_enqueued_batches.value
-    assert limits == (serving_api.BATCH_MICROSECONDS, serving_api.MAX_WAITING)
-    assert config.max_batch_size.value == serving_api.BATCH_ROWS
     assert text_format.Parse(model_card.BATCHING, published("BatchingParameters")) == config
 
 
