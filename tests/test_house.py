@@ -119,7 +119,6 @@ NEEDS = {
     "extend_vocabulary": ["--pieces=nowhere"],
     "create_finetuning_data": ["--task=sst-2", "--data_dir=nowhere"],
     "export --format=int8": ["--task=sst-2", "--data_dir=nowhere"],
-    "demo": ["--port=0"],
     "plan_training": ["--config=nowhere"],
     "predict": ["--text=x"],
     "run_finetuning": ["--task=sst-2", "--data_dir=nowhere", "--init_checkpoint=nowhere"],

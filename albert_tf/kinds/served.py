@@ -41,7 +41,7 @@ class Served:
         rank: of the ids: 2 for [B, S], 3 for [B, C, S].
         choices: the flags of an export that mean something, of those that not all kinds have.
         cut: what becomes of a text that is too long, for the card of the model.
-        view: how bin/demo shows its outputs, of `page_answers.VIEWS`.
+        view: how bin/demo shows its answers, a key of `demo.VIEWS`.
         reply: the method of TensorFlow Serving for serialised examples, if it is not predict.
         has_label_thresholds: whether labels are predicted by thresholds, tuned on dev.
         may_be_none: whether a question may have no answer in the text.

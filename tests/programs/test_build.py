@@ -40,7 +40,7 @@ NOT_RUN = {
     r"bin/\w+ .*(\.txt\.xz|english_12_layers|=cola )": "one long run, of hours on two cores",
     r"bin/run_finetuning .*early_exit": "needs more layers: tests/pipelines/test_finetuning.py",
     r"bin/export --format=(onnx|int8) ": "need two more packages: tests/export",
-    r"tensorboard |docker |gcloud |bin/demo ": "do not end: tests/serving",
+    r"tensorboard |docker |gcloud |bin/demo ": "do not end: tests/programs/test_demo.py",
     r"bin/serve ": "starts nothing: tests/programs/test_serve.py",
     r"bin/convert_checkpoint .*(=albert/|=https:|--push_to_hub)": "need a hub: tests/checkpoints",
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",

@@ -58,8 +58,6 @@ def test_the_wheel_installs_one_package_and_one_command(site):
     assert [path.name for path in (site / "bin").iterdir()] == ["albert-tf"]
     assert (site / "albert_tf/py.typed").exists()
     assert (site / "albert_tf/export/step/run_step.py").exists()
-    for name in ("page.html", "page.css", "page.js"):
-        assert (site / "albert_tf/serving/demo" / name).exists()
 
 
 @pytest.mark.slow
