@@ -33,7 +33,7 @@ STAGES = {
         "export_saved_model",
         "export",
     ),
-    "Answers and scores": ("predict", "search", "score", "demo", "serve"),
+    "Answers and scores": ("predict", "score", "demo", "serve"),
 }
 # Words that users expect to be programs.
 _WORDS = {

@@ -7,19 +7,28 @@ if ((ended > 128)); then
 fi' ERR
 
 # make_environment FOLDER FILE...: a virtual environment with the requirements of FILEs and this
-# package, made by the first Python of PATH that can. Does nothing if FOLDER has them already;
-# completes an environment that was interrupted.
+# package, made by the first Python of PATH that can. Does nothing if FOLDER has them as they are now.
 make_environment() {
-  local name
-  for name in python3 python3.13 python3.12 python3.11 python3.10; do
-    # ensurepip: Debian's python3 lacks it until python3-venv is installed.
-    if "$name" -c '
-import ensurepip, sys, venv
-sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-      "$name" -m albert_tf.environments.virtual_environments "$@"
-      return
-    fi
+  local folder=$1 file name missing=
+  shift
+  for file in "$@" albert_tf/environments/common.txt pyproject.toml; do
+    cmp -s "$file" "$folder/installed/${file##*/}" || missing=yes
   done
-  echo "$0: no Python 3.10 to 3.13 with venv on PATH: install one (Debian: apt install python3-venv)." >&2
-  return 1
+  [[ $missing ]] || return 0
+  if ! "$folder/bin/python" -c "" 2>/dev/null; then
+    for name in python3 python3.13 python3.12 python3.11 python3.10 ""; do
+      # ensurepip: Debian's python3 lacks it until python3-venv is installed.
+      "$name" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
+        2>/dev/null && break
+    done
+    if [[ ! $name ]]; then
+      echo "$0: no Python 3.10 to 3.13 with venv on PATH: install one (Debian: apt install python3-venv)." >&2
+      return 1
+    fi
+    "$name" -m venv --clear "$folder"
+  fi
+  echo "Installing ${*##*/} into $folder (minutes, the first time)" >&2
+  "$folder/bin/python" -m pip install -q --disable-pip-version-check "${@/#/-r}" -e .
+  mkdir -p "$folder/installed"
+  cp "$@" albert_tf/environments/common.txt pyproject.toml "$folder/installed"
 }

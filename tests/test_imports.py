@@ -65,7 +65,6 @@ ALLOWED: dict[str, set[str]] = {
         "albert_tf/tokenizers",
     },
     "data_prep/corpus": {"albert_tf"},
-    "albert_tf/environments": {"albert_tf"},
     "data_prep/pretraining_data": {
         *("albert_tf", "albert_tf/records", "albert_tf/tokenizers", "data_prep/corpus"),
     },
@@ -104,7 +103,7 @@ FREE_OF_KERAS = {
     *("albert_tf", "albert_tf/tokenizers", "albert_tf/records", "albert_tf/kinds"),
     *("albert_tf/kinds/spans", "albert_tf/kinds/tables"),
     *("data_prep", "data_prep/pretraining_data", "data_prep/task_data"),
-    *("albert_tf/environments", "albert_tf/plan"),
+    "albert_tf/plan",
 }
 # They run with jax, and without this project.
 FREE_OF_TENSORFLOW = {"export/step/run_step.py", "export/step/wrap_step.py"}

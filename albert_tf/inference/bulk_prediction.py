@@ -504,39 +504,6 @@ def _count_losses(
     return cut | base.count_unreadable(pieces, tokenizer)
 
 
-def load_embed(model: str, which: str = BEST) -> Callable[[Sequence[str]], np.ndarray]:
-    """Returns a function, (texts) -> [N, D] vectors, of an export or of any checkpoint."""
-    source = SourceConfig(checkpoint=model, which=which, kind="sentence_embedding")
-    run = load_text_model(source).run
-    outputs = run.structured_outputs  # type: ignore[attr-defined]
-    require(_EMBEDDING in outputs, f"--model: {model} gives no vectors of texts.")
-
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda k: len(texts[k]))
-        parts = []
-        for begin in range(0, len(order), _BATCH):
-            chosen = [texts[k] for k in order[begin : begin + _BATCH]]
-            try:
-                parts.append(run(text=tf.constant(chosen))[_EMBEDDING].numpy())
-            except tf.errors.InvalidArgumentError as error:
-                place = f"{max(chosen, key=len)[:60]!r}..."
-                raise UserError(f"{place}: {find_sentence(error)}") from None
-        return np.concatenate(parts)[np.argsort(order)]
-
-    return embed
-
-
-def read_texts(patterns: Sequence[str], column: str | None) -> Iterator[tuple[str, str]]:
-    """Yields (file:row, text) of a corpus; errors as of `predict`."""
-    columns = {"text_column": column} if column else {}
-    for path in documents.expand_inputs(patterns, _READ_WHOLE):
-        fields = _find_fields(path, ["text"], columns, {})
-        for number, row in _read_rows(path, [str(fields["text"])], lambda _: None):
-            where = f"{path}, row {number}"
-            renamed = _rename(row, {"text": fields["text"]}, where)
-            yield f"{path}:{number}", _read_inputs(renamed, ["text"], where)["text"]
-
-
 def _predict_block(
     run: Callable[..., Mapping[str, tf.Tensor]],
     path: str,

@@ -55,7 +55,7 @@ class Trainer:
     folder: str
     start: Start = NEW
     strategy: tf.distribute.Strategy
-    tracker: Sequence[str] = ("tensorboard",)
+    tracker: Sequence[str] = ()
     debug_nans: bool = False
 
     def run(self) -> bool:
@@ -75,7 +75,7 @@ class Trainer:
         folder = self._work_folder
         is_chief = devices.is_chief(self.strategy)
         locked = folder.locked() if is_chief else contextlib.nullcontext()
-        tracking = trackers.tracking(self.tracker if is_chief else (), self.folder, self.config)
+        tracking = trackers.tracking(self.tracker, self.folder, self.config)
         with locked, numerics.checking(self.debug_nans), tracking as track:
             folder.check()
             if source := history.find_source(self.folder, self.config, data, self.start):

@@ -5,8 +5,6 @@ import dataclasses
 import functools
 import io
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,7 +151,6 @@ def find_duplicates(folder: Path) -> None:
             duplicates.DuplicatesConfig(),
             input_files=[str(text)],
             output_dir=str(folder),
-            driver=Driver(num_processes=1),
         )
 
 
@@ -162,22 +159,6 @@ def read_duplicates(folder: Path, text: Path | None = None) -> Any:
     inputs = documents.identify_inputs([str(text or folder.parent / "text.txt")])
     summary = duplicates.read_summary(str(folder), settings, inputs)
     return summary, duplicates.read_left_out(str(folder), 0)
-
-
-def make_keys(folder: Path) -> None:
-    """A folder of duplicates that was killed before its end."""
-    find_duplicates(folder)
-    for name in ("duplicates.json", "left_out.npz", files.HASHES):
-        (folder / name).unlink()
-
-
-def read_keys(folder: Path) -> Any:
-    with tempfile.TemporaryDirectory() as temporary:
-        text = Path(temporary, "text.txt")
-        shutil.copy2(folder.parent / "text.txt", text)
-        copy = shutil.copytree(folder, Path(temporary, "keys"))
-        find_duplicates(copy)
-        return read_duplicates(copy, text)
 
 
 def _config() -> PretrainConfig:
@@ -313,7 +294,6 @@ SUBJECTS: dict[str, Subject] = {
     "vocabulary (WordPiece)": Subject(make_wordpieces, read_vocabulary),
     "records": Subject(make_records, read_records, leave_out=(tokenization.MODEL,)),
     "duplicates": Subject(find_duplicates, read_duplicates),
-    "duplicates (keys)": Subject(make_keys, read_keys),
     "marks": Subject(make_marks, read_marks, leave_out=("shard-0", "shard-1")),
     "pre-training run": Subject(make_run, read_run, leave_out=(tokenization.MODEL, METRICS_LOG)),
     "fine-tuning run": Subject(

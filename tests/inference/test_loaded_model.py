@@ -80,9 +80,7 @@ def test_padding_is_not_computed(reviews, monkeypatch):
     assert 3 <= tokens < reviews.run_config.max_seq_length
 
 
-def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(
-    pretrained, run_program, tmp_path, monkeypatch, capsys
-):
+def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(pretrained, monkeypatch):
     monkeypatch.setattr("albert_tf.inference.search._BLOCK", 3)
     texts = ["a b", "abcd efgh", "c", "ijkl abcd", "abcd efgh", "d"]
     vectors, [query] = pretrained.embed(texts, normalize=True), pretrained.embed("abcd efgh")
@@ -91,15 +89,6 @@ def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(
     assert [match.row for match in found[:2]] == [1, 4]
     np.testing.assert_allclose([x.score for x in found], np.sort(wanted)[:-5:-1], atol=1e-5)
     assert [texts[match.row] for match in found] == [match.text for match in found]
-    (tmp_path / "c.csv").write_text("nr,passage\n" + "".join(f"1,{x} so so\n" for x in texts))
-    (tmp_path / "q.txt").write_text("\n".join(texts))
-    for name in ("c.csv", "q.txt"):
-        about = (f"--model={pretrained.checkpoint.source}", f"--input={tmp_path}/{name}")
-        assert not run_program(ROOT / "bin/search", *about, "--query=abcd efgh", "--top_k=2")
-        shown = capsys.readouterr().out.splitlines()
-        assert len(shown) == 3
-        assert f"{name}:" in shown[1]
-    assert shown[1:] == [f"   1.0000  {tmp_path}/q.txt:{k}  abcd efgh" for k in (2, 5)]
 
 
 @pytest.mark.usefixtures("eagerly")

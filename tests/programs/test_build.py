@@ -46,7 +46,7 @@ NOT_RUN = {
     r"bin/run_pretraining .*=constant": "needs its 9,000 updates: tests/optim",
     r"TF_CONFIG=": "needs two machines: tests/train/test_multi_worker.py",
 }
-# Exports of kinds and of a type that tests/programs/test_ask.py and tests/export ask.
+# Exports of kinds and of a type that tests/export asks.
 OF_OTHER_TESTS = re.compile(r".*(models/(score|squad1|vectors)\b|--dtype=bfloat16)")
 TINY = {
     "max_position_embeddings": 512,
@@ -69,7 +69,6 @@ ANSWERS = {
     "sentiment": r"(negative|positive) \(0\.\d+\)",
     "mrpc": r"[01] \(0\.\d+\)",
     "squad2": r"null_odds: -?\d",
-    "race": r"[A-D] \(0\.\d+\)",
     "words": r"tokens: ",
     "tokens": r"sequence_output: \[\[",
 }
@@ -196,8 +195,8 @@ def test_the_pages_in_their_order(run_program, workspace, capsys):
             printed += shown.out
             if error:
                 failed.append((page, text, error))
-            elif program.endswith("/ask.py"):
-                name = re.search(r"--model=models/(\w+)/1", text)[1]
+            elif name := re.search(r"bin/predict --model=models/(\w+) --text", text):
+                name = name[1]
                 assert re.search(f"^   {ANSWERS[name]}", shown.out, re.MULTILINE), text
             done += 1
     assert not failed, "\n".join(map(str, failed))

@@ -75,7 +75,7 @@ def test_an_incomplete_last_line_and_later_ones_are_dropped(tmp_path):
 def test_numbers_that_were_reported_and_saved_do_not_stay_in_memory(tmp_path):
     step, value = 123_457, 0.71828
     before = sys.getrefcount(step), sys.getrefcount(value)
-    with trackers.tracking(["tensorboard"], str(tmp_path), tiny_run.settings()) as track:
+    with trackers.tracking([], str(tmp_path), tiny_run.settings()) as track:
         track({"step": step, "loss": value})
     checkpoint = tf.train.Checkpoint(step=tf.Variable(0, dtype=tf.int64))
     training_checkpoint.save(checkpoint, str(tmp_path), step)

@@ -4,18 +4,15 @@ import json
 import random
 import sys
 
-import numpy as np
 import pytest
 from tiny_records import CORPUS
 
 from albert_tf import files
 from albert_tf.data_prep.corpus import duplicates
 from albert_tf.data_prep.corpus.duplicates import DuplicatesConfig
-from albert_tf.data_prep.corpus.shards import Driver
 from albert_tf.errors import UserError
 
 WORD = "word " * 90
-ALONE = Driver(num_processes=1)
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def find(tmp_path):
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
         config = DuplicatesConfig(**settings)
         folder = str(tmp_path / name)
-        duplicates.find(config, input_files=[str(path)], output_dir=folder, driver=ALONE)
+        duplicates.find(config, input_files=[str(path)], output_dir=folder)
         left_out = duplicates.read_left_out(folder, 0)
         return [text for k, text in enumerate(documents) if k not in left_out], tmp_path / name
 
@@ -53,45 +50,11 @@ def test_near_duplicates(find):
     assert len(find(texts, "exact")[0]) == len(texts) - 1
 
 
-def test_documents_are_linked_by_way_of_others_and_whatever_fits_into_memory(tmp_path):
-    """0 and 3 share no key, but both share one with 2."""
-    rows = [[1, 10], [2, 20], [3, 30], [4, 30], [1, 40]], [[5, 40], [3, 60], [6, 50], [3, 10]]
-    for number, keys in enumerate(rows):
-        np.save(tmp_path / f"{number}.npy", np.array(keys, np.uint64))
-    paths = [str(tmp_path / f"{number}.npy") for number in range(2)]
-    for keys_in_memory in (100, 3, 1):
-        found = duplicates.link(paths, keys_in_memory)
-        # Groups: 0, 4, 5, 8 by 1, 40 and 10, with 2, 3, 6 by 8's 3.
-        assert {number: left.tolist() for number, left in found.items()} == {
-            0: [2, 3, 4],
-            1: [0, 1, 3],
-        }
-
-
-def test_tasks_and_processes_find_the_same(tmp_path, monkeypatch, create, capsys):
+def test_records_leave_them_out_and_say_so(tmp_path, create, capsys):
     text = CORPUS.read_text()
     (tmp_path / "c.txt").write_text("\n".join(f"{text}\nThe end of {i}.\n" for i in range(15)))
-    config = DuplicatesConfig(shard_megabytes=0.002)
-
-    def find(name, drivers):
-        folder = tmp_path / name
-        for driver in drivers:
-            capsys.readouterr()
-            duplicates.find(
-                config,
-                input_files=[str(tmp_path / "c.txt")],
-                output_dir=str(folder),
-                driver=driver,
-            )
-        return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    folder, alone = find("alone", [ALONE])
-    assert "240 documents" not in capsys.readouterr().err
-    drivers = [Driver(num_processes=1, num_tasks=2, task_index=index) for index in (1, 0)]
-    assert find("first", drivers[:1])[1].keys() < alone.keys()
-    assert "2 of 4 sources are not done" in capsys.readouterr().out
-    assert find("tasks", drivers)[1] == alone
-    # Records leave them out, and say so.
+    folder, config = tmp_path / "found", DuplicatesConfig(shard_megabytes=0.002)
+    duplicates.find(config, input_files=[str(tmp_path / "c.txt")], output_dir=str(folder))
     records = create("records", [tmp_path / "c.txt"], shard_megabytes=0.002, duplicates=str(folder))
     summary = json.loads((folder / "duplicates.json").read_text())
     assert summary["duplicates"] > summary["documents"] / 2
@@ -106,7 +69,7 @@ def test_a_second_command_is_refused_and_what_a_killed_one_left_is_removed(find,
     with files.locking_folder(str(folder)), pytest.raises(UserError, match="is in use by process"):
         find(["a", "a"])
     folder.mkdir()
-    abandoned, of_user = folder / f"keys-00000.npy.{'0' * 32}.tmp", folder / "notes.tmp"
+    abandoned, of_user = folder / f"left_out.npz.{'0' * 32}.tmp", folder / "notes.tmp"
     abandoned.touch()
     of_user.touch()
     assert find(["a", "a"])[0] == ["a"]
@@ -117,29 +80,8 @@ def test_a_folder_in_a_store_is_made(tmp_path):
     text, folder = tmp_path / "c.txt", f"ram://{tmp_path}/found"
     text.write_text("one\n\none\n")
     for _ in range(2):
-        duplicates.find(
-            DuplicatesConfig(), input_files=[str(text)], output_dir=folder, driver=ALONE
-        )
+        duplicates.find(DuplicatesConfig(), input_files=[str(text)], output_dir=folder)
     assert duplicates.read_left_out(folder, 0) == {1}
-
-
-def test_tasks_work_at_once_and_keep_what_others_are_writing(tmp_path):
-    text, folder = tmp_path / "c.txt", tmp_path / "found"
-    text.write_text("one\n\ntwo\n")
-    first, second = (Driver(num_processes=1, num_tasks=2, task_index=k) for k in range(2))
-
-    def find(driver):
-        duplicates.find(
-            DuplicatesConfig(), input_files=[str(text)], output_dir=str(folder), driver=driver
-        )
-
-    with files.locking_folder(str(folder), ".lock-00000-of-00002"):
-        (folder / f"keys-00000.npy.{'0' * 32}.tmp").touch()
-        find(second)
-        with pytest.raises(UserError, match="is in use by process"):
-            find(first)
-        find(ALONE)
-    assert (folder / f"keys-00000.npy.{'0' * 32}.tmp").exists()
 
 
 def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
@@ -150,7 +92,6 @@ def test_all_parts_of_a_long_duplicate_are_left_out(tmp_path, create):
         DuplicatesConfig(shard_megabytes=0.002),
         input_files=[str(tmp_path / "a.txt")],
         output_dir=str(tmp_path / "found"),
-        driver=ALONE,
     )
     counts = []
     for name, found in (("a", str(tmp_path / "found")), ("b", None)):
