@@ -29,7 +29,7 @@ _NAME = re.compile(
 _SETTINGS = [
     "config*.json", "modules.json", "sentence_*_config.json", "[0-9]_*/*.json", "*.index.json",
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.model", "*.vocab",
-    "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "cleaning.json", "task.json",
+    "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "cleaning.json", "albert_tf.json",
     files.HASHES,
 ]  # fmt: skip
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]

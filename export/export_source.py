@@ -54,7 +54,7 @@ def configure(
     known = task_table.KINDS.get(kind or (task.kind.name if task else ""))
     changes = ConfigOverrides(overrides=tuple(overrides))
     config = recipes.change_config(values, changes, known, is_run=own is not None)
-    return task, finetuned_model.choose_patience(config, checkpoint.source)
+    return task, finetuned_model.choose_patience(config, checkpoint)
 
 
 def choose(
@@ -68,7 +68,7 @@ def choose(
         served.may_be_none or (task is not None and task.kind.may_be_none)
     )
     _check_choices(config, kind, may_be_none=may_be_none)
-    thresholds = finetuned_model.read_thresholds(checkpoint.source)
+    thresholds = finetuned_model.read_thresholds(checkpoint)
     threshold = config.null_threshold
     if may_be_none and threshold is None:
         threshold = thresholds.get(run_files.NULL_ODDS, 0.0)
@@ -85,7 +85,7 @@ def choose(
         top_k=config.source.top_k or Options.top_k,
         null_threshold=threshold,
         thresholds=thresholds if served.has_label_thresholds else {},
-        exits=finetuned_model.read_dev_metrics(checkpoint.source).get(run_files.EXITS, ()),
+        exits=finetuned_model.read_dev_metrics(checkpoint).get(run_files.EXITS, ()),
         text=config.text,
         max_text_bytes=config.max_text_bytes,
     )

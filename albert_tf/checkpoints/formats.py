@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf import files, hub
 from albert_tf.checkpoints import (
+    answers,
     archives,
     google_tf1,
     hugging_face,
@@ -29,7 +30,7 @@ from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
 from albert_tf.run_files import BEST, COMMANDS, SUMMARY, WHICH
-from albert_tf.train_config import SentenceVectors
+from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
 _SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of TensorFlow 2
@@ -192,7 +193,7 @@ def read(path: str, *, which: str = BEST) -> ModelCheckpoint:
         files.check_hashes(_find_folder(opened))
         known = FORMATS[detect_format(opened)]
         located = known.locate(opened, which)
-        checkpoint = known.read(located)
+        checkpoint = answers.read(known.read(located), _find_folder(located))
     is_archive = opened != path
     checkpoint = dataclasses.replace(checkpoint, source=path if is_archive else located)
     if checkpoint.scores:
@@ -218,6 +219,7 @@ def write_folder(checkpoint: ModelCheckpoint, target: str, name: str = "albert_t
     """Writes the folder of a checkpoint in a format, with its checksums: whole, or not at all."""
     with files.replacing_folder(target) as temporary:
         get_writer(name)(checkpoint, temporary)
+        answers.write(checkpoint, temporary, name)
         tf_checkpoint.remove_parts(temporary)
         files.write_hashes(temporary, _list_unchecked(temporary))
 
@@ -253,11 +255,13 @@ def convert(
         matches = matching.match_strictly(checkpoint.weights, shapes, source, allow_partial)
         checkpoint = model_checkpoint.select_weights(checkpoint, matches.loaded)
         vectors = dataclasses.replace(checkpoint.vectors, **wished)
-        checkpoint = dataclasses.replace(checkpoint, vectors=vectors)
+        run = dict(checkpoint.run)
+        if checkpoint.task_config:  # says it, too
+            fields = vars(FinetuneConfig()).keys() & wished.keys()
+            run["config"] = {**run["config"], **{name: wished[name] for name in fields}}
+        checkpoint = dataclasses.replace(checkpoint, vectors=vectors, run=run)
         checkpoint = _leave_out(checkpoint, to_format, allowed)
         write_folder(checkpoint, target, to_format)
-    if checkpoint.labels and to_format not in ("hugging_face", "albert_tf"):
-        logging.info(f"the names of labels are not kept: {', '.join(checkpoint.labels)}")
     logging.info(f"written to {target}: {len(checkpoint.weights)} weights ({to_format})")
 
 
@@ -282,4 +286,10 @@ def _leave_out(
     listed = [f"{part} ({len(x)}{notes.get(part, '')})" for part, x in others.items() if x]
     if listed:
         logging.info(f"left out, as {to_format} has no place for the weights: {', '.join(listed)}")
+    run = dict(checkpoint.run)
+    if any(others[part] for part in weight_names.TASK_HEADS):
+        run = {key: x for key, x in run.items() if key not in answers.OF_TASK}
+    elif others[weight_names.EXITS] and checkpoint.task_config:
+        run["config"] = {**run["config"], "early_exit": False, "exit_patience": None}
+    checkpoint = dataclasses.replace(checkpoint, run=run)
     return model_checkpoint.select_weights(checkpoint, checkpoint.weights.keys() & places)

@@ -39,7 +39,7 @@ def read(prefix: str, assets: str | None = None) -> ModelCheckpoint:
         weights=tf_checkpoint.read_tensors(prefix, names),
         vocabulary=tokenization.read_files(assets, model_checkpoint.GOOGLE_NAMES),
         skipped=skipped,
-        is_regression=model_checkpoint.says_regression(config_path),
+        run=model_checkpoint.read_regression(config_path),
     )
 
 

@@ -15,7 +15,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import config_io, files
-from albert_tf.checkpoints import model_checkpoint, tf_checkpoint, torch_pickle
+from albert_tf.checkpoints import (
+    hugging_face_vocabulary,
+    model_checkpoint,
+    tf_checkpoint,
+    torch_pickle,
+)
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE, AlbertConfig
 from albert_tf.errors import UserError
@@ -115,9 +120,10 @@ _BLOCK_LAYERS = {
     "LayerNorm": "attention.LayerNorm",
     "LayerNorm_1": "full_layer_layer_norm",
 }
+_SEGMENTS = "bert/embeddings/token_type_embeddings"
 _TABLES = {
     weight_names.WORDS: "albert.embeddings.word_embeddings.weight",
-    "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
+    _SEGMENTS: "albert.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
     "cls/predictions/output_bias": "predictions.bias",
     "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
@@ -153,23 +159,57 @@ def read(folder: str) -> ModelCheckpoint:
     values = files.read_json(config_path, "Hugging Face folder")
     config = to_config(values, config_path)
     path, arrays = _read_arrays(folder)
+    if halves := {x.dtype.name for x in arrays.values()} & {"float16", "bfloat16"}:
+        logging.info(f"{path}: {' and '.join(sorted(halves))}; it is computed in float32 here.")
     is_tokens = _TOKENS in str(values.get("architectures"))
     weights, skipped = to_weights(arrays, config, path, _TOKENS if is_tokens else "")
+    if not _gives_segments(folder, values):
+        weights = _join_segments(weights, config, path)
     classes = values.get("architectures")
     is_multi = values.get(PROBLEM_TYPE) == MULTI_LABEL
     is_regression = len(weights.get("output_bias", ())) == 1 and (
         "AlbertForSequenceClassification" in str(classes) and not is_multi
         if classes
-        else model_checkpoint.says_regression(config_path)
+        else bool(model_checkpoint.read_regression(config_path))
     )
     return ModelCheckpoint(
         source=path,
         config=config,
         weights=weights,
         skipped=skipped,
-        is_regression=is_regression,
         run={"task": task} if (task := _read_task(values, weights, is_regression)) else {},
     )
+
+
+def _gives_segments(folder: str, values: Mapping[str, Any]) -> bool:
+    """Whether the folder's tokenizer tells the second text of a pair from the first.
+
+    That of version 5 does so only if its config lists `token_type_ids`, or it is BERT's.
+    """
+    path = os.path.join(folder, hugging_face_vocabulary.TOKENIZER_CONFIG)
+    if not (tokenizer := files.find_object(path, "vocabulary")):
+        return True
+    names = tokenizer.get("model_input_names")
+    is_new = int(re.sub(r"\D.*", "", str(values.get(_VERSION, ""))) or 0) >= 5
+    is_bert = str(tokenizer.get("tokenizer_class")).startswith("Bert")
+    return "token_type_ids" in names if names is not None else is_bert or not is_new
+
+
+def _join_segments(
+    weights: dict[str, np.ndarray], config: AlbertConfig, path: str
+) -> dict[str, np.ndarray]:
+    """Gives a fine-tuned model's second texts the embedding of the first, as there all have it.
+
+    So every program and every format answers as the folder does. An encoder alone keeps both, for
+    what is to be learnt.
+    """
+    parts = weight_names.parts(config)
+    heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
+    if not heads & weights.keys() or _SEGMENTS not in weights:
+        return weights
+    logging.info(f"{path}: its tokenizer gives no token_type_ids: second texts are as first ones.")
+    table = weights[_SEGMENTS]
+    return {**weights, _SEGMENTS: np.broadcast_to(table[:1], table.shape).copy()}
 
 
 def to_weights(

@@ -11,7 +11,8 @@ from typing import Any
 from albert_tf import files, hub
 from albert_tf.checkpoints import hugging_face
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.kinds.task_table import OWN
+from albert_tf.kinds.task_table import OWN, from_header
+from albert_tf.run_files import THRESHOLDS
 from albert_tf.tokenizers import tokenization
 
 NAME = "README.md"
@@ -102,7 +103,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
         labels=f"Its labels, in the order of their ids: {', '.join(labels)}.\n" if labels else "",
         use=_SYMBOLS
         if tokenization.SYMBOLS in checkpoint.vocabulary
-        else _describe_use(class_name, has_pairs=bool(task.get("has_pairs"))),
+        else _describe_use(class_name, has_pairs=bool(task and from_header(task).has_pairs)),
         data=_describe_data(checkpoint.run),
         scores=_describe_scores(checkpoint),
         commands="\n".join(_list_commands(checkpoint)),
@@ -125,12 +126,13 @@ def _make_head(checkpoint: ModelCheckpoint) -> dict[str, Any]:
         "pipeline_tag": use,
         "tags": ["albert", "tensorflow"],
     }
+    tuned = " (tuned thresholds)" if checkpoint.dev_metrics.get(THRESHOLDS) else ""
     results: list[dict[str, Any]] = [
         {
             "task": {"type": use},
             "dataset": {"name": x["task"], "type": x["task"], "split": x["split"]},
             "metrics": [
-                {"type": _METRICS.get(name, name), "value": value, "name": name}
+                {"type": _METRICS.get(name, name), "value": value, "name": f"{name}{tuned}"}
                 for name, value in x["metrics"].items()
             ],
         }
@@ -170,7 +172,15 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
         for name, value in x["metrics"].items()
     ]
     header = ["| task | split | examples | metric | score |", "|---|---|---|---|---|"]
-    return "\n".join([*([training] if training else []), *header, *rows, ""])
+    notes = [training] if training else []
+    if thresholds := checkpoint.dev_metrics.get(THRESHOLDS):
+        listed = ", ".join(f"{name} {value:.6g}" for name, value in thresholds.items())
+        notes.append(
+            f"The scores below are with the thresholds that were tuned on dev ({listed}), as this "
+            "project predicts. In training, and in transformers unless you apply them, others hold "
+            "(0.5 for a label).\n"
+        )
+    return "\n".join([*notes, *header, *rows, ""])
 
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:

@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf import config_io, files
 from albert_tf.config import OWN_KEYS, PRESETS, PROBLEM_TYPE, REGRESSION, AlbertConfig
 from albert_tf.errors import UserError, show_fields
+from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Task
 from albert_tf.model import weight_names
 from albert_tf.tokenizers import tokenization
@@ -52,9 +53,9 @@ class ModelCheckpoint:
             it is, and becomes unexpected.
         vocabulary: {file name: content}, under our names (`tokenization.NAMES`); may be empty.
         skipped: {name: reason} of tensors that were not read.
-        is_regression: a classifier of one output gives a number, and does not rate choices.
         vectors: how it makes vectors of texts, if the source says so.
-        run: what is known of the run that wrote it (see `native.read_run`); empty if nothing.
+        run: what is known of its task and of the run that wrote it (see `native.read_run`); empty
+            if nothing.
     """
 
     source: str
@@ -62,7 +63,6 @@ class ModelCheckpoint:
     weights: Mapping[str, np.ndarray]
     vocabulary: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    is_regression: bool = False
     vectors: SentenceVectors = dataclasses.field(default_factory=SentenceVectors)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -73,6 +73,16 @@ class ModelCheckpoint:
     def labels(self) -> tuple[str, ...]:
         """The labels of the task that it was fine-tuned on, in the order of their ids, if any."""
         return tuple(self.run.get("task", {}).get("labels", ()))
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether a classifier of one output gives a number, and does not rate choices."""
+        return self.run.get("task", {}).get("kind") == REGRESSION
+
+    @property
+    def dev_metrics(self) -> Mapping[str, Any]:
+        """Returns what the dev set says of it, with tuned thresholds; empty if nothing."""
+        return next((x for x in self.run.get("metrics", ()) if x.get("split") == "dev"), {})
 
     @property
     def task_config(self) -> Mapping[str, Any] | None:
@@ -179,14 +189,16 @@ def check_keys(
             )
 
 
-def says_regression(path: str) -> bool:
-    """Whether the config at `path` says that a head of one output gives a number."""
+def read_regression(path: str) -> dict[str, Any]:
+    """The task of a regression, as `run` has it, if the config at `path` says that it is one."""
     values = files.read_json(path, ALBERT_CONFIG)
-    return isinstance(values, dict) and values.get(PROBLEM_TYPE) == REGRESSION
+    is_one = isinstance(values, dict) and values.get(PROBLEM_TYPE) == REGRESSION
+    task = {"task": task_table.OWN, "kind": REGRESSION, "labels": []}
+    return {"task": task} if is_one else {}
 
 
 def config_values(checkpoint: ModelCheckpoint) -> dict[str, Any]:
-    """The JSON values of the config, for a file that `says_regression` reads."""
+    """The JSON values of the config, for a file that `read_regression` reads."""
     more = {PROBLEM_TYPE: REGRESSION} if checkpoint.is_regression else {}
     return config_io.to_dict(checkpoint.config) | more
 

@@ -1,6 +1,5 @@
 """Reads and writes this project's checkpoints as a format: weights, config and vocabulary."""
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import tensorflow as tf
 from albert_tf import config_io, files
 from albert_tf.checkpoints import matching, model_checkpoint, tf_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ALBERT_CONFIG, ModelCheckpoint
-from albert_tf.config import REGRESSION, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.model import weight_names
 from albert_tf.records import manifest
@@ -69,7 +68,7 @@ def read(prefix: str) -> ModelCheckpoint:
         )
     vocabulary = os.path.join(os.path.dirname(config_path), manifest.VOCABULARY)
     config, weights = _read_config(config_path), read_weights(prefix)
-    run = {}
+    run = model_checkpoint.read_regression(config_path)
     if os.path.basename(config_path) == RUN_CONFIG:
         _check_run_config(config_path, config, weights)
         run = read_run(os.path.dirname(config_path), prefix)
@@ -80,8 +79,6 @@ def read(prefix: str) -> ModelCheckpoint:
         config=config,
         weights=weights,
         vocabulary=tokenization.read_files(vocabulary),
-        is_regression=run.get("task", {}).get("kind") == REGRESSION
-        or model_checkpoint.says_regression(config_path),
         vectors=SentenceVectors(
             pooling=values.get("pooling"), max_seq_length=values.get("max_seq_length")
         ),
@@ -141,27 +138,13 @@ def read_run(folder: str, prefix: str) -> dict[str, Any]:
 
 
 def write(checkpoint: ModelCheckpoint, folder: str) -> None:
-    """Writes `model.ckpt-STEP`, `albert_config.json` and `vocabulary/` into `folder`.
-
-    Of a model of a task also what a run says of the task: config, labels, columns and scores.
-    """
+    """Writes `model.ckpt-STEP`, `albert_config.json` and `vocabulary/` into `folder`."""
     weights = {name: tf.Variable(array) for name, array in checkpoint.weights.items()}
-    run = checkpoint.run if "task" in checkpoint.run and "config" in checkpoint.run else {}
-    name = f"{training_checkpoint.NAME}-{run.get('step', 0)}"
-    prefix = os.path.join(folder, name)
+    step = checkpoint.run.get("step", 0) if "task" in checkpoint.run else 0
+    prefix = os.path.join(folder, f"{training_checkpoint.NAME}-{step}")
     tf.train.Checkpoint(weights=weights).write(prefix)
     values = model_checkpoint.config_values(checkpoint)
     files.write_json(os.path.join(folder, ALBERT_CONFIG), values)
-    if run:
-        contents = {TASK: run["task"], RUN_CONFIG: {**run["config"], "albert": values}}
-        own = {"checkpoint": f"./{name}"}
-        contents |= {metrics_file(x["split"]): {**x, **own} for x in run.get("metrics", ())}
-        for file, content in contents.items():
-            files.write_sealed(os.path.join(folder, file), content)
-        if evaluation := run.get("evaluation"):
-            record = {"step": run["step"], **{f"eval_{k}": x for k, x in evaluation.items()}}
-            line = json.dumps(record) + "\n"
-            files.write_bytes(os.path.join(folder, METRICS_LOG), line.encode())
     if checkpoint.vocabulary:
         vocabulary = os.path.join(folder, manifest.VOCABULARY)
         tf.io.gfile.makedirs(vocabulary)

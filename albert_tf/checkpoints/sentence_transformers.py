@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import files
 from albert_tf.checkpoints import hugging_face, hugging_face_vocabulary, model_checkpoint
@@ -129,6 +130,13 @@ def _check_settings(path: str) -> None:
     prompts, name = values.get("prompts"), values.get("default_prompt_name")
     if isinstance(prompts, dict) and prompts.get(name) == "":  # changes nothing
         del values["default_prompt_name"]
+    prompts = prompts if isinstance(prompts, dict) else {}
+    prompts = [name for name, prompt in prompts.items() if prompt]
+    similarity = values.get("similarity_fn_name")
+    others = [f"prompts ({', '.join(prompts)})"] if prompts else []
+    others += [f"similarity_fn_name {similarity}"] if similarity not in ("cosine", None) else []
+    if others:
+        logging.info(f"{path}: {', '.join(others)}: not kept; put prompts before your texts.")
     known = ("__version__", "prompts", "similarity_fn_name")
     model_checkpoint.check_keys(values, path, _FIXED_SETTINGS, known)
 

@@ -184,6 +184,14 @@ class LoadedModel:
             UserError: the model has no head of a task, or an input does not fit it.
         """
         if self.task is None:
+            parts = weight_names.parts(self.config)
+            heads = {name for part in weight_names.TASK_HEADS for name in parts[part]}
+            if heads & self.checkpoint.weights.keys():
+                raise UserError(
+                    f"{self.checkpoint.source} has the head of a task and does not say which, nor "
+                    "its labels. Give them: --kind and --labels, or load(..., task=make_own(kind, "
+                    "labels))."
+                )
             raise UserError(
                 f"{self.checkpoint.source} is not fine-tuned. Fine-tune it (bin/run_finetuning, or "
                 "fit), or ask it for a [MASK] in the text (fill_mask) or for vectors (--vectors, "
@@ -200,7 +208,7 @@ class LoadedModel:
         outputs = self._run(records, order, self.model)
         predictions = kind.decode(outputs, records.lines, task, self.run_config, records.arrays)
         if kind.has_label_thresholds:
-            thresholds = finetuned_model.read_thresholds(self.checkpoint.source)
+            thresholds = finetuned_model.read_thresholds(self.checkpoint)
             predictions = kind.apply_thresholds(task, predictions, thresholds)
         used = outputs.get("num_layers", ())
         more = [{"num_layers": int(x)} for x in used] or [{}] * len(predictions)
@@ -358,13 +366,17 @@ class LoadedModel:
             name: variables[name].numpy() if name in variables else weight
             for name, weight in self.checkpoint.weights.items()
         }
-        run = dict(self.checkpoint.run)
-        if (task := self.task) and run.get("task", {}).get("labels") != [*task.labels]:
+        run, known = dict(self.checkpoint.run), finetuned_model.infer_task(self.checkpoint)
+        task, config = self.task, self.run_config
+        if task and (known is None or (known.kind, known.labels) != (task.kind, task.labels)):
             header = {"task": task.name, "kind": task.kind.name, "labels": [*task.labels]}
             run = {"task": {**header, "has_pairs": task.has_pairs, "num_texts": task.num_texts}}
         if task:
-            run["config"] = config_io.to_dict(self.run_config)
-        return replace(self.checkpoint, weights=weights, run=run)
+            run["config"] = config_io.to_dict(config)
+        vectors = replace(
+            self.checkpoint.vectors, pooling=config.pooling, max_seq_length=config.max_seq_length
+        )
+        return replace(self.checkpoint, weights=weights, run=run, vectors=vectors)
 
     def _parse_label(self, value: Any, number: int) -> Label:
         assert self.task
@@ -393,7 +405,7 @@ class LoadedModel:
         parts = weight_names.parts(self.config)
         old = {x for part in (*weight_names.TASK_HEADS, weight_names.EXITS) for x in parts[part]}
         kept = {name: x for name, x in self.checkpoint.weights.items() if name not in old}
-        checkpoint = replace(self.checkpoint, weights=kept | head)
+        checkpoint = replace(self.checkpoint, weights=kept | head, run={})
         return replace(self, checkpoint=checkpoint, model=model, task=task, run_config=run_config)
 
     def export(

@@ -192,7 +192,7 @@ def evaluate(
     if scored and split == "dev":
         thresholds = task.kind.tune_thresholds(task, dataset.examples, predicted)
     elif task.kind.has_label_thresholds:
-        thresholds = finetuned_model.read_thresholds(checkpoint.source)
+        thresholds = finetuned_model.read_thresholds(checkpoint)
     predicted = task.kind.apply_thresholds(task, predicted, thresholds)
     scores = predictions.score(task, dataset.examples, predicted) if scored else {}
     # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
@@ -225,7 +225,7 @@ def _choose_exit(
     other splits that of dev.
     """
     if not scores:
-        config = finetuned_model.choose_patience(model.config, model.checkpoint.source)
+        config = finetuned_model.choose_patience(model.config, model.checkpoint)
         patience = config.exit_patience or len(exits)
         return exits[patience - 1].predictions, {run_files.PATIENCE: patience}
     task, name = dataset.task, dataset.best_by

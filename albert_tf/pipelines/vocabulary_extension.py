@@ -85,8 +85,8 @@ def extend(
     extended_tokenizer = model_checkpoint.load_tokenizer(extended)
     assert extended_tokenizer
     _check_use(new, extended_tokenizer)
-    with files.cleaning_up(), files.replacing_folder(target) as temporary:
-        formats.get_writer("albert_tf")(extended, temporary)
+    with files.cleaning_up():
+        formats.write_folder(extended, target)
     for piece, ids in itertools.islice(zip(new, parts, strict=True), 5):
         logging.info(f"new: {piece} ({' '.join(map(tokenizer.id_to_piece, ids))})")
     print(f"{target}: {tokenizer.size:,} + {len(new):,} = {extended_tokenizer.size:,} pieces")

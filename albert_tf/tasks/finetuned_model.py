@@ -82,44 +82,47 @@ def read_with_data(
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
     """The task of a checkpoint, as its run, or its folder of another format, names it."""
-    if header := checkpoint.run.get("task"):
-        return task_table.from_header(header)
-    return task_table.make_own("regression") if checkpoint.is_regression else None
+    header = checkpoint.run.get("task")
+    return task_table.from_header(header) if header else None
 
 
-def read_dev_metrics(prefix: str) -> dict[str, Any]:
-    """What the dev set says of a checkpoint of a run; empty if it was not evaluated there."""
-    name = metrics_file("dev")
+def read_dev_metrics(checkpoint: ModelCheckpoint) -> Mapping[str, Any]:
+    """What the dev set says of a checkpoint; empty if it was not evaluated there.
+
+    Of a run, whose evaluation may have come after the checkpoint was read, its file says it.
+    """
+    prefix, name = checkpoint.source, metrics_file("dev")
     if (folder := find_run_folder(prefix, name)) is None:
-        return {}
+        return checkpoint.dev_metrics
     content = files.read_sealed(os.path.join(folder, name), name)
     content = content if isinstance(content, dict) else {}
     evaluated = os.path.basename(str(content.get("checkpoint")))
     if evaluated == os.path.basename(prefix):
         return content
     logging.info(f"{folder}/{name} is of {evaluated}: {prefix} takes no thresholds from it.")
-    return {}
+    return checkpoint.dev_metrics
 
 
-def read_thresholds(prefix: str) -> dict[str, float]:
-    """The thresholds that are best on a run's dev set, of labels or of null odds, if evaluated."""
-    thresholds = read_dev_metrics(prefix).get(THRESHOLDS, {})
+def read_thresholds(checkpoint: ModelCheckpoint) -> dict[str, float]:
+    """The thresholds that are best on the dev set, of labels or of null odds, if evaluated."""
+    thresholds = read_dev_metrics(checkpoint).get(THRESHOLDS, {})
     if not isinstance(thresholds, dict) or not all(
         isinstance(x, int | float) for x in thresholds.values()
     ):
-        raise UserError(f"the thresholds of {prefix} are no numbers. Evaluate it again.")
+        raise UserError(f"the thresholds of {checkpoint.source} are no numbers. Evaluate it again.")
     return thresholds
 
 
-def choose_patience(config: FinetuneConfig, prefix: str) -> FinetuneConfig:
+def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> FinetuneConfig:
     """Returns the config with a patience: its own, the best on a run's dev set, or all layers."""
     if not config.early_exit or config.exit_patience:
         return config
-    patience = read_dev_metrics(prefix).get(PATIENCE)
+    patience = read_dev_metrics(checkpoint).get(PATIENCE)
     is_sound = type(patience) is int and 1 <= patience <= config.albert.num_hidden_layers
     require(
         patience is None or is_sound,
-        f"the patience of {prefix} is {patience!r}, no number of its layers. Evaluate it again.",
+        f"the patience of {checkpoint.source} is {patience!r}, no number of its layers. Evaluate "
+        "it again.",
     )
     return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
 

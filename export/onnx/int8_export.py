@@ -162,7 +162,7 @@ def score(source: Source, records: Arrays, outputs: Arrays) -> dict[str, float]:
     more = {name: records[name] for name in [features.UNIQUE_IDS] if name in records}
     predicted = inference.decode_outputs(source.finetuned.config, dev, {**outputs, **more})
     if task.kind.has_label_thresholds:
-        thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint.source)
+        thresholds = finetuned_model.read_thresholds(source.finetuned.checkpoint)
         predicted = task.kind.apply_thresholds(task, predicted, thresholds)
     threshold = source.exported.options.null_threshold or 0.0
     return predictions.score(task, dev.examples, predicted, null_threshold=threshold)

@@ -91,6 +91,7 @@ def test_a_card_may_be_edited(tmp_path, vocabulary):
         ("squad1", "squad1", "AutoModelForQuestionAnswering"),
         ("race", None, "AutoModelForMultipleChoice"),
         ("sts-b", None, 'pipeline("text-classification"'),
+        ("sts-b", None, '"text_pair": "Another."'),
     ],
 )
 def test_each_head_shows_its_use(tmp_path, vocabulary, task, model, use):

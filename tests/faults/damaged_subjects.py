@@ -20,6 +20,7 @@ import vocabularies
 
 from albert_tf import files
 from albert_tf.checkpoints import formats, native, training_checkpoint
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import documents, duplicates, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
 from albert_tf.export import model_versions, saved_model
@@ -197,12 +198,14 @@ def make_run(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> Any:
+    prefix = str(folder / "model.ckpt-0")
+    made = ModelCheckpoint(source=prefix, config=_config().albert, weights={})
     return (
         run_folder.read_config(str(folder), PretrainConfig),
         files.read_sealed(str(folder / RECORDS), RECORDS),
         files.read_sealed(str(folder / BEGINNING), BEGINNING),
         history.read(str(folder)),
-        finetuned_model.read_thresholds(str(folder / "model.ckpt-0")),
+        finetuned_model.read_thresholds(made),
         tokenization.load(run_folder.vocabulary_path(str(folder))).sha256,
     )
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from albert_tf import config_io
 from albert_tf.checkpoints import archives, formats, native
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.data_prep import vocabulary
 from albert_tf.data_prep.corpus import documents
@@ -338,7 +339,8 @@ def read_run(contents: dict[str, bytes], folder: Path) -> None:
     prefix = str(folder / "model.ckpt-0")
     (folder / "model.ckpt-0.index").touch()
     task_table.from_header(native.read_run(str(folder), prefix).get("task"))
-    finetuned_model.read_thresholds(prefix)
+    made = ModelCheckpoint(source=prefix, config=AlbertConfig(), weights={})
+    finetuned_model.read_thresholds(made)
     for record in history.read(str(folder)):
         history.format_change(record)
 

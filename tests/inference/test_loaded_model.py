@@ -292,6 +292,20 @@ def test_a_regression_of_no_run_predicts_numbers(tmp_path, vocabulary, name):
     assert albert_tf.load(tmp_path, task="race").task.kind.name == "multiple_choice"
 
 
+def test_a_head_without_labels_is_not_called_none(tmp_path, vocabulary):
+    made = tiny_checkpoints.make_one_output(vocabulary)
+    formats.get_writer("hugging_face")(made, str(tmp_path))
+    with pytest.raises(ValueError, match="has the head of a task and does not say which"):
+        albert_tf.load(tmp_path).predict([("a", "b", "c")])
+
+
+def test_a_new_head_keeps_nothing_of_the_old_one(reviews):
+    tuned = reviews.with_head("multi_label", reviews.task.labels)
+    task, weights = tuned._snapshot().run["task"], reviews.checkpoint.weights
+    assert task["kind"] == "multi_label"
+    assert tuned.checkpoint.weights.keys() == weights.keys()
+
+
 def test_texts_that_lose_their_ends_are_counted(pretrained, reviews, capsys):
     pretrained.embed(["a"])
     reviews.predict(["a"])

@@ -1,0 +1,71 @@
+"""Reads and writes what decides a model's answers, beside its weights and its vocabulary.
+
+Every folder that `formats.write_folder` writes has it in `albert_tf.json`, whatever its format. Of
+that, other programs know what they have files of their own for; `write` names the rest.
+"""
+
+import dataclasses
+import os
+
+from absl import logging
+
+from albert_tf import config_io, files
+from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
+from albert_tf.kinds import task_table
+from albert_tf.run_files import PATIENCE, THRESHOLDS
+from albert_tf.train_config import SentenceVectors
+
+NAME = "albert_tf.json"
+# Of `ModelCheckpoint.run`, if it has a task.
+OF_TASK = ("task", "config", "metrics", "step", "evaluation")
+# The settings that programs of a format apply; those of ours, all.
+_APPLIED = {
+    "hugging_face": {"task", "labels", "max_seq_length"},
+    "sentence_transformers": {"task", "pooling", "normalize", "max_seq_length"},
+}
+
+
+def read(checkpoint: ModelCheckpoint, folder: str) -> ModelCheckpoint:
+    """Returns the checkpoint with what the file in its folder adds to the format's own files."""
+    path = os.path.join(folder, NAME)
+    values = files.find_object(path, NAME)
+    theirs, ours = checkpoint.run.get("task"), values.get("task")
+    if theirs and ours:
+        one, other = map(task_table.from_header, (theirs, ours))
+        if one.labels != other.labels or (one.labels and one.kind is not other.kind):
+            logging.warning(f"{path} is not used: the other files are of another task.")
+            return checkpoint
+    known = {k: x for k, x in vars(checkpoint.vectors).items() if x is not None}
+    vectors = config_io.from_dict(SentenceVectors, values.pop("vectors", {}) | known, path)
+    return dataclasses.replace(checkpoint, run={**checkpoint.run, **values}, vectors=vectors)
+
+
+def write(checkpoint: ModelCheckpoint, folder: str, to_format: str) -> None:
+    """Writes the file, if there is anything to say, and logs what programs of a format lack."""
+    run = checkpoint.run if "task" in checkpoint.run else {}
+    content = {key: run[key] for key in OF_TASK if key in run}
+    if "config" in content:  # of the weights that are written
+        content["config"] = {**content["config"], "albert": config_io.to_dict(checkpoint.config)}
+    if "metrics" in content:  # without the path of the run's checkpoint
+        rows = ({k: x for k, x in row.items() if k != "checkpoint"} for row in content["metrics"])
+        content["metrics"] = list(rows)
+    if vectors := {k: x for k, x in vars(checkpoint.vectors).items() if x is not None}:
+        content["vectors"] = vectors
+    if content:
+        files.write_json(os.path.join(folder, NAME), content)
+    longest, dev = checkpoint.config.max_position_embeddings, checkpoint.dev_metrics
+    settings = {
+        "task": "task" in run,
+        "labels": checkpoint.labels,
+        "thresholds": dev.get(THRESHOLDS),
+        "patience": dev.get(PATIENCE),
+        "pooling": vectors.get("pooling") == "first",
+        "normalize": vectors.get("normalize"),
+        "max_seq_length": vectors.get("max_seq_length", longest) != longest,
+    }
+    lacking = [x for x, value in settings.items() if value and x not in _APPLIED.get(to_format, ())]
+    if lacking and to_format != "albert_tf":
+        logging.info(
+            f"only this project reads {NAME}; other programs that read {to_format} do not know: "
+            f"{', '.join(lacking)}"
+        )

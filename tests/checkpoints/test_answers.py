@@ -1,0 +1,272 @@
+"""What decides an answer passes through every format and back, or a line names it.
+
+Without StyleTTS2's format, which needs PyTorch and has no tasks.
+"""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+import tiny_checkpoints
+import tiny_finetuning
+
+import albert_tf
+from albert_tf import config_io
+from albert_tf.checkpoints import answers, formats, hugging_face_vocabulary, model_checkpoint
+from albert_tf.errors import UserError
+from albert_tf.export import export_source
+from albert_tf.model import weight_names
+from albert_tf.tasks import finetuned_model
+from albert_tf.tokenizers import tokenization
+from albert_tf.train_config import SentenceVectors
+
+FORMATS = ("albert_tf", "google", "hugging_face", "sentence_transformers")
+LABELS = ("no", "yes", "a", "b", "c")
+TAGS = ("O", "B-A", "I-A", "B-B", "I-B")
+ONE = {"output_weights": (1, 8), "output_bias": (1,)}
+FIVE = {"output_weights": (5, 8), "output_bias": (5,)}
+EXITS = {"exits/output_weights": (5, 8), "exits/output_bias": (5,)}
+TEXTS = ["The cat sat.", "a dòg THE cat the the cat"]
+PAIRS = [("The cat", "a dog"), ("the", "the cat the")]
+# {name: (kind, labels, weights, inputs, settings of the run)}
+TASKS = {
+    "labels": ("classification", LABELS, {"model": "classifier"}, TEXTS, {}),
+    "pairs": ("classification", LABELS, {"model": "classifier"}, PAIRS, {"max_seq_length": 7}),
+    "leftovers": ("classification", LABELS, {"more": FIVE}, TEXTS, {}),
+    "exits": (
+        *(
+            "classification",
+            LABELS,
+            {"model": "classifier", "more": EXITS, "num_hidden_layers": 2},
+            TEXTS,
+        ),
+        {"early_exit": True},
+    ),
+    "thresholds": ("multi_label", LABELS, {"model": "classifier"}, TEXTS, {}),
+    "number": ("regression", (), {"model": "bare", "more": ONE}, PAIRS, {}),
+    "choices": (
+        "multiple_choice",
+        ("A", "B"),
+        {"model": "bare", "more": ONE},
+        [("a", "b", "c")],
+        {},
+    ),
+    "tags": ("token_classification", TAGS, {"model": "token_classifier"}, TEXTS, {}),
+    "answers": (
+        *("span", (), {"model": "squad1"}, [("the cat", "a the cat the dog")]),
+        {"max_answer_length": 2, "doc_stride": 4},
+    ),
+    "none": (
+        *("span_or_none", (), {"model": "squad1"}, [("the cat", "a the cat the dog")]),
+        {"null_answer": "null_score"},
+    ),
+    "embedding": ("sentence_embedding", (), {"model": "bare"}, TEXTS, {"pooling": "first"}),
+}
+VECTORS = {
+    "pretrained": {},
+    "vectors": {"pooling": "first", "normalize": True, "max_seq_length": 7},
+    "mean": {"pooling": "mean", "max_seq_length": 9},
+}
+CASED = {"lower_case": False, "keep_accents": True}
+
+
+def make_task(vocabulary, kind, labels, weights, settings):
+    """A fine-tuned checkpoint, as it is read of a run."""
+    made = tiny_checkpoints.make(vocabulary, **weights)
+    config = tiny_finetuning.settings(albert=made.config, **settings)
+    metrics = {"task": "own", "split": "dev", "num_examples": 8, "metrics": {"x": 0.5}}
+    if kind == "multi_label":
+        metrics["thresholds"] = dict(zip(labels, (0.1, 0.9, 0.4, 0.6, 0.5), strict=True))
+    metrics |= {"thresholds": {"null_odds": -0.7}} if kind == "span_or_none" else {}
+    metrics |= {"patience": 1} if config.early_exit else {}
+    header = {"task": "own", "kind": kind, "labels": [*labels]}
+    if kind in ("classification", "regression"):
+        header["has_pairs"] = "max_seq_length" in settings or kind == "regression"
+    if kind.startswith("span"):  # of published tasks alone
+        header["task"] = "squad1" if kind == "span" else "squad2"
+    run = {"task": header, "config": config_io.to_dict(config), "metrics": [metrics], "step": 3}
+    vectors = SentenceVectors(pooling=config.pooling, max_seq_length=config.max_seq_length)
+    return dataclasses.replace(made, run=run, vectors=vectors)
+
+
+@pytest.fixture(params=[*TASKS, *VECTORS])
+def case(request, vocabulary):
+    """A checkpoint with a vocabulary of its own normalization, and inputs."""
+    if request.param in TASKS:
+        *task, inputs, settings = TASKS[request.param]
+        made = make_task(vocabulary, *task, settings)
+    else:
+        vectors = SentenceVectors(**VECTORS[request.param])
+        made = dataclasses.replace(tiny_checkpoints.make(vocabulary), vectors=vectors)
+        inputs = TEXTS
+    files = {**made.vocabulary, tokenization.NORMALIZATION: json.dumps(CASED).encode()}
+    return dataclasses.replace(made, vocabulary=files), inputs
+
+
+@pytest.fixture(autouse=True)
+def _without_tokenizer_json(monkeypatch):
+    """It takes most of the time, and nothing here reads it."""
+    monkeypatch.setattr(hugging_face_vocabulary, "_write_fast", lambda *_: None)
+
+
+def decide(path):
+    """What decides the answers of a checkpoint."""
+    checkpoint = formats.read(str(path))
+    task, config = export_source.configure(checkpoint, None, ["dtype=float32"])
+    tokenizer = model_checkpoint.load_tokenizer(checkpoint)
+    return types.SimpleNamespace(
+        weights=checkpoint.weights,
+        task=task and (task, task.has_pairs, task.num_texts),
+        config=config,
+        vectors=(config.pooling, config.max_seq_length, bool(checkpoint.vectors.normalize)),
+        tuned=[
+            finetuned_model.read_dev_metrics(checkpoint).get(x) for x in ("thresholds", "patience")
+        ],
+        ids=[tokenizer.encode(text) for text in (*TEXTS, "ÀÉ ﬁ THE")],
+        places=[formats.FORMATS[x].list_places(checkpoint) for x in FORMATS[2:]],
+    )
+
+
+def check(found, start, places):
+    """All that decides is equal, but for the parts that have no place."""
+    kept = start.weights.keys() & places
+    assert found.weights.keys() == kept
+    assert all(np.array_equal(found.weights[name], start.weights[name]) for name in kept)
+    assert (found.ids, found.vectors) == (start.ids, start.vectors)
+    parts = weight_names.parts(start.config.albert)
+    heads = {x for part in weight_names.TASK_HEADS for x in parts[part]}
+    if heads & start.weights.keys() - kept:
+        assert found.task is None
+        return
+    assert found.task == start.task
+    has_exits = "exits/output_bias" in kept
+    config = start.config if has_exits else start.config.without_exits()
+    assert found.config == config
+    assert found.tuned == start.tuned
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_what_decides_an_answer_passes_through_every_format_and_back(tmp_path, case, capsys):
+    made, inputs = case
+    formats.write_folder(made, str(tmp_path / "start"))
+    start = decide(tmp_path / "start")
+    places = dict.fromkeys(FORMATS[:2], start.weights.keys())
+    places |= dict(zip(FORMATS[2:], start.places, strict=True))
+    for one in FORMATS:
+        folder = tmp_path / one
+        try:
+            formats.convert(str(tmp_path / "start"), str(folder), to_format=one)
+        except UserError as error:
+            assert one == "sentence_transformers", error
+            assert "no class of transformers has" in str(error)  # without the pooler
+            continue
+        check(decide(folder), start, places[one])
+        lines = capsys.readouterr().err
+        for part, shapes in weight_names.parts(made.config).items():
+            lost = shapes.keys() & start.weights.keys() - places[one]
+            assert (f"{part} ({len(lost)}" in lines) is bool(lost)
+        for other in FORMATS:
+            between, back = tmp_path / f"{one}-{other}", tmp_path / f"{one}-{other}-{one}"
+            if other == one:
+                continue
+            try:
+                formats.convert(str(folder), str(between), to_format=other)
+            except UserError as error:
+                assert "no class of transformers has" in str(error)
+                continue
+            formats.convert(str(between), str(back), to_format=one)
+            check(decide(back), start, places[one] & places[other])
+    loaded = [albert_tf.load(str(tmp_path / x)) for x in ("start", "google-hugging_face-google")]
+    if start.task and not start.task[0].kind.gives_vectors:
+        if not start.config.early_exit:  # transformers runs all layers
+            assert loaded[0].predict(inputs) == loaded[1].predict(inputs)
+    else:
+        np.testing.assert_array_equal(*(model.embed(inputs) for model in loaded))
+
+
+@pytest.mark.parametrize(
+    ("name", "to_format", "lacking"),
+    [
+        ("thresholds", "hugging_face", "thresholds"),
+        ("pairs", "google", "task, labels, max_seq_length"),
+        ("exits", "google", "task, labels, patience, max_seq_length"),
+        ("embedding", "hugging_face", "pooling"),
+    ],
+)
+def test_what_other_programs_lack_is_named(tmp_path, vocabulary, capsys, name, to_format, lacking):
+    *task, _, settings = TASKS[name]
+    formats.write_folder(make_task(vocabulary, *task, settings), str(tmp_path / "x"), to_format)
+    assert f"other programs that read {to_format} do not know: {lacking}\n" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_model_of_several_labels_is_one_for_transformers_again(tmp_path, vocabulary):
+    *task, _, settings = TASKS["thresholds"]
+    made = make_task(vocabulary, *task, settings)
+    formats.write_folder(made, str(tmp_path / "0"), "hugging_face")
+    (tmp_path / "0" / answers.NAME).unlink()  # as transformers writes it
+    (tmp_path / "0" / "sha256.json").unlink()
+    for number, name in enumerate(("albert_tf", "google", "hugging_face")):
+        formats.convert(
+            str(tmp_path / str(number)), str(tmp_path / str(number + 1)), to_format=name
+        )
+    values = json.loads((tmp_path / "3" / "config.json").read_text())
+    assert values["problem_type"] == "multi_label_classification"
+    assert [*values["id2label"].values()] == [*LABELS]
+
+
+def test_the_files_of_the_format_win(tmp_path, vocabulary, capsys):
+    *task, _, settings = TASKS["thresholds"]
+    formats.write_folder(
+        make_task(vocabulary, *task, settings), str(tmp_path / "x"), "hugging_face"
+    )
+    (tmp_path / "x" / "sha256.json").unlink()
+    path = tmp_path / "x" / "config.json"
+    path.write_text(path.read_text().replace('"yes"', '"maybe"'))
+    assert formats.read(str(tmp_path / "x")).labels == ("no", "maybe", "a", "b", "c")
+    assert "albert_tf.json is not used: the other files are of another task" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "names", "joins"),
+    [
+        ("5.23.0", None, True),
+        ("5.23.0", ["input_ids", "token_type_ids"], False),
+        ("4.40.0", None, False),
+        ("4.40.0", ["input_ids", "attention_mask"], True),
+    ],
+)
+def test_segments_are_those_of_the_folder(tmp_path, vocabulary, version, names, joins):
+    """`transformers` 5.23 gives ALBERT's tokenizer no segments where its config lists no inputs."""
+    made = tiny_checkpoints.make(vocabulary, model="classifier")
+    table = "bert/embeddings/token_type_embeddings"
+    for model in (made, tiny_checkpoints.make(vocabulary)):
+        folder = tmp_path / str(len(model.weights))
+        folder.mkdir()
+        formats.get_writer("hugging_face")(model, str(folder))
+        for file, key, value in (
+            ("config.json", "transformers_version", version),
+            ("tokenizer_config.json", "model_input_names", names),
+        ):
+            values = json.loads((folder / file).read_text()) | {key: value}
+            values = {key: x for key, x in values.items() if x is not None}
+            (folder / file).write_text(json.dumps(values))
+        expected = model.weights[table]
+        if joins and model is made:  # an encoder keeps both, for what is to be learnt
+            expected = expected[[0, 0]]
+        np.testing.assert_array_equal(formats.read(str(folder)).weights[table], expected)
+
+
+def test_the_card_says_which_thresholds_the_scores_have(tmp_path, vocabulary):
+    *task, _, settings = TASKS["thresholds"]
+    formats.write_folder(
+        make_task(vocabulary, *task, settings), str(tmp_path / "x"), "hugging_face"
+    )
+    card = (tmp_path / "x" / "README.md").read_text()
+    assert "tuned on dev (no 0.1, yes 0.9, a 0.4, b 0.6, c 0.5)" in card
+    assert '"name": "x (tuned thresholds)"' in card
