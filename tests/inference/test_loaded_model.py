@@ -210,7 +210,7 @@ def test_a_number_of_guesses_is_a_count(pretrained, top_k):
         ("", {}, "to: '' is no path"),
         (None, {}, "to: None is no path"),
         ("ftp://x/y", {}, "to: 'ftp://x/y' is no path"),
-        ("x.txt", {}, r"to: 'x\.txt' is a file\. Name a folder"),
+        ("x.txt", {}, r"to: 'x\.txt' is not a folder\. Name another"),
         ("models", {"kind": "foo"}, "kind: 'foo' is not one of encoder, "),
         ("models", {"kind": "fill_mask", "top_k": 0}, "top_k must be at least 1"),
         ("models", {"kind": "sentence_embedding", "pooling": "max"}, "pooling: 'max' is not one"),
