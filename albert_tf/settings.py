@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.errors import require, require_choice, require_range, to_one_line
+from albert_tf.errors import require, require_choice, require_range
 from albert_tf.run_files import BEST, WHICH
 
 _INT32_MAX = 2**31 - 1
@@ -72,9 +72,6 @@ def check(config: Any) -> None:
             require_choice(name, value, about["choices"])
         elif field.type in (int, int | None):
             require_range(name, value, about.get("lowest", 1), about.get("highest", _INT32_MAX))
-        elif field.type == tuple[int, ...]:
-            is_sound = isinstance(value, tuple) and all(type(x) is int for x in value)
-            require(is_sound, f"{name} must be a list of whole numbers, not {to_one_line(value)}.")
         elif field.type in (float, float | None):
             _check_float(name, value, about)
 
