@@ -156,24 +156,29 @@ def score(
 ) -> np.ndarray:
     """Returns the pseudo-log-likelihood of each sentence, in nats: [N] float64.
 
+    Sentences of the same ids are computed once: they have one score, whatever their batches.
+
     Raises `UserError` if a sentence is too long for the model, or has no piece.
     """
-    encoded = tokenizer.encode_batch(sentences)
+    all_ids = [tuple(ids) for ids in tokenizer.encode_batch(sentences)]
     longest = model.albert.config.max_position_embeddings - 2
-    lengths = np.array([len(ids) for ids in encoded])
-    for place in np.flatnonzero((lengths > longest) | (lengths == 0)).tolist():
-        raise UserError(
-            f"{sentences[place][:60]!r} has {lengths[place]} tokens: a sentence must have 1 to "
-            f"{longest}. Take it out."
+    for text, own in zip(sentences, all_ids, strict=True):
+        require(
+            0 < len(own) <= longest,
+            f"{text[:60]!r} has {len(own)} tokens: a sentence must have 1 to {longest}. Take it "
+            "out.",
         )
+    encoded = [*dict.fromkeys(all_ids)]
+    lengths = np.array([len(ids) for ids in encoded])
     compute = _make_compute(model, num_blocks)
-    scores = np.zeros(len(sentences))
-    with documents.progress_bar(len(sentences), unit=" sentences", description="pairs") as bar:
+    scores = np.zeros(len(encoded))
+    with documents.progress_bar(len(encoded), unit=" sentences", description="pairs") as bar:
         for places, ids, positions, targets in _make_batches(encoded, lengths, tokenizer, rule):
             log_probabilities = compute(ids, positions, targets).numpy().astype(np.float64)
             np.add.at(scores, places, log_probabilities)
             bar.update(len(np.unique(places)))
-    return scores
+    numbers = dict(zip(encoded, scores, strict=True))
+    return np.array([numbers[own] for own in all_ids])
 
 
 def _make_compute(model: AlbertForPretraining, num_blocks: int | None) -> Callable[..., tf.Tensor]:

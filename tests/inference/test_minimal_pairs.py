@@ -64,8 +64,9 @@ def score_in_a_loop(loaded):
 def test_scores_equal_a_loop_over_the_masks(loaded, score_in_a_loop, rule, monkeypatch):
     monkeypatch.setattr(minimal_pairs, "_BATCH_TOKENS", 100)  # several batches of a length
     texts = [text for pair in PAIRS for text in (pair.good, pair.bad)]
-    texts += ["museum museum opened", "the"]
+    texts += ["museum museum opened", "the", " the"]
     scores = minimal_pairs.score(loaded.model, loaded.tokenizer, texts, rule=rule)
+    assert scores[-1] == scores[-2]  # to the bit: the texts have the same ids
     loop = [score_in_a_loop(text, rule) for text in texts]
     np.testing.assert_allclose(scores, loop, rtol=0, atol=1e-4)
     others = [score_in_a_loop(text, "original") for text in texts]
