@@ -8,11 +8,14 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from absl import logging
+
 from albert_tf import files
 from albert_tf.config import DEAD_KEYS, PROBLEM_TYPE, AlbertConfig, preset
 from albert_tf.errors import UserError, require, to_one_line
 
 T = TypeVar("T")
+_SCHEDULE = ("num_train_steps", "num_warmup_steps")
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
@@ -66,29 +69,62 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 to_dict = dataclasses.asdict
 
 
+_HERE = os.path.dirname(__file__)
+_PACKAGED = [os.path.join(x, "configs") for x in (_HERE, os.path.dirname(_HERE))]  # wheel, clone
+
+
 def find_file(path: str) -> str:
     """Returns the path of a config: a file, or the name of one of the project's, `tiny_english`."""
     name = f"{path.removesuffix('.json')}.json"
-    here = os.path.dirname(__file__)
-    folders = [os.path.join(here, "configs"), os.path.join(os.path.dirname(here), "configs")]
     if os.path.basename(path) != path or os.path.exists(path):
         return path
-    own = (os.path.join(folder, name) for folder in folders)  # of a wheel, of a clone
+    own = (os.path.join(folder, name) for folder in _PACKAGED)
     return next(filter(os.path.exists, own), path)
 
 
 def load(cls: type[T], path: str | None, overrides: Sequence[str] = (), defaults: Any = None) -> T:
     """`defaults`, then the JSON file at `path`, then overrides: `albert.num_hidden_layers=2`.
 
-    `path` is as of `find_file`.
+    `path` is as of `find_file`. Without `defaults`, which know better, the warm-up of a packaged
+    config, and of the class, is as of `scale_warmup`.
     """
     values = files.read_object(find_file(path), "--config") if path else {}
     # A run's config that the user may have edited.
     values = {key: value for key, value in values.items() if key != files.SEAL}
+    if defaults is None:
+        values |= _scale_warmup_of(cls, path, values, overrides)
     values = _merged(defaults or {}, values)
     for override in overrides:
         _set(values, override)
     return from_dict(cls, values, path or "config")
+
+
+def _scale_warmup_of(
+    cls: type, path: str | None, values: Mapping[str, Any], overrides: Sequence[str]
+) -> dict[str, int]:
+    own, packaged = dict(map(parse, overrides)), {x: getattr(cls, x, 0) for x in _SCHEDULE}
+    folder = os.path.dirname(os.path.realpath(find_file(path))) if path else ""
+    if folder in map(os.path.realpath, _PACKAGED):
+        packaged |= values
+    else:
+        own = {**values, **own}
+    return scale_warmup(packaged, own)
+
+
+def scale_warmup(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the warm-up, in proportion, if the user changes only `num_train_steps`; else {}.
+
+    `packaged` are fields of a config of the project's, `own` those that the user sets.
+    """
+    old, warmup = (packaged.get(name) for name in _SCHEDULE)
+    steps = own.get("num_train_steps")
+    if not (old and warmup and type(steps) is int and steps > 0):
+        return {}
+    if steps == old or own.keys() & {"num_warmup_steps", "warmup_proportion"}:
+        return {}
+    scaled = warmup * steps // old
+    logging.info(f"num_warmup_steps is {scaled}, as {warmup} are for {old:,} updates.")
+    return {"num_warmup_steps": scaled}
 
 
 def _merged(one: Any, other: Any) -> Any:

@@ -2,6 +2,7 @@ import dataclasses
 import json
 
 import pytest
+from repository import ROOT
 
 from albert_tf import config, config_io
 from albert_tf.config import PRESETS, AlbertConfig
@@ -289,3 +290,26 @@ def test_what_is_saved_is_loaded(tmp_path, saved):
     path = str(tmp_path / "config.json")
     config_io.save(saved, path)
     assert config_io.load(type(saved), path) == saved
+
+
+@pytest.mark.parametrize(
+    ("path", "overrides", "warmup"),
+    [
+        ("tiny_english", ("num_train_steps=20",), 2),
+        (f"{ROOT}/configs/tiny_english.json", ("num_train_steps=5000",), 500),
+        ("tiny_english", (), 100),
+        ("tiny_english", ("num_train_steps=500", "num_warmup_steps=100"), 100),
+        (None, ("num_train_steps=1000",), 25),
+        ("own", (), 30),
+        ("own", ("num_train_steps=2000",), 30),
+    ],
+)
+def test_the_warm_up_of_a_packaged_config_scales_with_its_steps(
+    path, overrides, warmup, tmp_path, capsys
+):
+    if path == "own":
+        path = str(tmp_path / "config.json")
+        (tmp_path / "config.json").write_text('{"num_train_steps": 1000, "num_warmup_steps": 30}')
+    assert config_io.load(PretrainConfig, path, overrides).num_warmup_steps == warmup
+    is_scaled = warmup not in (30, 100)
+    assert ("num_warmup_steps is" in capsys.readouterr().err) == is_scaled

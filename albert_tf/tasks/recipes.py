@@ -203,7 +203,8 @@ def resolve_config(
 ) -> FinetuneConfig:
     """Returns the recipe with the model of a checkpoint, then the user's file and overrides.
 
-    A number of passes that the user names replaces the recipe's steps. A preset of the model that
+    A number of passes that the user names replaces the recipe's steps; to other steps its warm-up
+    is scaled. A preset of the model that
     the user names keeps the recipe's dropout. Unless the user names a length, that of the recipe
     is cut to the positions of the model; other lengths follow it (see `token_lengths.follow`).
     Without any learning rate it is chosen by the size of the model. Raises `UserError` if a key or
@@ -212,6 +213,7 @@ def resolve_config(
     recipe = read_recipe(changes.recipe or choose_recipe(task.name), task.name)
     albert = recipe.get("albert", {})
     defaults = drop_schedule(recipe, changes.own)
+    defaults |= config_io.scale_warmup(defaults, changes.own)
     if initial is not None:
         defaults = {**defaults, "albert": {**config_io.to_dict(initial), **albert}}
     overrides = _add_recipe_to_presets(changes.overrides, changes.file_fields.get("albert"), albert)
