@@ -4,6 +4,8 @@ RUN_CONFIG = "config.json"
 # What else a run was made with: of pre-training; of fine-tuning.
 RECORDS = "records.json"
 TASK, TRAINING_DATA = "task.json", "training_data.json"
+# Where the data of a run are, for what reads them again.
+DATA = "data.json"
 # The words that a run over phonemes tells apart.
 WORDS = "words.json"
 # The weights that a run started from.

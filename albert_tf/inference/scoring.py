@@ -6,7 +6,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf import files
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import data_record, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, require, tell_apart
 from albert_tf.kinds import task_table
@@ -15,9 +15,10 @@ from albert_tf.tasks import predictions
 
 
 def score(
+    name: str | None,
     data: DataArguments,
     predictions_file: str,
-    data_file: str,
+    data_file: str | None,
     *,
     odds_file: str | None = None,
     null_threshold: float | None = None,
@@ -29,21 +30,30 @@ def score(
     without one its answers stand, and there are no best thresholds. `null_threshold` is by default
     that of the official script, 1; of a predictions file 0.
 
+    `name` is that of the task. By default it and the data are those that a predictions file names.
     Of a table of which training held out a tenth, predictions of just that are scored.
 
     Raises `UserError` if the files do not fit the task or each other, or a prediction is missing.
     """
     content = files.read_json(predictions_file, "--predictions")
     is_plain = not (isinstance(content, dict) and isinstance(content.get("predictions"), dict))
+    recorded = {} if is_plain else content.get("data", {})
     if is_plain:
+        require(name is not None, f"{predictions_file} does not name its task. Give --task.")
+        data = dataclasses.replace(data, task=str(name))
         task, predicted = _to_predictions(content, data, predictions_file)
     else:
-        task, predicted = _read_own(data, predictions_file)
+        task, predicted = _read_own(name, predictions_file)
     is_squad2 = task.kind.may_be_none
     if odds_file:
         require(is_plain and is_squad2, "--na_prob_file is for a plain file of squad2. Leave it.")
     require(null_threshold is None or is_squad2, "--null_threshold is for squad2. Leave it out.")
-    split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
+    if data_file:
+        split = TaskSplit(task=task, name="dev", input_file=data_file, source=data.source)
+    else:
+        require(bool(recorded), f"{predictions_file} does not name its data. Give --data_file.")
+        data_record.check(recorded["files"], content["split"], "--data_file")
+        split = data_record.restore(recorded, task, content["split"])
     examples = task_cache.read_examples(split)
     if task.name == task_table.OWN and len(predicted) < len(examples):
         held_out = task_cache.read_examples(dataclasses.replace(split, holds_out=True))
@@ -66,10 +76,10 @@ def score(
     return {x: scores[x] for x in scores if has_odds or not x.startswith("best_")}
 
 
-def _read_own(data: DataArguments, path: str) -> tuple[Task, Predictions]:
+def _read_own(name: str | None, path: str) -> tuple[Task, Predictions]:
     content = predictions.read(path)
-    if content["task"] != data.task:
-        raise UserError(f"{path} is of --task={content['task']}, not {data.task}: name that.")
+    if name not in (None, content["task"]):
+        raise UserError(f"{path} is of --task={content['task']}, not {name}: name that.")
     return task_table.from_header(content), content["predictions"]
 
 

@@ -20,12 +20,16 @@ _MODEL_OF = {"ax": "mnli"}
 
 
 class TaskDataset(NamedTuple):
-    """A task dataset: its folder, its manifest, its task and the objects of examples.jsonl."""
+    """A task dataset: its folder, its manifest, its task and the objects of examples.jsonl.
+
+    `origin` says from which files it was made, where that is known (see `data_record`).
+    """
 
     path: str
     manifest: Mapping[str, Any]
     task: Task
     examples: Sequence[Mapping[str, Any]]
+    origin: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         return show_fields(self)

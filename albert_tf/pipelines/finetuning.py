@@ -124,6 +124,7 @@ def make_data(config: FinetuneConfig, training: Training) -> RunData:
         vocabulary=training.vocabulary,
         tokenizer=training.tokenizer,
         files={TASK: header, TRAINING_DATA: train.description},
+        origins={name: x.origin for name, x in training.datasets.items() if x.origin},
         held_out={"dev data": dev.description} if dev else {},
         make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
         explain=functools.partial(task_dataset.damaged_error, train),
@@ -172,7 +173,7 @@ def evaluate(
     """
     config, checkpoint, task = model.config, model.checkpoint, dataset.task
     config = dataclasses.replace(config, exit_patience=None)  # all heads, which are compared
-    devices.check_batches(config, strategy, evaluates=True)
+    logging.info(f"{checkpoint.source}: evaluated in {config.dtype}")
     data = {f"data.{name}": value for name, value in dataset.description.items()}
     multi_worker.check_same(strategy, data | {"scored": scored})
     num_branches = devices.choose_num_branches(config, strategy)
@@ -200,7 +201,14 @@ def evaluate(
     path = os.path.join(output_dir, run_files.predictions_file(name))
     if devices.is_chief(strategy):
         files.make_folders(output_dir)
-        predictions.write(path, task, predicted, split=split, checkpoint=checkpoint.source)
+        predictions.write(
+            path,
+            task,
+            predicted,
+            split=split,
+            checkpoint=checkpoint.source,
+            data=dataset.origin,
+        )
         if scores:
             predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
             content = {"task": task.name, "split": split, "checkpoint": checkpoint.source}

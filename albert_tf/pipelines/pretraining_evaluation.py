@@ -14,25 +14,32 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
+from albert_tf.data_prep.task_data import data_record
 from albert_tf.errors import UserError, require
-from albert_tf.model import albert_model, encoder, weight_names
+from albert_tf.model import albert_model, encoder, losses, weight_names
 from albert_tf.objectives import all_objectives
 from albert_tf.pipelines import pretraining_records
 from albert_tf.records import features, input_pipeline, manifest
 from albert_tf.records.online_masking import OnlineMasking
-from albert_tf.run_files import BEST, WORDS
+from albert_tf.run_files import BEST, DATA, WORDS
 from albert_tf.tasks import finetuned_model
 from albert_tf.tokenizers.tokenization import Tokenizer
-from albert_tf.train import devices, eval_step
+from albert_tf.train import eval_step
 from albert_tf.train_config import PretrainConfig
 
 _MEASURED = 512  # examples on which the distances between layers are measured
 
 
 def load(
-    path: str, strategy: tf.distribute.Strategy, which: str = BEST
+    path: str,
+    strategy: tf.distribute.Strategy,
+    which: str = BEST,
+    overrides: Sequence[str] = (),
 ) -> tuple[PretrainConfig, Any, ModelCheckpoint]:
     """Loads a checkpoint of a run, or of any format, on the devices; see `formats.read`.
+
+    `overrides`, such as "eval_batch_size=8", are of the config of the run; without a run it is in
+    float32.
 
     Raises `UserError` if there is none, or it lacks a weight of the model that is pre-trained.
     """
@@ -43,15 +50,28 @@ def load(
         else {
             "albert": config_io.to_dict(checkpoint.config),
             "max_seq_length": checkpoint.config.max_position_embeddings,
+            "dtype": "float32",
         }
     )
-    config = config_io.from_dict(PretrainConfig, values, checkpoint.source)
+    config = config_io.load(PretrainConfig, None, overrides, values)
     with strategy.scope():
         network, _ = all_objectives.choose(config).make_model(config)
     names = weight_names.weights_by_name(network).keys() & checkpoint.weights.keys()
     weights = {name: checkpoint.weights[name] for name in names}
     matching.assign_weights(weights, network, checkpoint.source, log_level=logging.DEBUG)
     return config, network, checkpoint
+
+
+def recall_files(path: str) -> list[str]:
+    """Returns the held-out records of a run, of which the folder or a checkpoint is named.
+
+    There are none without a run. Raises `UserError` if they have changed.
+    """
+    if (folder := finetuned_model.find_run_folder(path, DATA)) is None:
+        return []
+    recorded = files.read_sealed(os.path.join(folder, DATA), DATA)
+    data_record.check(recorded.get("manifests", {}), "held-out", "--eval_files")
+    return list(recorded.get("eval_files", ()))
 
 
 def evaluate(
@@ -62,6 +82,7 @@ def evaluate(
     measures_layers: bool = False,
     by_layer: bool = False,
     which: str = BEST,
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluates a checkpoint on held-out records of one or several sentence tasks.
 
@@ -71,6 +92,7 @@ def evaluate(
     Args:
         path: folder of a run, or a checkpoint of any format.
         which: checkpoint of a run, as of `formats.read`.
+        overrides: of the config, as of `load`.
         measures_layers: whether the distances between layers are measured, on the first records.
         by_layer: whether the heads also read what each layer gives, as if it were the last.
 
@@ -81,8 +103,8 @@ def evaluate(
         `nsp_other_file`.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    config, network, checkpoint = load(path, strategy, which)
-    devices.check_batches(config, strategy, evaluates=True)
+    config, network, checkpoint = load(path, strategy, which, overrides)
+    logging.info(f"{checkpoint.source}: evaluated in {config.dtype}")
     tokenizer = model_checkpoint.load_tokenizer(checkpoint)
     if tokenizer is None:
         raise UserError(f"{path} has no vocabulary beside it to compare with that of the records.")
@@ -154,7 +176,7 @@ def _check_records(
 def measure_layers(
     network: albert_model.Albert, batches: Iterable[Mapping[str, tf.Tensor]]
 ) -> dict[str, list[float]]:
-    """Returns how far each layer moves its input (paper, figure 1), a mean over all tokens.
+    """Returns how far each layer moves its input (paper, figure 1), a mean over all real tokens.
 
     Returns:
         {"l2": the L2 distance of input and output of each layer, "angle": theirs in degrees}.
@@ -164,6 +186,7 @@ def measure_layers(
         vectors = [network.embed(batch), *network(batch)["encoder_outputs"]]
         x = tf.stack([tf.cast(vector, tf.float32) for vector in vectors])
         weights = tf.cast(batch[features.INPUT_MASK], tf.float32)
+        weights *= losses.example_weights(batch)[:, tf.newaxis]
         distance = tf.norm(x[1:] - x[:-1], axis=-1)
         cosine = tf.reduce_sum(tf.nn.l2_normalize(x[1:], -1) * tf.nn.l2_normalize(x[:-1], -1), -1)
         degrees = tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) * (180 / math.pi)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
+from albert_tf.data_prep.task_data import data_record
 from albert_tf.errors import UserError, require
 from albert_tf.objectives import initial_weights
 from albert_tf.records import input_pipeline, manifest
@@ -44,6 +45,7 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
     )
     evaluate = functools.partial(_make_evaluate, config, eval_paths, masking)
     rows = run_folder.number_rows(count_examples(eval_paths))
+    manifests = {os.path.join(os.path.dirname(path), manifest.NAME) for path in eval_paths}
     words = {WORDS: read_words(train_paths[0])} if config.sentence_task == PHONEMES else {}
 
     def explain(error: Exception) -> Exception:
@@ -54,6 +56,12 @@ def read(config: PretrainConfig, train_files: Sequence[str], eval_files: Sequenc
         vocabulary=vocabulary,
         tokenizer=tokenizer,
         files={RECORDS: {"files": count_examples(train_paths)}, **words},
+        origins={
+            "eval_files": [*map(data_record.to_absolute, eval_paths)],
+            "manifests": data_record.hash_files(sorted(manifests)),
+        }
+        if eval_paths
+        else {},
         held_out=run_folder.flatten({"--eval_files": rows}) if eval_paths else {},
         make_evaluate=evaluate if eval_paths else None,
         explain=explain,

@@ -182,7 +182,8 @@ def distribute_eval(
     max_examples: int = 0,
     masking: OnlineMasking | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """`eval_batches` for the replicas of a strategy; see `distribute`."""
+    """`eval_batches` for the replicas of a strategy, each with as many rows; see `distribute`."""
+    batch_size += -batch_size % strategy.num_replicas_in_sync
     make = functools.partial(eval_batches, paths, batch_size=batch_size, max_examples=max_examples)
     return distribute(strategy, make, spec, masking=masking)
 

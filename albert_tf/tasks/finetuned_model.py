@@ -11,12 +11,12 @@ from absl import logging
 from albert_tf import files
 from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
-from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data import data_record, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError, name_setting, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
-from albert_tf.run_files import BEST, PATIENCE, THRESHOLDS, metrics_file
+from albert_tf.run_files import BEST, DATA, PATIENCE, TASK, THRESHOLDS, metrics_file
 from albert_tf.tasks import recipes
 from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.tokenizers import tokenization
@@ -31,7 +31,8 @@ def read_finetuned(
     """Reads a fine-tuned checkpoint as `formats.read` does, with config and task.
 
     A checkpoint that is not of a run needs the task; `changes` are to the config of the run, or of
-    the task. Raises `UserError` if there is none, or something is wrong with it.
+    the task, which is in float32 unless they say otherwise. Raises `UserError` if there is none, or
+    something is wrong with it.
     """
     checkpoint = formats.read(path, which=which)
     values = checkpoint.task_config
@@ -39,6 +40,8 @@ def read_finetuned(
         task = task or infer_task(checkpoint)
         if task is None:
             raise UserError(f"{path} is not of a run, which knows its labels: give --labels.")
+        if "dtype" not in changes.own:
+            changes = dataclasses.replace(changes, overrides=(*changes.overrides, "dtype=float32"))
         config = recipes.resolve_config(task, checkpoint.config, changes)
         return FinetunedModel(checkpoint, config, task)
     task = infer_task(checkpoint)
@@ -61,8 +64,9 @@ def read_with_data(
 ) -> tuple[FinetunedModel, Tokenizer, dict[str, TaskSplit]]:
     """Reads a fine-tuned model as `read_finetuned`, its tokenizer, and the splits `names`.
 
-    The user's own labels and columns are those of the run; of published tasks, a model of another
-    may predict one. `paths` are {split: its file, if the user names it}.
+    The user's own labels and columns are those of the run, and so are the files, unless the user
+    names others; of published tasks, a model of another may predict one. `paths` are {split: its
+    file, if the user names it}.
     """
     is_own = data.task == task_table.OWN
     is_known = data.knows_labels or not is_own
@@ -77,7 +81,45 @@ def read_with_data(
     task = model.task if is_own or task is None else task
     task_dataset.check_task(task, model.task)
     tokenizer = read_tokenizer(model.checkpoint, vocabulary)
+    if task == model.task:
+        data, paths = _recall_data(model.checkpoint.source, data, paths, names)
     return model, tokenizer, {x: data.locate(task, x, paths) for x in names}
+
+
+def _recall_data(
+    prefix: str, data: DataArguments, paths: Mapping[str, str | None], names: Sequence[str]
+) -> tuple[DataArguments, Mapping[str, str | None]]:
+    """Returns data and paths, and those of the run where the user names none.
+
+    Raises `UserError` if a file of one of the splits `names` is gone or has changed.
+    """
+    folder = find_run_folder(prefix, DATA)
+    recorded = files.read_sealed(os.path.join(folder, DATA), DATA) if folder else {}
+    if "train" not in recorded:  # or a run of pre-training
+        return data, paths
+    source, known = data.source, data_record.read_source(recorded["train"])
+    changes: dict[str, Any] = {
+        name: getattr(known, name)
+        for name in ("label_separator", "repair_tags")
+        if getattr(source, name) == getattr(type(source), name)
+    }
+    if not (source.data_dir or paths["train"]):
+        for name in {*names} & recorded.keys():
+            if not paths.get(name):
+                file = "train_file" if recorded[name]["holds_out"] else f"{name}_file"
+                flag = name_setting(file if recorded[name]["file"] else "data_dir")
+                data_record.check(recorded[name]["files"], name, flag)
+        changes["data_dir"] = known.data_dir
+        is_own = {x: x == "train" or not recorded[x]["holds_out"] for x in recorded}
+        found = {x: recorded[x]["file"] for x in recorded if is_own[x]}
+        paths = {**found, **{name: path for name, path in paths.items() if path}}
+    return dataclasses.replace(data, source=dataclasses.replace(source, **changes)), paths
+
+
+def read_task_name(path: str) -> str | None:
+    """The name of the task of a run, of which the folder or a checkpoint is named."""
+    folder = find_run_folder(path, TASK)
+    return str(files.read_sealed(os.path.join(folder, TASK), TASK)["task"]) if folder else None
 
 
 def infer_task(checkpoint: ModelCheckpoint) -> Task | None:
@@ -127,15 +169,15 @@ def choose_patience(config: FinetuneConfig, checkpoint: ModelCheckpoint) -> Fine
     return dataclasses.replace(config, exit_patience=patience or config.albert.num_hidden_layers)
 
 
-def find_run_folder(prefix: str, name: str) -> str | None:
-    """The folder of the run that wrote a checkpoint, if that has a file of that name.
+def find_run_folder(path: str, name: str) -> str | None:
+    """The folder of a run, or of the run that wrote a checkpoint, if it has a file of that name.
 
     A folder of another format has none, though it lie in that of a run.
     """
-    beside = os.path.dirname(prefix)
-    is_prefix = tf.io.gfile.exists(f"{prefix}.index")
+    beside = os.path.dirname(path)
+    is_prefix = tf.io.gfile.exists(f"{path}.index")
     # The best checkpoint is one level down.
-    for folder in (beside, os.path.dirname(beside)) if is_prefix else ():
+    for folder in (path, *((beside, os.path.dirname(beside)) if is_prefix else ())):
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return folder
     return None

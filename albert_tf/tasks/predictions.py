@@ -1,11 +1,11 @@
 """Predictions files: written, read and scored. One holds a model's predictions of one split.
 
     {"task": "mrpc", "kind": "classification", "labels": ["0", "1"], "split": "dev",
-     "checkpoint": "run/best/model-115",
+     "checkpoint": "run/best/model-115", "data": {...},
      "predictions": {"0": {"prediction": "1", "probabilities": [0.25, 0.75]}, ...}}
 
-What a prediction is, the module of its kind says. The checkpoint of an ensemble is the list of the
-checkpoints of its members.
+What a prediction is, the module of its kind says; "data" are the files (see `data_record`). The
+checkpoint of an ensemble is the list of the checkpoints of its members.
 """
 
 from collections import Counter
@@ -38,6 +38,7 @@ def write(
     *,
     split: str,
     checkpoint: str | Sequence[str],
+    data: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a predictions file, whole or not at all.
 
@@ -50,6 +51,7 @@ def write(
         "labels": list(task.labels),
         "split": split,
         "checkpoint": checkpoint if isinstance(checkpoint, str) else list(checkpoint),
+        **({"data": data} if data else {}),
         "predictions": dict(predictions),
     }
     _check(content, path)

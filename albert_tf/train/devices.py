@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import children
-from albert_tf.errors import UserError, name_setting, reason
+from albert_tf.errors import UserError, name_setting, reason, require
 from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
 from albert_tf.train_config import TrainConfig
@@ -129,18 +129,13 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     return f"{strategy.num_replicas_in_sync} x {kind}"
 
 
-def check_batches(
-    config: TrainConfig, strategy: tf.distribute.Strategy, *, evaluates: bool
-) -> None:
-    """Raises `UserError` unless replicas and micro-batches can share the batches evenly."""
-    replicas = strategy.num_replicas_in_sync
-    divisors = {"train_batch_size": replicas * config.num_micro_batches}
-    if evaluates:
-        divisors["eval_batch_size"] = replicas
-    for field, divisor in divisors.items():
-        if (size := getattr(config, field)) % divisor:
-            raise UserError(
-                f"{field} {size} is not a multiple of {divisor} ({replicas} replicas"
-                f"{' x num_micro_batches' if divisor > replicas else ''}). Change it "
-                f"({name_setting(f'set {field}')}=)."
-            )
+def check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    """Raises `UserError` unless replicas and micro-batches can share an update's batch evenly."""
+    replicas, size = strategy.num_replicas_in_sync, config.train_batch_size
+    divisor = replicas * config.num_micro_batches
+    require(
+        size % divisor == 0,
+        f"train_batch_size {size} is not a multiple of {divisor} ({replicas} replicas"
+        f"{' x num_micro_batches' if divisor > replicas else ''}). Change it "
+        f"({name_setting('set train_batch_size')}=).",
+    )

@@ -41,6 +41,7 @@ class RunData:
         vocabulary: the folder of the records' vocabulary.
         tokenizer: of this vocabulary.
         files: {file in the folder of the run: JSON value} of what must be the same on resume.
+        origins: what is read again says where it is; for the folder of the run.
         held_out: {name: JSON value} of the held-out data; empty if there is none.
         make_evaluate: returns what computes the metrics of the held-out data, if there is any.
         explain: the user's error for records that cannot be read.
@@ -52,6 +53,7 @@ class RunData:
     vocabulary: str
     tokenizer: Tokenizer
     files: Mapping[str, Any]
+    origins: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     held_out: Mapping[str, Any]
     make_evaluate: Callable[[TrainState], Evaluate] | None
     explain: Callable[[Exception], Exception]

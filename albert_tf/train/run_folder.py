@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf import config_io, files, settings
 from albert_tf.errors import UserError
 from albert_tf.records import manifest
-from albert_tf.run_files import BEGINNING, RECORDS, RUN_CONFIG
+from albert_tf.run_files import BEGINNING, DATA, RECORDS, RUN_CONFIG
 from albert_tf.tokenizers import tokenization
 from albert_tf.train.run_data import RunData
 from albert_tf.train_config import TrainConfig
@@ -49,6 +49,8 @@ def write(
     tokenization.copy_vocabulary(data.vocabulary, vocabulary_path(folder.path))
     for name, content in data.files.items():
         files.write_sealed(folder.join(name), content)
+    if data.origins:
+        folder.put(DATA, data.origins)
     if beginning is not None:
         folder.put(BEGINNING, beginning)
     config_io.save(config, folder.join(RUN_CONFIG))

@@ -105,7 +105,7 @@ class Trainer:
         """Raises `UserError` if replicas cannot share the batches, or workers differ."""
         data, strategy = self.data, self.strategy
         for config in (self.config, *(stretch.config for stretch in data.stretches)):
-            devices.check_batches(config, strategy, evaluates=bool(data.held_out))
+            devices.check_batch(config, strategy)
         identity = self._work_folder.identity
         values = run_folder.flatten({**identity, **config_io.to_dict(self.config)})
         multi_worker.check_same(strategy, {**values, **self.start.options, **data.held_out})

@@ -27,7 +27,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
-from albert_tf.data_prep.task_data import glue, race, squad
+from albert_tf.data_prep.task_data import data_record, glue, race, squad
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
 from albert_tf.errors import UserError, name_place, name_setting, require
 from albert_tf.kinds import base, task_dataset, task_table, token_lengths
@@ -251,7 +251,7 @@ def read(
         f"the file of {split.name} has examples without labels, which can only be predicted. Name "
         f"it as {name_setting('test_file')}.",
     )
-    return dataset
+    return dataset._replace(origin=data_record.describe(split, find_files(split)))
 
 
 def read_texts(split: TaskSplit, dataset: task_dataset.TaskDataset) -> dict[str, tuple[str, ...]]:

@@ -17,7 +17,7 @@ class Int8Arguments:
     train_file: str | None = setting(
         "of an own task: without --dev_file a tenth of it is dev", None
     )
-    dev_file: str | None = setting("examples to score, in place of --data_dir's", None)
+    dev_file: str | None = setting("examples to score; default: those of the run", None)
     cache_dir: str | None = setting("of records; default: beside the run", None)
     max_loss: float = setting(
         "points of 100 that the score on dev may fall; more, and nothing is written", 1.0, lowest=0

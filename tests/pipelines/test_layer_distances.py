@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import tensorflow as tf
 import tiny
 
 from albert_tf.model.albert_model import Albert
@@ -27,7 +28,9 @@ def test_distances_are_means_over_the_tokens():
             norms = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
             l2.append(np.linalg.norm(after - before, axis=-1))
             angles.append(np.degrees(np.arccos((before * after).sum(-1) / norms)))
-    measured = pretraining_evaluation.measure_layers(model, batches)
+    copies = {name: tf.repeat(x[:1], 5, axis=0) for name, x in batches[0].items()}
+    copies["is_real_example"] = tf.zeros([5])  # which fill up a last batch
+    measured = pretraining_evaluation.measure_layers(model, [*batches, copies])
     for name, values in (("l2", l2), ("angle", angles)):
         expected = [np.concatenate(values[layer::3]).mean() for layer in range(3)]
         np.testing.assert_allclose(measured[name], expected, rtol=1e-4)

@@ -77,8 +77,8 @@ def test_a_csv_file_alone(run_program, checkpoint, tmp_path, monkeypatch, capsys
     assert (config["num_train_steps"], config["train_batch_size"]) == (6, 8)
     # Columns and held-out rows are those of the run.
     (tmp_path / "new.csv").write_text("review\nit was good\n")
-    more = ("--test_file=new.csv", "--mode=eval,predict")
-    assert not run_program(tiny_program.PROGRAM, *command[:1], *more)
+    more = ("--test_file=new.csv", "--mode=eval,predict", "--output_dir=runs/reviews")
+    assert not run_program(tiny_program.PROGRAM, *more)
     assert read(tmp_path / "runs/reviews/metrics-dev.json")["num_examples"] == 2
     predicted = predictions.read("runs/reviews/predictions-test.json")["predictions"]
     # A run, a folder that it is converted to, and an export label the same table alike.
@@ -123,6 +123,32 @@ def test_what_is_there_is_not_made_again(run, tmp_path, capsys):
     assert "done: step 4" in output
     names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "cache").iterdir()}
     assert names == {"own-train", "own-dev", "vocabulary"}
+
+
+def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
+    write_own(tmp_path)
+    tables = [f"--{split}_file={tmp_path}/{split}.tsv" for split in ("train", "dev")]
+    assert not run(*OWN, *tables, "--mode=train")
+    program = (tiny_program.PROGRAM, "--mode=eval", f"--output_dir={tmp_path}/run")
+    assert not run_program(*program)
+    metrics = read(tmp_path / "run/metrics-dev.json")
+    assert metrics["num_examples"] == 3
+    assert "report.html" in os.listdir(tmp_path / "run")
+    dev = tmp_path / "dev.tsv"
+    score = f"{tiny_program.PROGRAM.parent}/score predictions"
+    predicted = f"--predictions={tmp_path}/run/predictions-dev.json"
+    capsys.readouterr()
+    assert not run_program(score, predicted)
+    assert json.loads(capsys.readouterr().out) == metrics["metrics"]
+    dev.write_text(dev.read_text() + "a good cat\tyes\n")
+    changed = f"{dev}, the dev data of the model, has changed. Name the data with "
+    assert run_program(*program).endswith(f"{changed}--dev_file.")
+    assert run_program(score, predicted).endswith(f"{changed}--data_file.")
+    assert not run_program(*program, tables[1])
+    assert read(tmp_path / "run/metrics-dev.json")["num_examples"] == 4
+    dev.unlink()
+    assert "the dev data of the model, is gone." in run_program(*program)
+    assert "there is no file of test: give --test_file" in run_program(*program, "--mode=predict")
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_a_dev_set_that_is_the_train_set(run, tmp_path, capsys):
 
 def test_files_that_are_missing_are_missed_before_the_training(run, tmp_path):
     write_own(tmp_path)
-    assert "--mode=eval needs --dev_file or --data_dir" in run(*OWN, "--mode=eval")
+    assert "--mode=train needs --train_file or --data_dir" in run(*OWN)
     (tmp_path / "test.tsv").unlink()
     message = run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
     assert "must hold one file test.tsv or test.csv or test.jsonl" in message

@@ -143,7 +143,7 @@ def test_a_machine_without_a_tpu_prints_the_quoted_messages():
     with pytest.raises(
         UserError, match=r"^train_batch_size 20 is not a multiple of 8 \(8 replicas"
     ):
-        devices.check_batches(config, eight, evaluates=False)
+        devices.check_batch(config, eight)
 
 
 TINY = ["hidden_size=8", "embedding_size=6", "num_hidden_layers=1", "num_attention_heads=2"]

@@ -7,10 +7,11 @@ import pytest
 import tiny_checkpoints
 
 from albert_tf import config
+from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import recipes
+from albert_tf.tasks import finetuned_model, recipes
 
 
 def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
@@ -26,8 +27,10 @@ def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
         (("num_train_epochs=2",), (20, 2)),  # 320 examples, 32 a step
         (("num_train_steps=0", "num_train_epochs=1"), (10, 1)),
         (("num_train_steps=0",), (30, 3)),
+        (("num_train_steps=20",), (20, 5)),
+        (("num_train_steps=400", "num_warmup_steps=200"), (400, 200)),
         (("num_train_epochs=2", "num_warmup_steps=7"), (20, 7)),
-        (("num_train_epochs=2", "num_train_steps=400"), (400, 200)),
+        (("num_train_epochs=2", "num_train_steps=400"), (400, 100)),
         (("warmup_proportion=0.5",), (800, 400)),
         (("warmup_proportion=0",), (800, 0)),
         (("warmup_proportion=0.5", "num_warmup_steps=9"), (800, 9)),
@@ -179,3 +182,12 @@ def test_without_a_recipe_the_learning_rate_is_that_of_the_models_size(overrides
     assert settings(*overrides, recipe="none").learning_rate == rate
     line = f"learning_rate is {rate}, for "
     assert (line in capsys.readouterr().err) == (rate != 0.25)
+
+
+def test_a_checkpoint_without_a_run_is_evaluated_in_float32(vocabulary, tmp_path):
+    made = tiny_checkpoints.make(vocabulary, model="classifier")
+    formats.get_writer("albert_tf")(made, str(tmp_path))
+    task = task_table.make_own("classification", ("a", "b", "c"))
+    for overrides, dtype in (((), "float32"), (("dtype=mixed_bfloat16",), "mixed_bfloat16")):
+        changes = recipes.ConfigOverrides(overrides=overrides)
+        assert finetuned_model.read_finetuned(str(tmp_path), task, changes).config.dtype == dtype
