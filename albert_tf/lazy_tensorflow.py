@@ -23,13 +23,15 @@ def load(*, without: Collection[str] = ()) -> Any:
     """Imports TensorFlow without its C++ notices, which would bury what a user has to read.
 
     They come before, and with the first look for a GPU: `TF_CPP_MIN_LOG_LEVEL` is read after them.
-    Of what Keras and TensorFlow import if it is there, the packages `without` count as missing.
+    Keras and TensorFlow import some packages if they are installed; those in `without` count as
+    missing meanwhile: 2.7 CPU seconds instead of 4.6 (medians of 5 imports, without PIL, h5py,
+    matplotlib, scipy and sklearn).
     """
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     hidden = [name for name in without if name not in sys.modules]
     collects = gc.isenabled()
-    gc.disable()  # in a million objects that stay, the search for garbage takes a fifth of the time
+    gc.disable()  # searching a million objects that stay for garbage: 5.3 CPU seconds, not 4.6
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()

@@ -18,8 +18,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from albert_tf import lazy_tensorflow
 
 lazy_tensorflow.load()
+import collections
+import json
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -27,6 +30,10 @@ from absl import app, flags, logging
 
 from albert_tf import children, program
 from albert_tf.model import xla
+
+# Seconds by file, of `pytest -n 2 --dist loadfile --write-durations`.
+DURATIONS = Path(__file__).with_name("durations.json")
+measured: dict[str, float] = collections.defaultdict(float)
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -37,11 +44,27 @@ tf.config.optimizer.set_experimental_options(NO_REWRITING)
 compiles_pieces, xla.compiles_pieces = xla.compiles_pieces, lambda: False
 
 
+def pytest_addoption(parser):
+    parser.addoption("--write-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+    """The longest files first, so that no core waits for one at the end."""
+    seconds = json.loads(DURATIONS.read_text())
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
     for item in items:
-        if item.get_closest_marker("slow"):  # they compare whole runs, whose roundings add up
+        if item.get_closest_marker("full"):  # they compare whole runs, whose roundings add up
             item.fixturenames = ["as_users", *item.fixturenames]  # its own: parameters share one
+
+
+def pytest_runtest_logreport(report):
+    measured[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session):
+    if session.config.option.write_durations and not hasattr(session.config, "workerinput"):
+        longest = {file: round(x) for file, x in sorted(measured.items()) if x >= 2}
+        DURATIONS.write_text(json.dumps(longest, indent=1) + "\n")
 
 
 @pytest.fixture(autouse=True, scope="session")

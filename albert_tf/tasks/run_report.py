@@ -115,7 +115,9 @@ def _draw_curves(
     """Draws loss and scores by epoch; by update where the size of an epoch is not known."""
     unit = "epoch" if num_records else "update"
     scale = config["train_batch_size"] / num_records if num_records else 1
-    known = dict.fromkeys(n[5:] for r in records for n in r if n.startswith("eval_"))
+    known = dict.fromkeys(
+        name.removeprefix("eval_") for r in records for name in r if name.startswith("eval_")
+    )
     names = [name for name in names if name in known] or [*known]
     scores = {
         name: [(scale * r["step"], r[f"eval_{name}"]) for r in records if f"eval_{name}" in r]

@@ -14,8 +14,8 @@ from albert_tf.train import devices
 
 SUM = tf.distribute.ReduceOp.SUM
 Totals = dict[str, float]
-# Features that a prediction keeps beside the outputs.
 _PADDING = -1e30  # the logit of a token that is not there
+# Features that a prediction keeps as well as the outputs.
 _KEPT = (features.IS_REAL_EXAMPLE, features.UNIQUE_IDS)
 
 
