@@ -28,6 +28,7 @@ def run(data, workdir, init, evaluate=True, allow_partial=None, **changes):
     tiny_run.run(data, workdir, config, evaluate=evaluate, **options)
 
 
+@pytest.mark.full
 def test_imported_weights_are_evaluated_once_before_the_first_update(data, tmp_path, capsys):
     init = write(tmp_path / "init", data, "hugging_face")
     run(data, tmp_path / "run", init)

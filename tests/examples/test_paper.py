@@ -74,7 +74,7 @@ def make_suite(folder, **changes):
     return run_suite.Suite(str(folder / "depth.json"), str(data), str(work), str(work / "results"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_suite_runs_and_then_is_done(run_program, monkeypatch, tmp_path, capsys):
     calls = []
 

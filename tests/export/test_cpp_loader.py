@@ -16,7 +16,7 @@ from albert_tf.export import serving_api, signatures
 LIBRARIES = sorted(Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so"))
 # The most and the fewest operations; test_text_signatures asks every kind, in a session.
 KINDS = ("classification", "span_or_none")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,7 @@ def batch():
     return renamed, {ours: values[ours] for ours in hub_module.NAMES}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("training", [False, True])
 def test_the_encoder_answers_what_the_model_does(exported, encoder, training):
     inputs, ids = batch()
@@ -169,6 +170,7 @@ def test_a_reloaded_module_learns_with_all_its_weights(exported):
         assert (old != variable.numpy()).any() or "key/bias" in variable.name, variable.name
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("as_users")
 def test_dropout_is_drawn_anew_in_training_alone_and_needs_no_xla(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint", hidden_dropout_prob=0.3)
@@ -227,6 +229,7 @@ def test_pairs_are_packed_to_any_length(exported):
     )
 
 
+@pytest.mark.full
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
     arguments = [exported[1], hub_module.PREPROCESSOR, hub_module.ENCODER]
     subprocess.run([sys.executable, "-c", STRANGER, *arguments], check=True, cwd=tmp_path)
@@ -265,7 +268,7 @@ def test_a_checkpoint_without_a_pooler_is_refused(tmp_path):
         export_source.read_pretrained(write_checkpoint(tmp_path / "checkpoint", model="masked_lm"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_code_of_tf_hub_trains_it(exported, tmp_path):
     """In the environment of environments/tests_tf220.txt: the Hub's layers are of Keras 2."""
     tensorflow_hub = pytest.importorskip(

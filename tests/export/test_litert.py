@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).parents[2] / "bin" / "export --format=litert"
 # The whole file is at least this much smaller.
 LEAST_SAVED = {"dynamic": 0.5, "float16": 0.4}
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning"),
 ]
 

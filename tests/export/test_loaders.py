@@ -24,6 +24,7 @@ np.savez(answers, **{name: x.numpy() for name, x in outputs.items() if x.dtype !
 """
 
 
+@pytest.mark.full
 def test_a_fresh_process_needs_none_of_this_code(exported, tmp_path):
     model, folder = exported("classification")
     ids = tiny_exports.ids(model)
@@ -49,7 +50,7 @@ def test_saved_model_cli_shows_and_runs_it(exported, run_program, capsys):
     assert "Result for output key outputs" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_versions_that_replace_each_other_answer_with_their_own_weights(tmp_path):
     answers = {}
     for number in (0, 1):

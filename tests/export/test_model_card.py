@@ -20,7 +20,7 @@ from albert_tf.export import model_card, signatures
 
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -57,6 +57,7 @@ def test_a_session_answers_the_same_to_every_signature(exported, kind):
         tiny_exports.assert_same(answers[name], wanted)
 
 
+@pytest.mark.full
 def test_a_model_with_a_head_after_each_layer_says_how_many_ran(tmp_path, vocabulary):
     checkpoint = tiny_exports.contents("classification", vocabulary, num_hidden_layers=3)
     head = {name: checkpoint.weights[name] for name in ("output_weights", "output_bias")}
@@ -124,7 +125,7 @@ def test_weights_are_stored_once(exported, kind):
     assert size <= data < size + 20_000  # the table of objects
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["classification", "fill_mask", "span_or_none"])
 def test_bfloat16_matrices_take_half_and_answer_nearly_the_same(exported, kind):
     model, folder = exported(kind, dtype="bfloat16")
@@ -214,6 +215,7 @@ def test_choices_and_examples_that_do_not_fit_are_refused(exported):
             tiny_exports.ask_session(folder, {"classify": {"inputs": [content]}})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["multiple_choice", "span"])
 def test_long_texts_are_refused_and_the_card_says_so(kind, vocabulary, tmp_path):
     model = tiny_exports.source(kind, vocabulary, max_text_bytes=50)

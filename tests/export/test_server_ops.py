@@ -16,7 +16,7 @@ def save(folder, function):
     return str(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("make", "ops"),
     [

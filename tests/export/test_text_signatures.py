@@ -18,7 +18,7 @@ from albert_tf.kinds.spans.qa_windows import AnswerOptions
 
 TEXTS = ["The museum opens at nine.", "", "Élan, 1,000 times!", "a b c d e f g h i j k l m n o p"]
 PAIRS = [("The museum opens.", "It closes."), ("", "x"), ("a b", "")]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def padded(rows):

@@ -10,7 +10,7 @@ import pytest
 CAMPAIGN = Path(__file__).with_name("campaign.py")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(not shutil.which("gcc"), reason="the library is compiled")
 def test_a_sample_of_faults_loses_nothing():
     command = [sys.executable, CAMPAIGN, "--programs=vocabulary,records,conversion"]

@@ -30,7 +30,7 @@ def assert_one_line(said):
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_a_checkpoint_that_does_not_fit(tmp_path):
     data = tiny_run.write_data(tmp_path / "data")
@@ -48,7 +48,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
         assert (disk / "run" / "model.ckpt-12.index").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_records_that_do_not_fit(tmp_path, vocabulary_dir, run_program):
     program = tiny_records.TESTS.parent / "bin" / "create_pretraining_data"
     with small_disk(tmp_path / "disk", 600) as disk:

@@ -34,7 +34,7 @@ def test_a_defect_is_noticed(read, what):
         random_inputs.judge(read)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_input_works_or_is_one_line(name):
     share = TARGETS[name].weight / sum(target.weight for target in TARGETS.values())

@@ -27,7 +27,7 @@ def unbroken(data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("in_graphs", "as_users")  # as in the process that is killed
 def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
     tiny_run.run(data, tmp_path / "unbroken", SETTINGS, evaluate=True)
@@ -39,6 +39,7 @@ def test_a_killed_run_goes_on_as_if_unbroken(data, tmp_path):
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "killed")
 
 
+@pytest.mark.full
 def test_a_run_broken_off_after_an_evaluation_evaluates_again(
     data, unbroken, tmp_path, monkeypatch
 ):
@@ -58,6 +59,7 @@ def test_a_run_broken_off_after_an_evaluation_evaluates_again(
     assert (tmp_path / "broken" / best).read_text() == (unbroken / best).read_text()
 
 
+@pytest.mark.full
 def test_a_run_interrupted_at_an_evaluation_makes_up_for_it(data, unbroken, tmp_path, monkeypatch):
     line = reports.line
 

@@ -98,10 +98,10 @@ def to_lines(rows):
     "kind",
     [
         "classification",
-        pytest.param("fill_mask", marks=pytest.mark.slow),
-        pytest.param("span_or_none", marks=pytest.mark.slow),
-        pytest.param("multiple_choice", marks=pytest.mark.slow),
-        pytest.param("token_classification", marks=pytest.mark.slow),
+        pytest.param("fill_mask", marks=pytest.mark.full),
+        pytest.param("span_or_none", marks=pytest.mark.full),
+        pytest.param("multiple_choice", marks=pytest.mark.full),
+        pytest.param("token_classification", marks=pytest.mark.full),
     ],
 )
 def test_rows_are_answered_in_their_order(export, predict, kind):
@@ -200,7 +200,7 @@ def test_one_file_for_all(export, predict, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "none.jsonl").read_bytes() == b""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_vectors_are_files_of_their_own(export, predict, tmp_path):
     model, inputs = export("sentence_embedding"), {"a.jsonl": to_lines(ROWS["sentence_embedding"])}
     alone = predict(model, inputs)

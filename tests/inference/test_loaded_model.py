@@ -91,6 +91,7 @@ def test_a_search_is_in_the_order_of_the_cosines_and_of_equal_texts(pretrained, 
     assert [texts[match.row] for match in found] == [match.text for match in found]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_what_fit_and_save_leave(pretrained, tmp_path):
     texts = [f"{word} was day {k}" for k in range(8) for word in ("good", "bad")]
@@ -401,7 +402,7 @@ def test_a_new_head_is_trained_and_exported(pretrained, tmp_path):
         pretrained.with_head("span")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_typed_program_of_a_user_passes_strict_checks(tmp_path):
     program = tmp_path / "user.py"
     program.write_text(

@@ -151,7 +151,7 @@ def test_negatives_are_those_of_the_micro_batch():
     assert whole > split + 0.1  # more negatives
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_negatives_are_those_of_the_replica():
     x, numbers = vectors(4, 2), np.arange(8).reshape(4, 2)
     strategy = replicas.two_replicas()

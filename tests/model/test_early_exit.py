@@ -48,6 +48,7 @@ def trace(model, batch, *, loops):
     return run.get_concrete_function(specs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "patience", "changes"),
     [

@@ -149,6 +149,7 @@ def test_training_goes_on_in_a_new_process(optimizer, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.full
 def test_a_file_loads_after_the_import_alone_in_a_new_process(tmp_path):
     compiled(Lamb(1e-3)).save(path := tmp_path / "model.keras")
     code = (
@@ -163,6 +164,7 @@ def test_a_file_loads_after_the_import_alone_in_a_new_process(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.full
 def test_replicas_fit_evaluate_and_predict_as_one():
     inputs = random_inputs(16)
     one = compiled(keras.optimizers.SGD(0.0))

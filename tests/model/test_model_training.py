@@ -92,6 +92,7 @@ def test_every_place_of_dropout_has_its_own_mask():
     assert len(sites) == len(set(sites)) == 1 + 3 * 8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "in_a_graph"),
     [
@@ -173,6 +174,7 @@ def xla_step(model):
     )(tiny.batch(), SEED)
 
 
+@pytest.mark.full
 def test_xla_compiles_forward_and_backward():
     model = make(tiny.config())
     loss, gradients = xla_step(model)

@@ -95,6 +95,7 @@ def test_widths(width):
     assert count(config)[1] == WIDTHS[width]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CHINESE)
 def test_chinese_models(name):
     assert count(change(PRESETS[name], vocab_size=CHINESE_VOCABULARY))[1] == CHINESE[name]

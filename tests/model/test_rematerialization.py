@@ -55,6 +55,7 @@ MODES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mode", "seed"), [("eager", None), ("graph", SEED), ("compiled", SEED)])
 def test_gradients_are_the_same(mode, seed):
     def compute(way):
@@ -65,6 +66,7 @@ def test_gradients_are_the_same(mode, seed):
         assert_close(compute(way), expected, 1e-6)
 
 
+@pytest.mark.full
 def test_a_length_that_is_not_known_before_makes_no_difference():
     x, *weights = values()
     unknown = tf.TensorSpec([None, 3]), *(tf.TensorSpec(w.shape) for w in weights)
@@ -84,6 +86,7 @@ def products(way):
     return len(re.findall(r" dot\(", text))
 
 
+@pytest.mark.full
 def test_the_compiler_does_not_undo_it():
     assert products(in_turn) == STEPS * 3  # one forward, two backward
     assert products(WAYS["rematerialize"]) == STEPS * 4

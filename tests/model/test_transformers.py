@@ -29,7 +29,7 @@ BASE = {
 }
 CASES = {
     "tiny": {},
-    "base": pytest.param(BASE, marks=pytest.mark.slow),
+    "base": pytest.param(BASE, marks=pytest.mark.full),
     "groups": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
     "E=H": {"embedding_size": 8},
     "odd": {"hidden_size": 15, "num_attention_heads": 3, "embedding_size": 5},

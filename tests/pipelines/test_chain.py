@@ -55,7 +55,7 @@ def unigram_entropy(train: np.ndarray, held_out: np.ndarray) -> float:
     return float(-np.log(counts[held_out] / counts.sum()).mean())
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("as_users")
 def test_from_text_to_guessed_words(program, tmp_path):
     text, vocabulary, data, run = (tmp_path / x for x in ("text.txt", "vocabulary", "data", "run"))
     write_corpus(text)

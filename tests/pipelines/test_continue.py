@@ -37,6 +37,7 @@ def go_on(data, source, workdir, **changes):
     tiny_run.run(data, workdir, config, continue_from=str(source))
 
 
+@pytest.mark.full
 def test_a_run_stopped_early_goes_on_as_the_one_planned_longer(
     data, short, unbroken, tmp_path, capsys
 ):
@@ -87,6 +88,7 @@ def test_an_older_checkpoint_of_the_run_is_taken_where_it_is_named(data, short, 
     tiny_run.assert_same_end(short, tmp_path / "on")
 
 
+@pytest.mark.full
 def test_a_run_killed_before_its_first_checkpoint_needs_the_flag_again(data, short, tmp_path):
     workdir = tmp_path / "on"
     go_on(data, short, workdir)
@@ -180,6 +182,7 @@ def run_in_phases(data, shorter, workdir, **changes):
     tiny_run.run_files(files, [f"{data}/eval-*"], workdir, config)
 
 
+@pytest.mark.full
 def test_each_phase_has_its_lengths_and_batches_and_resumes_to_the_bit(
     data, shorter, tmp_path, capsys
 ):

@@ -32,6 +32,9 @@ folders = tiny_finetuning.folders
 run = tiny_finetuning.run_task
 SHORT = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 2}
 
+MOST = {"classification", "span_or_none", "span", "multiple_choice"}
+OTHER_KINDS = [*sorted({*KINDS} - MOST), "null_score"]
+
 
 @pytest.mark.parametrize("kind", ["regression", "span_or_none"])
 def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
@@ -77,6 +80,7 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     assert metrics_file == {**header, "num_examples": 10, "metrics": pytest.approx(scores)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["regression", "multi_label"])
 def test_patience_is_chosen_on_dev_and_taken_by_all_that_predict(
     kind, run, folders, tmp_path, vocabulary
@@ -145,9 +149,15 @@ def test_balanced_weights_are_in_the_record_of_the_run(run, folders, tmp_path, c
         run("classification", **short)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_graphs")
-@pytest.mark.parametrize("kind", [*sorted({*KINDS} - {"span", "multiple_choice"}), "null_score"])
+@pytest.mark.usefixtures("in_graphs", "as_users")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classification",
+        "span_or_none",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in OTHER_KINDS),
+    ],
+)
 def test_a_tiny_model_overfits_64_examples(kind, vocabulary, tmp_path):
     changes, kind = ({"null_answer": kind}, "span_or_none") if "null" in kind else ({}, kind)
     folder = write_folder(tmp_path / "data", kind, vocabulary, number=64)
@@ -188,7 +198,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_unbroken(run, tmp_path, monkeypatc
     tiny_run.assert_same_end(tmp_path / "unbroken", tmp_path / "broken")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_replicas_and_micro_batches_learn_the_same(folders, vocabulary, tmp_path, use_graphs):
     """The others run op by op."""
     dropless = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2}
@@ -218,7 +228,7 @@ def test_only_a_loss_that_counts_padding_is_trained_with_all_of_it(name, buckets
     assert state.buckets == buckets
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_where_shapes_are_static_a_run_learns_the_same(
     folders, vocabulary, tmp_path, monkeypatch, use_graphs
 ):
@@ -244,6 +254,7 @@ DROPLESS = {"classifier_dropout_prob": 0.0, "initializer_range": 0.2, "num_hidde
 TWO_UPDATES = {"num_train_steps": 2, "num_warmup_steps": 1, "albert": tiny_run.albert(**DROPLESS)}
 
 
+@pytest.mark.full
 def test_bfloat16_learns_nearly_the_same(run, tmp_path):
     run("span_or_none", "plain", **TWO_UPDATES)
     run("span_or_none", "half", dtype="mixed_bfloat16", rematerialize=True, **TWO_UPDATES)
@@ -252,7 +263,7 @@ def test_bfloat16_learns_nearly_the_same(run, tmp_path):
     assert half["loss"] != plain["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_xla_learns_the_same(run, tmp_path, use_graphs):
     run("span_or_none", "plain", dev=None, **TWO_UPDATES)
     use_graphs()
@@ -298,6 +309,7 @@ def test_files_without_labels_are_predicted(run, folders, vocabulary, tmp_path):
     assert not (tmp_path / "out/metrics-test.json").exists()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("branches")
 def test_batches_of_any_size_on_any_replicas_predict_the_same(run, folders, tmp_path, use_graphs):
     run(**SHORT)

@@ -77,6 +77,7 @@ def test_a_second_run_in_the_folder(run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_damaged_records(run, folders, vocabulary, tmp_path):
     folder = write_folder(tmp_path / "cut", "classification", vocabulary, split="dev")
     path = tmp_path / "cut/records.tfrecord"

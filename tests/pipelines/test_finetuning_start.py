@@ -43,6 +43,7 @@ def test_a_run_starts_from_the_encoder_of_a_checkpoint(run, initial, tmp_path, c
     assert weights["output_weights"].shape == (3, 8)
 
 
+@pytest.mark.full
 def test_a_run_starts_from_another_task(run, vocabulary, tmp_path, capsys):
     """With its head if asked for, which must then fit."""
     run(name="mnli", num_train_steps=2, num_warmup_steps=0, eval_steps=2)

@@ -106,6 +106,7 @@ def trained(data, tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, tmp_path):
     run(data, tmp_path / "run", settings(stop_at_step=4))
     run(data, tmp_path / "run", settings())
@@ -120,6 +121,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped_and_is_evaluated(data, trained, 
         assert evaluated["phonemes"][name] == pytest.approx(logged[f"eval_{name}"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_replicas_give_the_same_and_phases_are_one_run(data, trained, tmp_path):
     assert run(data, tmp_path / "two", settings(eval_steps=0), strategy=two_replicas())
     both = [formats.read(f"{x}/model.ckpt-6") for x in (trained, tmp_path / "two")]

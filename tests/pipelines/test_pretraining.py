@@ -116,6 +116,7 @@ def test_a_checkpoint_of_another_format_is_evaluated_on_several_devices(
         assert other[name] == pytest.approx(one[name], rel=1e-5), name
 
 
+@pytest.mark.full
 def test_after_each_layer_the_heads_read_what_a_network_of_fewer_layers_gives(
     data, tmp_path, use_graphs
 ):

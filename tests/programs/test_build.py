@@ -162,8 +162,7 @@ def make_google_records(run_program, folder):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.slow
-@pytest.mark.longest
+@pytest.mark.full
 def test_the_pages_in_their_order(run_program, workspace, capsys):
     done, printed, failed, left_out = 0, "", [], set()
     for page in list_pages():
@@ -228,7 +227,7 @@ def test_planning(run_program, tmp_path, monkeypatch, capsys):
     assert json.loads(Path("plan.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_step_for_jax(run_program, tmp_path, monkeypatch, capfd):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")

@@ -47,7 +47,7 @@ def test_each_kind_answers_by_its_api(page):
         ask("none", api_name="/guesses")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_browser_shows_bars_and_asks_nobody_else(page, tmp_path):
     with browser.opening(tmp_path) as tab:
         tab.open(page)

@@ -52,6 +52,7 @@ def checkpoints(tmp_path, monkeypatch):
         tiny_exports.write_run(path, kind, vocabulary, more=more, max_query_length=3)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("checkpoints", "eagerly")
 def test_the_python_page():
     results = doctest.testfile(

@@ -36,7 +36,7 @@ CHOICES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "choices"), CHOICES.values(), ids=CHOICES)
 def test_a_model_of_its_choices(run_program, checkpoint, tmp_path, capsys, kind, choices):
     flags = [f"--{name}={value}" for name, value in choices.items()]
@@ -52,7 +52,7 @@ def test_a_model_of_its_choices(run_program, checkpoint, tmp_path, capsys, kind,
         assert np.abs(made["embedding"] - unlike["embedding"]).max() > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model_of_a_run_has_the_threshold_that_is_given(
     run_program, vocabulary, tmp_path, capsys
 ):
@@ -91,7 +91,7 @@ def test_a_file_as_the_folder_is_refused_before_the_checkpoint_is_read(run_progr
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_modules(run_program, checkpoint, tmp_path, capsys):
     about = ["--format=hub_module", f"--checkpoint={checkpoint}"]
     about += [f"--output_dir={tmp_path}/modules"]

@@ -28,7 +28,7 @@ WORDS = ["good day", "bad day", "all was bad", "so good it was", "bad", "good go
 ROWS = [{"text": text, "label": [x for x in ("good", "bad") if x in text]} for text in WORDS]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_a_second_run_ends_as_if_unbroken(run, checkpoint, tmp_path, capsys):
     for split in ("train", "dev"):

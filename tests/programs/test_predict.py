@@ -17,7 +17,7 @@ from albert_tf.kinds import task_table
 PROGRAM = Path(__file__).parents[2] / "bin" / "predict"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys):
     write_own(tmp_path)
@@ -44,7 +44,7 @@ def test_it_says_what_predicting_a_file_says(run, run_program, tmp_path, capsys)
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_pairs_and_values(run, run_program, tmp_path, capsys):
     rows = [["good", "day", "1.5"], ["bad", "day", "-1"], ["so so", "it was", "0"]] * 2

@@ -151,7 +151,7 @@ def test_a_run_remembers_its_data(run, run_program, tmp_path, capsys):
     assert "there is no file of test: give --test_file" in run_program(*program, "--mode=predict")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_several_seeds(run, tmp_path, capsys):
     write_own(tmp_path)
     command = (*OWN, f"--data_dir={tmp_path}", "--set=seed=7", "--num_seeds=2")
@@ -206,7 +206,7 @@ def test_a_file_that_is_named_is_all_that_is_evaluated(run, checkpoint, tmp_path
         assert names == {"metrics-dev.json", "predictions-dev.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_mnli_its_diagnostic_and_a_task_that_starts_from_it(run, tmp_path, capsys):
     write_mnli(tmp_path / "glue")
     glue = f"--data_dir={tmp_path}/glue"
@@ -241,7 +241,7 @@ def squad(path, version_2=False):
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("task", "more"),
     [("squad1", ()), ("squad2", ("--set=null_answer=null_score",))],
@@ -257,7 +257,7 @@ def test_squad(task, more, run, tmp_path):
     assert 0 <= read(tmp_path / "run/metrics-dev.json")["metrics"]["f1"] <= 100
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_race(run, tmp_path, capsys):
     value = {
         "article": "a good day was followed by a bad one",
@@ -282,7 +282,7 @@ def test_race(run, tmp_path, capsys):
     assert "race test | accuracy " in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_interrupted_run_is_not_evaluated(run, tmp_path, monkeypatch, capsys):
     write_own(tmp_path)
 

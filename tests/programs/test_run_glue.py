@@ -22,7 +22,7 @@ def write_sts_b(folder, number=6):
         write(folder / f"STS-B/{split}.tsv", ["sentence1", "sentence2", "score"], *rows)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_tasks_run_once_and_end_with_a_table(run, tmp_path, capsys, checkpoint):
     write_mnli(tmp_path / "glue")
     write(tmp_path / "glue/RTE/test.tsv", ["index", "sentence1", "sentence2"], ["0", "a", "b"])

@@ -39,7 +39,7 @@ def make_rows(number, **more):
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_training_evaluation_resume_export_and_vectors(run, tmp_path, capsys, monkeypatch):
     train = write(tmp_path / "train.jsonl", make_rows(10, no=["zz", "yy x"]))
     dev = write(tmp_path / "dev.jsonl", make_rows(7, score=[5, 2.5, 0, 4]))

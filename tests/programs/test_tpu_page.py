@@ -152,7 +152,7 @@ SHORT = ["num_train_steps=2", "num_warmup_steps=1", "train_batch_size=4", "eval_
 SHORT = [f"--set={value}" for value in (*SHORT, "dtype=float32")]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eagerly")
 def test_the_commands_run_without_a_tpu(run_program, tmp_path, monkeypatch):
     """Runs the commands of bin/ in order, with a folder as the bucket and a tiny model."""

@@ -51,7 +51,7 @@ def run_command(site, *arguments):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_wheel_installs_one_package_and_one_command(site):
     names = {path.name for path in site.iterdir() if path.suffix != ".dist-info"}
     assert names == {"albert_tf", "bin"}
@@ -60,7 +60,7 @@ def test_the_wheel_installs_one_package_and_one_command(site):
     assert (site / "albert_tf/export/step/run_step.py").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_lists_and_runs_the_programs(site, tmp_path):
     programs = {path.name for path in (ROOT / "bin").iterdir() if not path.suffix}
     listed = run_command(site, "--help")

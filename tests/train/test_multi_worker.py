@@ -13,8 +13,6 @@ import tiny_workers
 from albert_tf import config_io
 from albert_tf.checkpoints import native
 
-pytestmark = [pytest.mark.slow, pytest.mark.longest]
-
 
 @pytest.fixture
 def arguments(data, tmp_path):
@@ -42,6 +40,7 @@ def assert_same_training(shared, whole, *, last):
         np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.full
 def test_when_one_is_killed_all_end_and_go_on(arguments, tmp_path):
     config = tiny_run.settings(num_train_steps=10)
     command = arguments("run", config)
@@ -82,6 +81,7 @@ def test_two_train_as_one_process_and_stop_when_one_is_told_to(data, arguments, 
     assert_same_training(tmp_path / "two", tmp_path / "one", last=4)
 
 
+@pytest.mark.full
 def test_workers_wait_for_each_other_and_compare_their_settings(arguments, tmp_path):
     cluster = tiny_workers.addresses(2)
     same = arguments("run", tiny_run.settings())

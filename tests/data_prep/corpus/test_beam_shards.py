@@ -41,7 +41,7 @@ def create(vocabulary_dir, tmp_path, long_text):
         [],
         pytest.param(
             ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
-            marks=pytest.mark.slow,
+            marks=pytest.mark.full,
         ),
     ],
     ids=["in memory", "two processes"],

@@ -144,7 +144,7 @@ def test_a_killed_run_resumes(create, monkeypatch, tmp_path, num_shards):
     assert contents(directory) == {**unbroken, "notes.txt": b""}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_give_the_same(create, capfd):
     changes = {"shard_megabytes": 0.001, "eval_fraction": 0.3}
     one = create("one", **changes)
@@ -154,7 +154,7 @@ def test_two_processes_give_the_same(create, capfd):
     assert "oneDNN" not in log  # a notice of TensorFlow, which a new process imports quietly
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_error_in_a_process_is_raised_here(create, tmp_path):
     (tmp_path / "out" / "train-00000-001-00.tfrecord" / "in the way").mkdir(parents=True)
     with pytest.raises(tf.errors.OpError, match="train-00000-001-00"):
@@ -172,7 +172,7 @@ def command(vocabulary_dir, tmp_path):
     return command
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_killed_and_run_again(command, run_program, tmp_path):
     big = tmp_path / "big.txt"
     big.write_text("\n".join([CORPUS.read_text()] * 15))

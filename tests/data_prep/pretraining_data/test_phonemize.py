@@ -58,6 +58,7 @@ def test_words_of_another_language_are_counted():
     assert counts["words_of_another_language"] and not any("(" in x for x in phonemes)
 
 
+@pytest.mark.full
 def test_columns_make_the_same_folder_however_many_work(tmp_path):
     rows = [
         {"text": ["Hello", ",", "World"], "phonemes": ["hɛlˈo", ", ", "wˈɜld"]},

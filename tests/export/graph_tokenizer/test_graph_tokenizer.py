@@ -22,26 +22,26 @@ def assert_same(tokenizer, lines):
 
 
 @pytest.mark.parametrize(
-    "compat", [COMPATS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in COMPATS[1:])]
+    "compat", [COMPATS[0], *(pytest.param(name, marks=pytest.mark.full) for name in COMPATS[1:])]
 )
 def test_ids_and_spans_are_those_of_python(compat):
     tokenizer = tiny_texts.sentencepieces(TokenizerConfig(compat=compat))
     assert_same(tokenizer, tiny_texts.texts(0, 200))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("config", SETTINGS[::9], ids=str)  # test_normalization_ops has more
 def test_settings(config):
     assert_same(tiny_texts.sentencepieces(config), tiny_texts.texts(1, 300))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("config", "rule"), [(PUBLISHED, "nmt_nfkc"), (KEEPING, "nfkc_cf")])
 def test_models_that_normalise_themselves(config, rule):
     assert_same(tiny_texts.sentencepieces(config, rule), tiny_texts.texts(2, 300))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "config",
     [
@@ -134,7 +134,7 @@ def save(tokenizer, folder):
     tf.saved_model.save(tf.train.Checkpoint(), folder, signatures=signature)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_saved_and_loaded_without_this_code(tmp_path):
     lines = [line for line in tiny_texts.texts(4, 20) if line and is_in_canonical_order(line)]
     expected = []

@@ -33,13 +33,13 @@ def test_text_and_origins_are_those_of_python(config):
     assert_same(config, tiny_texts.texts(0, 400))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("config", SETTINGS[::3], ids=str)
 def test_all_settings(config):
     assert_same(config, tiny_texts.texts(1, 700))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("config", [PUBLISHED, TokenizerConfig(keep_accents=True)], ids=str)
 def test_every_character(config):
     every = [*code_points.iterate_characters()]

@@ -63,9 +63,9 @@ def make_reader(tokenizer, run, options, null_threshold=0.0):
     [
         (tiny_texts.sentencepieces, logits, True),
         (tiny_texts.sentencepieces, beams, True),
-        pytest.param(tiny_texts.sentencepieces, logits, False, marks=pytest.mark.slow),
-        pytest.param(tiny_texts.wordpieces, logits, True, marks=pytest.mark.slow),
-        pytest.param(tiny_texts.wordpieces, beams, True, marks=pytest.mark.slow),
+        pytest.param(tiny_texts.sentencepieces, logits, False, marks=pytest.mark.full),
+        pytest.param(tiny_texts.wordpieces, logits, True, marks=pytest.mark.full),
+        pytest.param(tiny_texts.wordpieces, beams, True, marks=pytest.mark.full),
     ],
 )
 def test_answers_are_those_of_python(make, run, may_be_none):

@@ -8,7 +8,7 @@ import tensorflow as tf
 NUMBER = 20
 # One for each way that texts are asked.
 KINDS = ("classification", "multiple_choice", "span_or_none", "fill_mask")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -135,6 +135,7 @@ def test_batches_of_different_sizes_are_refused():
             packed(passages, questions, options[:, tf.newaxis])
 
 
+@pytest.mark.full
 def test_long_options_in_many_blanks_are_refused():
     questions = tf.constant(["_ " * 3000, "_"])
     options = tf.constant([["a" * 300] * 2, ["b" * 1_900_000, ""]])

@@ -48,6 +48,7 @@ def description(lowered):
     return artifact.describe(SETTINGS, lowered)
 
 
+@pytest.mark.full
 def test_new_state_is_that_of_a_new_model(description):
     state = train_state.make_train_state(SETTINGS, ONE, OBJECTIVES["sop"])
     state = {**weights_by_name(state.model), **state.optimizer.slots()}
@@ -163,7 +164,7 @@ def run_step(folder, **flags):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_trains_as_tensorflow_does(tmp_path, run_program):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
