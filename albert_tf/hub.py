@@ -82,6 +82,25 @@ def describe_command() -> str:
     return strip_keys(f"{program} {shlex.join(words)}").strip()
 
 
+def name_for_card(path: str) -> str:
+    """Returns a path as a card names it, without the folders of this machine that hold it.
+
+    Of a checkpoint its run stays, too. What was downloaded has its name or URL.
+    """
+    name = find_name(path)
+    pattern = r"([^/]+/)?((best|kept)/)?model\.ckpt[^/]*$|[^/]+/*$"
+    match = re.search(pattern, name) if os.path.isabs(name) else None
+    return match[0].rstrip("/") if match else name
+
+
+def command_for_card(command: str) -> str:
+    """Returns a command with its paths as `name_for_card` has them; values may be lists."""
+    words = shlex.split(command)
+    return shlex.join(
+        re.sub(r"(?<![^=,])/[^,]+", lambda match: name_for_card(match[0]), word) for word in words
+    )
+
+
 def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     import huggingface_hub
     from huggingface_hub import constants

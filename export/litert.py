@@ -1,16 +1,19 @@
 """Converts a model to one file for LiteRT (TensorFlow Lite), which runs on phones and small boards.
 
 It takes token ids, one request of one length, so that all memory is planned before. Text needs
-operations that LiteRT lacks, and so do the checks of ids.
+operations that LiteRT lacks, and so do the checks of ids. A card lies beside the file.
 """
 
+import os
+import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.export import saved_model
+from albert_tf import files, hub
+from albert_tf.export import model_card, saved_model
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests.token_ids import Tensors
 from albert_tf.export.serving_api import TOKEN_IDS, Signature
@@ -26,6 +29,82 @@ QUANTIZATIONS: Mapping[str, tuple[list, list]] = {
     "dynamic": ([tf.lite.Optimize.DEFAULT], []),
     "float16": ([tf.lite.Optimize.DEFAULT], [tf.float16]),
 }
+_CARD = """\
+# {title}
+
+An ALBERT that {model.kind.description}, for LiteRT (TensorFlow Lite), {megabytes:.2f} MB.
+Made from `{source}`{scores}.
+{notes}
+It takes the token ids of one request, padded to the length below: tokenize with the vocabulary of
+the checkpoint. **Feed the inputs by name.** In the file their order is {order}:
+in another order they give wrong answers without an error.
+
+| | name | type | what |
+|---|---|---|---|
+{tensors}
+
+```python
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter  # or tf.lite.Interpreter
+
+answer = Interpreter("{title}").get_signature_runner("{signature}")
+inputs = {{name: np.zeros(x["shape"], "int32") for name, x in answer.get_input_details().items()}}
+inputs["input_ids"][..., :3] = [2, 13, 3]  # [CLS], a token, [SEP]
+inputs["input_mask"][..., :3] = 1
+print(answer(**inputs))
+```
+"""
+
+
+def write(model: ExportedModel, content: bytes, path: str, notes: str = "") -> None:
+    """Writes the content of a file, and its card as `path`.md, which has the notes."""
+    answer = _open(content)
+    given, made = answer.get_input_details(), answer.get_output_details()
+    labels = model.options.labels
+    if labels:
+        notes += f"\nLabels, in the order of their ids: {', '.join(labels)}.\n"
+    card = _CARD.format(
+        title=os.path.basename(path),
+        model=model,
+        megabytes=len(content) / 1e6,
+        source=hub.name_for_card(model.source),
+        scores=f" ({model.scores})" if model.scores else "",
+        notes=notes,
+        order=", ".join(f"`{x}`" for x in sorted(given, key=lambda x: given[x]["index"])),
+        tensors="\n".join(
+            f"| {side} | `{name}` | {np.dtype(x['dtype'])} {x['shape'].tolist()} | "
+            f"{model_card.MEANINGS[name]} |"
+            for side, details in (("in", given), ("out", made))
+            for name, x in details.items()
+        ),
+        signature=TOKEN_IDS,
+    )
+    files.write_bytes(f"{path}.md", card.encode())
+    files.write_bytes(path, content)
+
+
+def run(content: bytes, records: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the outputs of a file for rows of ids, [N, ...] each, which it answers one by one.
+
+    The value of a regression is `logits` [N, 1], as in the network.
+    """
+    answer = _open(content)
+    names = answer.get_input_details()
+    rows = [
+        answer(**{name: records[name][row, np.newaxis] for name in names})
+        for row in range(len(records[features.INPUT_IDS]))
+    ]
+    outputs = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    if "value" in outputs:
+        outputs["logits"] = outputs.pop("value")[:, np.newaxis]
+    return outputs
+
+
+def _open(content: bytes) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of ai-edge-litert, which has the same code
+        interpreter = tf.lite.Interpreter(model_content=content)
+    return interpreter.get_signature_runner(TOKEN_IDS)
 
 
 def convert(model: ExportedModel, quantize: str = "none") -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.export import serving_api
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.requests import window_ops
@@ -94,7 +94,7 @@ _CARD = """\
 # {title}
 
 An ALBERT that {model.kind.description}, for TensorFlow Serving.
-Made from `{model.source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
+Made from `{source}`{scores}: {config.num_hidden_layers} layers of {config.hidden_size}, \
 vocabulary {config.vocab_size}, {model.options.dtype} weights.
 It reads {longest} pieces at once{cuts}.
 {notes}
@@ -105,6 +105,8 @@ project checks before it loads them, and servers do not. After a copy, in this f
     sed -n 's/^  "\\(.*\\)": "\\(.*\\)",*$/\\2  \\1/p' sha256.json | sha256sum --check --quiet
 
 ## Start a server
+
+In this folder, or in a copy of it:
 
     {docker}
 
@@ -163,7 +165,7 @@ def write(
 
     `functions` are the signatures, traced.
     """
-    versions = os.path.dirname(target if files.is_remote(target) else os.path.abspath(target))
+    versions = os.path.dirname(target)
     title = serving_api.make_model_name(versions)
     name = next(iter(signatures))
     config, options = model.config, model.options
@@ -191,8 +193,9 @@ def write(
         limits += f"A text of more than {options.max_text_bytes} bytes in UTF-8 is refused, too.\n"
     text = _CARD.format(
         title=title,
-        docker=make_docker_command(versions),
+        docker=make_docker_command(versions, '"$(dirname "$PWD")"'),
         model=model,
+        source=hub.name_for_card(model.source),
         scores=f" ({model.scores})" if model.scores else "",
         config=config,
         longest=longest,
@@ -216,15 +219,19 @@ def _describe_exits(curve: Sequence[Mapping[str, float]]) -> str:
     return f"Scores are those of dev; the last patience runs all layers.\n\n{table}"
 
 
-def make_docker_command(folder: str) -> str:
-    """Returns the command that serves a folder of versions; a server reads gs://... by itself."""
+def make_docker_command(folder: str, word: str = "") -> str:
+    """Returns the command that serves a folder of versions; a server reads gs://... by itself.
+
+    `word` is what the shell calls a folder on a disk, by default by its absolute path.
+    """
     name = serving_api.make_model_name(folder)
     ports = "-p 8500:8500 -p 8501:8501"
     run = f"docker run --rm {ports} -e MODEL_NAME={name} -e {PACKS_ONCE}=1 \\\n        "
     image = f"tensorflow/serving:{SERVER}"
     if files.is_remote(folder):
         return f"{run}{image} --model_base_path={shlex.quote(folder)}"
-    return f"{run}-v {shlex.quote(f'{os.path.abspath(folder)}:/models/{name}')} {image}"
+    word = word or shlex.quote(os.path.abspath(folder))
+    return f"{run}-v {word}:/models/{name} {image}"
 
 
 def _describe_signatures(

@@ -153,8 +153,8 @@ def _describe_use(class_name: str, *, has_pairs: bool) -> str:
 
 def _describe_data(run: Mapping[str, Any]) -> str:
     if data := run.get("training_data"):
-        task = _name_task(run.get("task", {}))
-        return f"{data['num_records']:,} training examples of {task} (`{data['folder']}`).\n"
+        task, folder = _name_task(run.get("task", {})), hub.name_for_card(data["folder"])
+        return f"{data['num_records']:,} training examples of {task} (`{folder}`).\n"
     if rows := run.get("records", {}).get("files"):
         total = sum(number for _, number in rows)
         return f"{total:,} records of pre-training in {len(rows)} files.\n"
@@ -185,10 +185,10 @@ def _describe_scores(checkpoint: ModelCheckpoint) -> str:
 
 def _list_commands(checkpoint: ModelCheckpoint) -> list[str]:
     """Lists the commands that made the model."""
-    run, source = checkpoint.run, hub.find_name(checkpoint.source)
-    convert = f"bin/convert_checkpoint --checkpoint={source}"
+    commands = map(hub.command_for_card, checkpoint.run.get("commands", ()))
+    convert = f"bin/convert_checkpoint --checkpoint={hub.name_for_card(checkpoint.source)}"
     own = f"{convert} --output_dir=FOLDER --to_format=hugging_face"
-    return [*run.get("commands", ()), own]
+    return [*commands, own]
 
 
 def _describe_settings(run: Mapping[str, Any]) -> str:

@@ -215,7 +215,9 @@ def drop_own_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_weights(checkpoint: ModelCheckpoint, names: Iterable[str]) -> ModelCheckpoint:
-    return dataclasses.replace(checkpoint, weights={n: checkpoint.weights[n] for n in names})
+    return dataclasses.replace(
+        checkpoint, weights={n: checkpoint.weights[n] for n in sorted(names)}
+    )
 
 
 def trim_vocabulary(checkpoint: ModelCheckpoint) -> ModelCheckpoint:

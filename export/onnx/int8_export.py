@@ -1,6 +1,7 @@
 """Exports a fine-tuned model in int8, if its score on the dev set stays."""
 
 import os
+from collections.abc import Iterable
 from logging import NOTSET, WARNING, disable
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from albert_tf import files, hub
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
 from albert_tf.errors import UserError
-from albert_tf.export import export_source, model_card
+from albert_tf.export import export_source, litert, model_card
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.export.model_kinds import ExportedModel
 from albert_tf.export.onnx import onnx_folder
@@ -32,7 +33,7 @@ _LENGTH = 128  # tokens of the request that is timed
 _CARD = """\
 # {title}
 
-An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{model.source}` by
+An ALBERT that {model.kind.description}, in int8 for CPUs. Made from `{source}` by
 
     {command}
 
@@ -74,12 +75,9 @@ def export(arguments: Int8Arguments, folder: str) -> str:
         whole = onnx_folder.save_graph(source.exported, temporary)
         onnx_folder.check(source.exported, whole)
         int8 = quantize(whole, os.path.join(temporary, GRAPH))
-        metric = choose_metric(source.dev)
-        before, after = (
-            score(source, records, run(source, records, x))[metric] for x in (whole, int8)
-        )
-        _check_loss(arguments, source, before, after)
-        card = _make_card(source, (whole, int8), (before, after), folder)
+        outputs = (run(source, records, x) for x in (whole, int8))
+        scores = _score_both(arguments, source, records, outputs)
+        card = _make_card(source, (whole, int8), scores, folder)
         with files.replacing_folder(folder) as target:
             path = os.path.join(target, GRAPH)
             tf.io.gfile.makedirs(os.path.dirname(path))
@@ -89,6 +87,20 @@ def export(arguments: Int8Arguments, folder: str) -> str:
             files.write_bytes(os.path.join(target, model_card.NAME), card.encode())
             files.write_hashes(target, files.list_files(target))
     return folder
+
+
+def export_litert(arguments: Int8Arguments, output: str) -> None:
+    """Writes a model in int8 as a file for LiteRT, and its card; errors as of `export`."""
+    source = read(arguments)
+    records = read_records(source)
+    contents = [litert.convert(source.exported, x) for x in ("none", "dynamic")]
+    outputs = (litert.run(x, records) for x in contents)
+    before, after = _score_both(arguments, source, records, outputs)
+    notes = (
+        f"\nIts {choose_metric(source.dev)} on all {len(source.dev.examples)} examples of dev is "
+        f"{after:.4g} in int8, and {before:.4g} in float32.\n"
+    )
+    litert.write(source.exported, contents[1], output, notes)
 
 
 def quantize(graph: str, target: str) -> str:
@@ -183,7 +195,8 @@ def _make_card(
     return _CARD.format(
         title=os.path.basename(folder.rstrip("/")),
         model=model,
-        command=hub.describe_command(),
+        source=hub.name_for_card(model.source),
+        command=hub.command_for_card(hub.describe_command()),
         metric=choose_metric(source.dev),
         before=scores[0],
         after=scores[1],
@@ -196,13 +209,21 @@ def _make_card(
     )
 
 
-def _check_loss(arguments: Int8Arguments, source: Source, before: float, after: float) -> None:
+def _score_both(
+    arguments: Int8Arguments, source: Source, records: Arrays, outputs: Iterable[Arrays]
+) -> tuple[float, float]:
+    """Returns the scores of the float32 and of the int8 outputs for all records of dev.
+
+    Raises `UserError` if the second is lower by more than `max_loss`.
+    """
     metric, unit = choose_metric(source.dev), 1 if source.dev.task.kind.is_percent else 100
-    before, after = unit * before, unit * after
+    first, second = (score(source, records, x)[metric] for x in outputs)
+    before, after = unit * first, unit * second
     logging.info("%s on dev: %.2f in float32, %.2f in int8", metric, before, after)
     if not before - after <= arguments.max_loss:  # NaN, too
         raise UserError(
             f"int8 lowers {metric} on dev from {before:.2f} to {after:.2f}, by more than "
             f"--max_loss={arguments.max_loss:g}: nothing is written. Take bin/export_saved_model "
-            "--dtype=bfloat16."
+            "--dtype=bfloat16, or bin/export --format=litert --quantize=float16."
         )
+    return first, second

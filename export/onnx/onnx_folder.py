@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import children, files
+from albert_tf import children, files, hub
 from albert_tf.checkpoints import hugging_face, hugging_face_card, hugging_face_vocabulary
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import PROBLEM_TYPE
@@ -64,7 +64,7 @@ _CARD = """\
 # {title}
 
 An ALBERT that {model.kind.description}, as ONNX for ONNX Runtime, `optimum` and `transformers.js`.
-Made from `{model.source}`: {model.config.num_hidden_layers} layers of {model.config.hidden_size}, \
+Made from `{source}`: {model.config.num_hidden_layers} layers of {model.config.hidden_size}, \
 float32, {megabytes:.2f} MB.
 
 In ONNX Runtime its outputs differ by {difference:.1e} at most from those of the checkpoint, which
@@ -128,7 +128,7 @@ def export(source: SourceConfig, folder: str) -> str:
 def drop_exits(config: FinetuneConfig) -> FinetuneConfig:
     """Returns the config of a model that runs all layers, and says so where it has early exits."""
     if config.early_exit:
-        logging.info("ONNX runs all layers: the heads of early_exit are left out.")
+        logging.info("It runs all layers: the heads of early_exit are left out.")
     return config.without_exits()
 
 
@@ -302,6 +302,7 @@ def _make_card(model: ExportedModel, path: str, difference: Difference, title: s
     return _CARD.format(
         title=title,
         model=model,
+        source=hub.name_for_card(model.source),
         megabytes=tf.io.gfile.stat(path).length / 1e6,
         **vars(difference),
         tensors="\n".join(

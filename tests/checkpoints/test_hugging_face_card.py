@@ -40,10 +40,7 @@ def test_a_run_of_a_task_has_data_scores_and_commands(tmp_path, vocabulary):
     assert "1,234 training examples of a task of classification (`records`)" in card
     assert "Its labels, in the order of their ids: no, yes, a, b, c." in card
     assert '"text_pair": "Another."' in card
-    assert (
-        f"bin/convert_checkpoint --checkpoint={tmp_path}/run/model.ckpt-0 --output_dir=FOLDER"
-        in card
-    )
+    assert "bin/convert_checkpoint --checkpoint=run/model.ckpt-0 --output_dir=FOLDER" in card
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings["learning_rate"] == 0.01
     values = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -55,12 +52,14 @@ def test_the_commands_are_those_that_trained_the_run(tmp_path, vocabulary):
     task = task_table.make_own("classification", list("abcde"))
     made = tiny_checkpoints.make(vocabulary, model="classifier")
     tiny_runs.write(tmp_path / "run", made, vocabulary, task)
-    command = "bin/run_finetuning --task=own --text_column='the review' --output_dir=run"
-    lines = [json.dumps({"command": command})] * 2 + ['{"comm']  # resumed; killed
+    command = "bin/run_finetuning --task=own '--text_column=the review' --output_dir={}run"
+    command += " --train_file={}a.csv,{}b.csv"
+    own, shown = command.format(*3 * ["/home/ann/x/"]), command.format(*3 * [""])
+    lines = [json.dumps({"command": own})] * 2 + ['{"comm']  # resumed; killed
     (tmp_path / "run" / "commands.jsonl").write_text("\n".join(lines))
     formats.convert(str(tmp_path / "run"), str(tmp_path / "out"), to_format="hugging_face")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"## Commands\n\n```\n{command}\nbin/convert_checkpoint --checkpoint=" in card
+    assert f"## Commands\n\n```\n{shown}\nbin/convert_checkpoint --checkpoint=" in card
 
 
 def test_a_checkpoint_that_is_of_no_run_says_so(tmp_path, vocabulary):

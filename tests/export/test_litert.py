@@ -1,6 +1,7 @@
 """LiteRT answers what the network does."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,16 @@ def test_every_kind_answers_as_the_network(kind):
             if value.dtype != tf.string
         }
         tiny_exports.assert_same(answer(**ids), wanted)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multiple_choice"])
+def test_rows_are_answered_one_by_one_as_by_the_network(kind):
+    model = tiny_exports.source(kind)
+    ids = tiny_exports.ids(model, 3, tiny_exports.LENGTH)
+    outputs = litert.run(litert.convert(model), {name: x.numpy() for name, x in ids.items()})
+    wanted = tiny_exports.expected(model, ids)
+    logits = wanted["logits"] if "logits" in wanted else wanted["value"][:, tf.newaxis]
+    np.testing.assert_allclose(outputs["logits"], logits, 1e-5, 1e-5)
 
 
 def test_padding_on_the_left_gives_no_numbers():
@@ -116,6 +127,16 @@ def test_the_program_writes_a_file(run_program, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[-1] == str(path)
     assert "model.tflite is there already. Remove it, or" in run_program(PROGRAM, *arguments)
     assert len(configs) == 1
+    other = f"--output={tmp_path}/int8.tflite"
+    message = run_program(PROGRAM, "--checkpoint=run", other, "--quantize=dynamic")
+    assert message.startswith("export: --quantize=dynamic: int8 may cost score. Use --format=int8")
+    card = (tmp_path / "model.tflite.md").read_text()
+    assert "their order is `segment_ids`, `input_mask`, `input_ids`:" in card
+    (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    code = re.sub("from ai_edge_litert.*", "from tensorflow import lite", code)
+    code = code.replace('Interpreter("', f'lite.Interpreter("{tmp_path}/')
+    exec(code, {})
+    assert "'value': array([" in capsys.readouterr().out
     ids = request(model)
     wanted = tiny_exports.expected(model, ids)
     tiny_exports.assert_same(runner(files.read_bytes(str(path), "model"))(**ids), wanted)

@@ -110,8 +110,12 @@ def write_card(tmp_path, model, target):
 
 
 ODD = {
-    "plain": ("/models/mrpc", "mrpc", ["-v", "/models/mrpc:/models/mrpc"]),
-    "odd": ("/my $(x) 'models'/the \"b&st\"", "the__b_st_", None),
+    "plain": ("/models/mrpc", "mrpc", ["-v", "$(dirname $PWD):/models/mrpc"]),
+    "odd": (
+        "/my $(x) 'models'/the \"b&st\"",
+        "the__b_st_",
+        ["-v", "$(dirname $PWD):/models/the__b_st_"],
+    ),
     "remote": ("gs://bucket/a b/mrpc", "mrpc", ["--model_base_path=gs://bucket/a b/mrpc"]),
 }
 
@@ -122,7 +126,7 @@ def test_the_command_of_the_server_stands_odd_paths(tmp_path, folder, name, word
     (command,) = re.findall(r"^    (docker run .*? \\\n.*)$", text, re.MULTILINE)
     command = shlex.split(command)
     assert f"MODEL_NAME={name}" in command
-    for word in words or ["-v", f"{folder}:/models/{name}"]:
+    for word in words:
         assert word in command
     assert f"http://localhost:8501/v1/models/{name}:predict" in text
     assert f'request.model_spec.name = "{name}"' in text

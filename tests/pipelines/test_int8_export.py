@@ -14,6 +14,7 @@ from tiny_records import Killed
 
 from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import UserError
+from albert_tf.export import litert
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import inference, predictions
@@ -118,7 +119,7 @@ def test_a_score_that_stays_is_written_with_its_card(
     card = (folder / "MODEL.md").read_text()
     assert "| float32 | 1 |" in card
     assert "| int8 | 1 |" in card
-    assert f"--checkpoint={right['checkpoint']}" in card
+    assert f"--checkpoint={os.path.basename(right['checkpoint'])} " in card
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,30 @@ def test_a_score_that_falls_is_refused(run_program, right, quantizing, change):
     assert "by more than --max_loss=10: nothing is written" in message
     assert "\n" not in message
     assert is_empty(right)
+
+
+def test_a_file_for_litert_is_written_if_its_score_stays(
+    run_program, right, monkeypatch, tmp_path, capsys
+):
+    file = tmp_path / "a.tflite"
+    arguments = [x for x in to_arguments(right) if "output_dir" not in x] + [f"--output={file}"]
+    run, outputs = litert.run, []
+
+    def change(content, records):
+        outputs.append(run(content, records))
+        return {name: x * (-1) ** (len(outputs) - 1) for name, x in outputs[-1].items()}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(litert, "run", change)
+        message = run_program(PROGRAM, *arguments)
+    assert message.startswith("export: int8 lowers pearson on dev from 100.00 to -100.00, by more")
+    assert not [*tmp_path.glob("a.tflite*")]
+    assert run_program(PROGRAM, *arguments) in (None, 0)
+    assert capsys.readouterr().out.splitlines()[-1] == str(file)
+    card = Path(f"{file}.md").read_text()
+    assert "pearson on all 9 examples of dev is 1 in int8, and 1 in float32." in card
+    both = run_program(PROGRAM, *to_arguments(right, output=file))
+    assert both == "export: pass either --output_dir, or --output, a file for LiteRT."
 
 
 def test_a_graph_that_is_not_the_network_is_refused(run_program, flags, monkeypatch):
