@@ -118,7 +118,7 @@ NEEDS = {
     "evaluate_pretraining": ["--eval_files=nowhere"],
     "extend_vocabulary": ["--pieces=nowhere"],
     "create_finetuning_data": ["--task=sst-2", "--data_dir=nowhere"],
-    "export --format=int8": ["--task=sst-2", "--data_dir=nowhere"],
+    "export --format=int8": ["--output_dir=x", "--task=sst-2", "--data_dir=nowhere"],
     "plan_training": ["--config=nowhere"],
     "predict": ["--text=x"],
     "run_finetuning": ["--task=sst-2", "--data_dir=nowhere", "--init_checkpoint=nowhere"],
