@@ -10,7 +10,6 @@ import reprlib
 import stat
 import sys
 import tempfile
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,18 +32,13 @@ _REMEDIES = {
     "is not a directory": "Take another folder.",
     "Too many levels of symbolic links": "The link leads back to itself: name a file.",
     "File name too long": "Take a shorter one.",
-    "File too large": "Raise the limit of a file's size (ulimit -f), and run it again.",
     "Read-only file system": "Take a folder that you may write.",
-    "a bucket name: gs://": "Name the bucket: gs://BUCKET/FOLDER.",
     "File system scheme": "Take a path on this machine, or in gs://.",
     "Error executing an HTTP request": "Check the network, the name and your rights to it.",
     "Too many open files": "Take fewer processes or raise the limit (ulimit -n), and run it again.",
     "Cannot allocate memory": OUT_OF_MEMORY,
     "Could not allocate": OUT_OF_MEMORY,
     "can't start new thread": OUT_OF_MEMORY,
-    "failed to map segment": OUT_OF_MEMORY,  # of a library
-    "Resource temporarily unavailable": OUT_OF_MEMORY,  # C++ cannot start one
-    "Op type not registered ''": OUT_OF_MEMORY,  # its name is lost without memory
 }
 
 # First bytes of files that are often given in place of text.
@@ -59,8 +53,6 @@ _NO_TEXT = {
 
 # Halves of characters: JSON can write them, and nothing else can.
 SURROGATES = re.compile("[\ud800-\udfff]")
-# Letters of Cyrillic that look like Latin ones.
-_LOOK_ALIKES = str.maketrans("АВЕКМНОРСТХаеорсухѕіј", "ABEKMHOPCTXaeopcyxsij")
 # {flag, or name of a file: the argument of Python that it stands for}; None where flags are known.
 _ARGUMENTS = contextvars.ContextVar[Mapping[str, str] | None]("arguments", default=None)
 _SHORT = reprlib.Repr()
@@ -138,23 +130,6 @@ def show_fields(value: Any) -> str:
     names = getattr(value, "_fields", None) or value.__dataclass_fields__
     fields = (f"{name}={to_one_line(getattr(value, name))}" for name in names)
     return f"{type(value).__name__}({', '.join(fields)})"
-
-
-def tell_apart(value: str, others: Iterable[str]) -> str:
-    """Returns a sentence for a message: the code points of a value and of one that looks the same.
-
-    It is "" if no other one looks the same.
-    """
-    look = _look(value)
-    alike = next((x for x in others if x != value and _look(x) == look), None)
-    return "" if alike is None else f" They look alike: {value!a} is not {alike!a}."
-
-
-def _look(text: str) -> str:
-    """Returns what is seen of a text: it is composed, without characters that have no width."""
-    letters = unicodedata.normalize("NFKC", text).translate(_LOOK_ALIKES)
-    shown = (c for c in letters if unicodedata.category(c) != "Cf")
-    return " ".join("".join(shown).split())
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:

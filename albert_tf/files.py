@@ -19,7 +19,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -272,11 +271,11 @@ class InUseError(UserError):
 def locking_folder(path: str, lock: str = LOCK, *, waits: bool = False) -> Iterator[None]:
     """Within, no second process takes this lock of the folder, which is made if need be.
 
-    The lock is `flock` on a file in it, which names the process: the system drops it with the
-    process, however that ends. Remote stores (gs://...) and file systems without locks have none:
-    there a second process goes unnoticed. A folder that was made and is empty is removed again.
+    The lock is `flock` on a file in it: the system drops it with the process, however that ends.
+    Remote stores (gs://...) and file systems without locks have none: there a second process goes
+    unnoticed. A folder that was made and is empty is removed again.
 
-    Raises `InUseError`, which names the other process, unless it `waits` for that one.
+    Raises `InUseError` unless it `waits` for the other process.
     """
     if is_remote(path):
         yield
@@ -301,21 +300,15 @@ def _lock(path: str, waits: bool) -> IO[str]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
-            with file:
-                file.seek(0)
-                owner = file.read() or "another process"
+            file.close()
             raise InUseError(
-                f"{os.path.dirname(path)} is in use by {owner}. Wait until it has ended, stop it, "
-                "or take another folder."
+                f"{os.path.dirname(path)} is in use by another process. Wait until it has ended, "
+                "stop it, or take another folder."
             ) from None
         except OSError:  # a file system without locks
             return file
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
-                    file.truncate(0)
-                    owner = f"process {os.getpid()} on {socket.gethostname()}"
-                    os.write(file.fileno(), owner.encode())
                 return file
         file.close()
 
@@ -423,18 +416,13 @@ def seal(value: Mapping[str, Any]) -> dict[str, Any]:
 def unseal(value: Any, place: str) -> Any:
     """The value that was sealed; other values as they are. `UserError` if the hash is another."""
     keys = value if isinstance(value, dict) else ()
-    rest = {name: value[name] for name in keys if not _is_seal(name)}
+    rest = {name: value[name] for name in keys if name != SEAL}
     if len(rest) < len(keys) and seal(rest) != value:
         raise UserError(
             f"{place} is damaged: it does not have its own {SEAL}. Restore it; remove that entry "
             "if you have changed the file yourself."
         )
     return rest if keys else value
-
-
-def _is_seal(name: str) -> bool:
-    """Whether a key is that of the hash, or became another by one flipped bit."""
-    return len(name) == len(SEAL) and sum(a != b for a, b in zip(name, SEAL, strict=True)) < 2
 
 
 def write_sealed(path: str, value: Mapping[str, Any]) -> None:

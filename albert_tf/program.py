@@ -98,35 +98,12 @@ def printing() -> Iterator[None]:
 
 
 def _start() -> None:
-    _take_utf8()
-    _open_closed_streams()
-    start_logging()
-    main = sys.modules["__main__"]
-    main.__doc__ = name_programs(main.__doc__ or "")
-
-
-def _take_utf8() -> None:
-    """Starts the program anew where the locale is ASCII: texts and names of files are UTF-8."""
-    if sys.getfilesystemencoding() == "ascii":
-        os.environ["PYTHONUTF8"] = "1"  # of its children
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
-def _open_closed_streams() -> None:
-    """Opens what the shell has closed (`>&-`): else the next file gets its number, and all output.
-
-    Python has None in place of such a stream.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     # A terminal that is not of UTF-8 shows \u2028, where Python would end the program.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    start_logging()
+    main = sys.modules["__main__"]
+    main.__doc__ = name_programs(main.__doc__ or "")
 
 
 def define_flags(cls: type) -> None:
@@ -267,7 +244,6 @@ def _report_mistakes(
     name = os.path.basename(sys.argv[0])
     try:
         _refuse_broken_text(sys.argv)
-        _refuse_ambiguous_paths(sys.argv[1:])
         if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
@@ -335,13 +311,3 @@ def _refuse_broken_text(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise UserError(f"not UTF-8: {argument!r}. Write it in UTF-8.") from None
-
-
-def _refuse_ambiguous_paths(arguments: list[str]) -> None:
-    """TensorFlow takes LINK/.. for the folder of the link, Python for that which it leads to."""
-    for argument in arguments:
-        value = argument.partition("=")[2] if argument.startswith("-") else argument
-        for path in value.split(",") if "/../" in f"{value}/" else ():
-            actual = os.path.realpath(path)
-            if "://" not in path and actual != os.path.realpath(os.path.normpath(path)):
-                raise UserError(f"{path}: '..' after a link. Write {actual}.")

@@ -67,18 +67,3 @@ def test_programs_are_called_as_the_user_started_this_one(monkeypatch):
     start = "Run albert-tf predict, or `albert-tf export`: not ./bin/predict"
     assert errors.name_programs(message).startswith(start)
     assert errors.name_programs(message)[len(start) :] == ", /usr/bin/env, --output=bin/a."
-
-
-@pytest.mark.parametrize(
-    ("value", "other", "said"),
-    [
-        ("cafe\u0301", "café", r" They look alike: 'cafe\u0301' is not 'caf\xe9'."),
-        ("no\u200b", "no", r" They look alike: 'no\u200b' is not 'no'."),
-        ("a\xa0b", "a b", r" They look alike: 'a\xa0b' is not 'a b'."),
-        ("go\u043ed", "good", r" They look alike: 'go\u043ed' is not 'good'."),
-        ("cafe", "café", ""),
-        ("No", "no", ""),
-    ],
-)
-def test_values_that_differ_invisibly_have_code_points(value, other, said):
-    assert errors.tell_apart(value, ["x", value, other]) == said

@@ -28,7 +28,7 @@ from albert_tf import files
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.data_prep.corpus import corpus_files, documents, shards
 from albert_tf.data_prep.corpus.shards import Driver, Made
-from albert_tf.errors import UserError, find_sentence, require, tell_apart
+from albert_tf.errors import UserError, find_sentence, require
 from albert_tf.export import export_source, model_versions, saved_model, serving_api, signatures
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.kinds import base, task_table, token_lengths
@@ -430,7 +430,7 @@ def _rename(
             known = f" It has {', '.join(row)}." if row else ""
             raise UserError(
                 f"{where}: it has no {kind} {missing!r}{taken}. Name the field of "
-                f"it with --{_FLAGS[name]}.{known}{tell_apart(missing, row)}"
+                f"it with --{_FLAGS[name]}.{known}"
             )
     return renamed
 

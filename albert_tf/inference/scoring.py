@@ -8,7 +8,7 @@ from absl import logging
 from albert_tf import files
 from albert_tf.data_prep.task_data import data_record, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError, require, tell_apart
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Predictions, Task, TaskSplit, is_number
 from albert_tf.tasks import predictions
@@ -91,7 +91,7 @@ def _to_predictions(content: Any, data: DataArguments, path: str) -> tuple[Task,
         if not task.kind.is_plain(value, task.labels):
             raise UserError(
                 f"{path}: the prediction of {id_!r} does not fit {task.name}, whose kind is "
-                f"{task.kind}: {str(value)[:80]!r}.{tell_apart(str(value), task.labels)}"
+                f"{task.kind}: {str(value)[:80]!r}."
             )
     return task, {id_: {"prediction": value} for id_, value in content.items()}
 

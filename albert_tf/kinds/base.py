@@ -15,7 +15,7 @@ from absl import logging
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import settings
-from albert_tf.errors import UserError, name_place, name_setting, require, tell_apart
+from albert_tf.errors import UserError, name_place, name_setting, require
 from albert_tf.kinds import metrics
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.kinds.tables import table_files, task_rows
@@ -650,7 +650,7 @@ def check_ids(expected: Mapping[str, Any], predictions: Mapping[str, Any], sourc
     if unknown := [id_ for id_ in predictions if id_ not in expected]:
         raise UserError(
             f"{source}: {len(unknown)} of unknown examples ({unknown[0]!r}): "
-            f"they are of another split or of other data.{tell_apart(unknown[0], expected)}"
+            "they are of another split or of other data."
         )
     if missing := [id_ for id_ in expected if id_ not in predictions]:
         raise UserError(

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import SURROGATES, UserError, tell_apart
+from albert_tf.errors import SURROGATES, UserError
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
@@ -89,10 +89,9 @@ def _check(question: Question, path: str, *, may_be_none: bool) -> None:
         if not text.strip():
             raise UserError(f"{where} has an empty answer: remove it, or say is_impossible.")
         if start < 0 or not question.context.startswith(text, start):
-            begins = (question.context[start : start + n] for n in range(2 * len(text)))
             raise UserError(
                 f"{where}: the answer {text[:50]!r} is not in its context at answer_start={start}. "
-                f"Count characters, from 0, or correct the text.{tell_apart(text, begins)}"
+                "Count characters, from 0, or correct the text."
             )
 
 

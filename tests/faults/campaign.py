@@ -129,7 +129,7 @@ class Campaign:
         self.start_anew()
         with files.locking_folder(str(self.output / self.program.target)):
             ended = self.run(self.program, self.root)
-        if ended.traceback or "in use by process" not in str(ended.status):
+        if ended.traceback or "in use by another process" not in str(ended.status):
             return WRONG, f"two at once: {ended}"
         return self._run_again()
 

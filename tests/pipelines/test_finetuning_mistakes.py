@@ -73,7 +73,7 @@ def test_a_workdir_of_another_run(run, trained, vocabulary, tmp_path):
 
 def test_a_second_run_in_the_folder(run, tmp_path):
     with files.locking_folder(str(tmp_path / "run")):
-        refused(run, r"run is in use by process \d+ on ")
+        refused(run, "run is in use by another process")
     assert not (tmp_path / "run").exists()
 
 

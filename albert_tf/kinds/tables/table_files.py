@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, refuse_twice, require, tell_apart, to_text
+from albert_tf.errors import UserError, refuse_twice, require, to_text
 
 # The csv module's own limit, 131,072 characters, is less than a long text; a C long holds this.
 _MAX_FIELD_SIZE = 2**31 - 1
@@ -73,7 +73,7 @@ def find_columns(columns: Sequence[str], names: Sequence[str], path: str) -> lis
 
 
 def missing_column(name: str, columns: Sequence[str], place: str) -> UserError:
-    hint = hint_separator(columns, name) or tell_apart(name, columns)
+    hint = hint_separator(columns, name)
     known = ", ".join(map(ascii, columns) if "\t" in "".join(columns) else columns)
     return UserError(f"{place}: there is no column {name!r}. It has {known}.{hint}")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albert_tf.errors import UserError, name_setting, require, tell_apart
+from albert_tf.errors import UserError, name_setting, require
 from albert_tf.settings import setting
 
 # More are rather texts, numbers or ids in the wrong column.
@@ -82,7 +82,7 @@ def unknown_label(
     place: str, label: str, labels: Sequence[str], task: str = "the task"
 ) -> UserError:
     """Returns the error for a label that is none of the task's."""
-    known = f"which has {list_labels(labels)}.{tell_apart(label, labels)}"
+    known = f"which has {list_labels(labels)}."
     return UserError(f"{place}: {label!r} is not a label of {task}, {known}")
 
 
@@ -101,12 +101,10 @@ def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> N
         )
     numbers: dict[float, str] = {}
     for label in labels:
-        alike = tell_apart(label, labels)
         if _NUMBER.fullmatch(label) and (same := numbers.setdefault(float(label), label)) != label:
-            alike = f" The numbers {same} and {label} are the same."
-        if alike:
             raise UserError(
-                f"{place} has two labels for one.{alike} Write them in one way, or {remedy}"
+                f"{place} has two labels for one. The numbers {same} and {label} are the same. "
+                f"Write them in one way, or {remedy}"
             )
 
 

@@ -66,7 +66,10 @@ def test_records_leave_them_out_and_say_so(tmp_path, create, capsys):
 
 def test_a_second_command_is_refused_and_what_a_killed_one_left_is_removed(find, tmp_path):
     folder = tmp_path / "duplicates"
-    with files.locking_folder(str(folder)), pytest.raises(UserError, match="is in use by process"):
+    with (
+        files.locking_folder(str(folder)),
+        pytest.raises(UserError, match="is in use by"),
+    ):
         find(["a", "a"])
     folder.mkdir()
     abandoned, of_user = folder / f"left_out.npz.{'0' * 32}.tmp", folder / "notes.tmp"
