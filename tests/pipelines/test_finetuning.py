@@ -55,8 +55,9 @@ def test_a_run_writes_all_it_promises(kind, run, folders, tmp_path, capsys):
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     first, second, *_, last = [x for x in map(json.loads, lines) if "sequences_per_second" in x]
     assert "seconds_left" not in first  # most of its time is the compiler's
-    assert last["seconds_left"] == 0 < second["seconds_left"]
-    assert second["seconds_left"] < 2 * 8 / first["sequences_per_second"]
+    assert last["seconds_left"] == 0
+    # 4 updates of 8 at the rate since the first turn, which has what is between the turns, too.
+    assert second["seconds_left"] >= 4 * 8 / second["sequences_per_second"]
     best = sealed_files.read(tmp_path / "run/best/metrics.json")
     assert best[METRICS[kind]] == max(evaluated.values())
     # The best checkpoint, read again, predicts as it did in the run.
