@@ -13,5 +13,5 @@ def test_it_prints_two_commands_and_serves_nothing(run_program, tmp_path, capsys
     (folder / "1").mkdir(parents=True)
     assert run_program(ROOT / "bin/serve", f"--model={folder}") == 2
     output = capsys.readouterr().out
-    assert f"{shlex.quote(f'{folder}:/models/a_model')} tensorflow/serving:" in output
+    assert f"-v {shlex.quote(str(folder))}:/models/a_model tensorflow/serving:" in output
     assert f"bin/predict --model={shlex.quote(str(folder))} " in output
