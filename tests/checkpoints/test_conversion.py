@@ -1,5 +1,6 @@
 """Tests of converting: no weight is lost, differences are logged, failures leave no files."""
 
+import importlib.util
 import json
 import os
 import re
@@ -50,8 +51,12 @@ def convert(capsys):
 def test_there_and_back_through_every_format(tmp_path, vocabulary, changes, convert):
     """Each is detected, and read to the bit. No format knows another."""
     made = tiny_checkpoints.make(vocabulary, **changes)
-    have_place = [x for x in WRITTEN if made.weights.keys() <= formats.FORMATS[x].list_places(made)]
-    assert len(have_place) == (5 if changes.get("model") == "bare" else 3)  # two have no heads
+    # StyleTTS2's file is PyTorch's, which `bin/test` does without.
+    has_torch = importlib.util.find_spec("torch") is not None
+    names = [x for x in WRITTEN if has_torch or x != "styletts2"]
+    have_place = [x for x in names if made.weights.keys() <= formats.FORMATS[x].list_places(made)]
+    # Two have no heads.
+    assert len(have_place) == (4 + has_torch if changes.get("model") == "bare" else 3)
     route = [*have_place, have_place[0]]
     path = write(tmp_path / "start", made, route[0])
     for number, name in enumerate(route):

@@ -148,7 +148,7 @@ def test_the_step_and_its_scores_are_logged_and_in_the_card(trained, caplog):
     assert f"{trained}/best/model.ckpt-2: step 2, accuracy 0.5" in caplog.text
     card = (target / "README.md").read_text()
     assert "The checkpoint of step 2, accuracy 0.5." in card
-    assert f"--checkpoint={trained}/best/model.ckpt-2 " in card
+    assert f"--checkpoint={trained.name}/best/model.ckpt-2 " in card
 
 
 def test_a_folder_of_several_seeds_is_refused(trained):
