@@ -1,4 +1,4 @@
-"""Reads and writes what decides a model's answers, beside its weights and its vocabulary.
+"""Reads and writes what decides a model's answers as well as its weights and its vocabulary.
 
 Every folder that `formats.write_folder` writes has it in `albert_tf.json`, whatever its format. Of
 that, other programs know what they have files of their own for; `write` names the rest.

@@ -182,7 +182,7 @@ def read(folder: str) -> ModelCheckpoint:
 
 
 def _gives_segments(folder: str, values: Mapping[str, Any]) -> bool:
-    """Whether the folder's tokenizer tells the second text of a pair from the first.
+    """Returns whether the folder's tokenizer tells the second text of a pair from the first.
 
     That of version 5 does so only if its config lists `token_type_ids`, or it is BERT's.
     """

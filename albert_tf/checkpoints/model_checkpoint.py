@@ -76,7 +76,7 @@ class ModelCheckpoint:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a classifier of one output gives a number, and does not rate choices."""
+        """Returns whether a classifier of one output gives a number, and does not rate choices."""
         return self.run.get("task", {}).get("kind") == REGRESSION
 
     @property

@@ -198,7 +198,7 @@ def read_length(checkpoint: ModelCheckpoint, folder: str) -> int:
 
 
 def _lowers(tokenizer: Tokenizer) -> bool:
-    """Whether case makes no difference, by the config or by the model's own table."""
+    """Returns whether case makes no difference, by the config or the model's own table."""
     ids = tokenizer.encode("ABC")
     same = tokenizer.unk_id not in ids and ids == tokenizer.encode("abc")
     return tokenizer.config.lower_case or same

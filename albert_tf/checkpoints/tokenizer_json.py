@@ -146,7 +146,7 @@ def _list_patterns(steps: Sequence[Json]) -> list[str]:
 def _make_charsmap(
     normalizer: normalizers.Normalizer | None, patterns: Sequence[str], cut: Sequence[str]
 ) -> bytes:
-    """What a normalizer makes of each character, of letters with loose marks, and of patterns.
+    """Returns what a normalizer makes of characters, letters with loose marks, and patterns.
 
     The pieces of `cut` become words by themselves; a word goes on after a character that is not
     such a piece and becomes one.
