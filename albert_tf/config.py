@@ -26,33 +26,29 @@ OWN_KEYS = ("cross_layer_sharing",)
 # The key of a file that says that a head of one output gives a number; it is no field either.
 PROBLEM_TYPE, REGRESSION = "problem_type", "regression"
 
-# Far above the sizes of every model there is: a damaged number would fill the memory.
-_MOST = 65_536
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig:
     """The model. Defaults are albert_base_v2."""
 
-    vocab_size: int = setting("number of pieces", 30000, highest=10_000_000)
+    vocab_size: int = setting("number of pieces", 30000)
     embedding_size: int = setting(
         "E; if it equals `hidden_size` there is no mapping between the two (BERT)",
         128,
-        highest=_MOST,
     )
-    hidden_size: int = setting("D", 768, highest=_MOST)
-    num_hidden_layers: int = setting("steps through the encoder", 12, highest=1000)
+    hidden_size: int = setting("D", 768)
+    num_hidden_layers: int = setting("steps through the encoder", 12)
     num_hidden_groups: int = setting(
-        "sets of weights that the steps share; 1 in every published model", 1, highest=_MOST
+        "sets of weights that the steps share; 1 in every published model", 1
     )
-    inner_group_num: int = setting("blocks a step runs, one after the other", 1, highest=1000)
+    inner_group_num: int = setting("blocks a step runs, one after the other", 1)
     cross_layer_sharing: str = setting(
         "what a group shares: `all` (ALBERT), `attention`, `ffn` or `none` (BERT)",
         "all",
         choices=SHARING,
     )
-    num_attention_heads: int = setting("N", 12, highest=_MOST)
-    intermediate_size: int = setting("I", 3072, highest=1_000_000)
+    num_attention_heads: int = setting("N", 12)
+    intermediate_size: int = setting("I", 3072)
     hidden_act: str = setting(
         "`gelu` is the tanh approximation, as published; `gelu_erf` is exact",
         "gelu",
@@ -65,8 +61,8 @@ class AlbertConfig:
     classifier_dropout_prob: float = setting(
         "on the pooled output, in the heads of tasks", 0.1, below=1
     )
-    max_position_embeddings: int = setting("longest sequence", 512, highest=1_000_000)
-    type_vocab_size: int = setting("number of segments", 2, highest=_MOST)
+    max_position_embeddings: int = setting("longest sequence", 512)
+    type_vocab_size: int = setting("number of segments", 2)
     initializer_range: float = setting("standard deviation of the truncated normal", 0.02)
 
     def __post_init__(self) -> None:
@@ -75,8 +71,6 @@ class AlbertConfig:
         require(size % n == 0, f"hidden_size {size} is not a multiple of num_attention_heads {n}.")
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         require(groups <= layers, f"num_hidden_groups {groups} is over num_hidden_layers {layers}.")
-        depth = self.num_blocks  # a damaged number would take for ever
-        require(depth <= 1000, f"num_hidden_layers x inner_group_num is {depth}, over 1000.")
 
     @property
     def num_blocks(self) -> int:

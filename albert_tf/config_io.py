@@ -141,8 +141,6 @@ def parse(override: str) -> tuple[str, Any]:
         return name, json.loads(text)
     except ValueError:
         return name, text
-    except RecursionError:
-        raise UserError(f"--set: the value of {name!r} has too many brackets.") from None
 
 
 def _set(values: dict[str, Any], override: str) -> None:

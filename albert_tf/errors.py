@@ -1,20 +1,14 @@
 """The one exception that a user sees, and the checks that raise it."""
 
-import contextlib
-import contextvars
 import difflib
-import errno
 import os
 import re
 import reprlib
-import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-from albert_tf import lazy_tensorflow as tf
 
 FREE_SPACE = "Free some space and run it again."
 OUT_OF_MEMORY = (
@@ -22,39 +16,26 @@ OUT_OF_MEMORY = (
     "num_micro_batches), fewer processes, or more memory, and run it again."
 )
 # {what an error of the machine says: the remedy}. TensorFlow's errors have no number to tell them
-# by: that of a full disk is that of a full GPU.
+# by: the class of a full disk is also that of a full GPU.
 _REMEDIES = {
-    "No space left on device": FREE_SPACE,
-    "Disk quota exceeded": FREE_SPACE,
+    "No space left on device|Disk quota exceeded": FREE_SPACE,
+    "Cannot allocate memory|Could not allocate|can't start new thread": OUT_OF_MEMORY,
     "Input/output error": "Check the disk and run it again.",
-    "No such file or directory": "Make the folder first.",
-    "Permission denied": "Take a folder that you may read and write.",
-    "is not a directory": "Take another folder.",
-    "Too many levels of symbolic links": "The link leads back to itself: name a file.",
-    "File name too long": "Take a shorter one.",
-    "Read-only file system": "Take a folder that you may write.",
-    "File system scheme": "Take a path on this machine, or in gs://.",
+    "Too many open files": "Raise the limit (ulimit -n) and run it again.",
+    "No such file or directory|Permission denied|Read-only file system": (
+        "Use a folder that exists and that you may read and write."
+    ),
+    "File system scheme": "Use a path on this machine, or in gs://.",
     "Error executing an HTTP request": "Check the network, the name and your rights to it.",
-    "Too many open files": "Take fewer processes or raise the limit (ulimit -n), and run it again.",
-    "Cannot allocate memory": OUT_OF_MEMORY,
-    "Could not allocate": OUT_OF_MEMORY,
-    "can't start new thread": OUT_OF_MEMORY,
 }
 
 # First bytes of files that are often given in place of text.
 _NO_TEXT = {
     b"\x1f\x8b": "is compressed: unpack it (gunzip).",
     b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as csv.",
-    b"\xff\xfe\0\0": "is UTF-32: convert it to UTF-8 (iconv -f UTF-32 -t UTF-8).",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).",
 }
-
-
-# Halves of characters: JSON can write them, and nothing else can.
-SURROGATES = re.compile("[\ud800-\udfff]")
-# {flag, or name of a file: the argument of Python that it stands for}; None where flags are known.
-_ARGUMENTS = contextvars.ContextVar[Mapping[str, str] | None]("arguments", default=None)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxother = 2, 80
 
@@ -81,22 +62,6 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
-@contextlib.contextmanager
-def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Within, messages name arguments of Python, not flags and the files that hold arguments."""
-    token = _ARGUMENTS.set(names)
-    try:
-        yield
-    finally:
-        _ARGUMENTS.reset(token)
-
-
-def name_setting(name: str) -> str:
-    """Returns a setting as a message names it: the flag `--name`, or the argument of Python."""
-    names = _ARGUMENTS.get()
-    return f"--{name}" if names is None else names.get(name, name.removeprefix("set "))
-
-
 def name_programs(text: str) -> str:
     """Returns a text with the programs of bin/ as the user calls them: `albert-tf predict`, say."""
     is_command = os.path.dirname(sys.argv[0]).endswith(os.path.join("albert_tf", "bin"))
@@ -107,14 +72,6 @@ def suggest(word: str, known: Mapping[str, str]) -> str:
     """Returns the question whether the name of the known word nearest to `word` is meant, or ""."""
     close = difflib.get_close_matches(word, known, 1)
     return f"Did you mean {known[close[0]]!r}?" if close else ""
-
-
-def name_place(path: str, line: int | None = None) -> str:
-    """Returns a file, or its row at a line from 1 on, as a message names it."""
-    argument = (_ARGUMENTS.get() or {}).get(os.path.basename(path))
-    if line is None:
-        return argument or path
-    return f"{argument}[{line - 1}]" if argument else f"{path}, line {line}"
 
 
 def to_one_line(value: object) -> str:
@@ -149,18 +106,6 @@ def require_count(name: str, value: object) -> None:
     require(is_count, f"{name}: {to_one_line(value)} is no whole number from 1 on.")
 
 
-def require_path(name: str, value: object, more_schemes: Collection[str] = ()) -> None:
-    """Raises `UserError` unless the value is a path, of a file system that TensorFlow knows."""
-    path = str(value) if isinstance(value, str | os.PathLike) else ""
-    scheme, separator, _ = path.partition("://")
-    is_known = not separator or scheme in (
-        *tf.io.gfile.get_registered_schemes(),
-        *more_schemes,
-    )
-    message = f"{name}: {to_one_line(value)} is no path. Take one on this machine, or in gs://."
-    require(bool(path) and "\0" not in path and is_known, message)
-
-
 def require_backend() -> None:
     """Raises `UserError` if Keras computes with another library than TensorFlow, or would."""
     name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # above ~/.keras/keras.json
@@ -171,15 +116,10 @@ def require_backend() -> None:
 
 
 def refuse_endless(path: str, name: str) -> None:
-    """Raises `UserError` for what has no end: a pipe, a device, a link to itself."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:  # what is not there is missed by whoever opens it
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise UserError(f"{name}: {path!r}: {error.strerror}.") from None
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(f"{name}: {path!r} is a pipe or a device. Write its content to a file.")
+    """Raises `UserError` for a pipe (`<(zcat x)`) or a device, which would be read as empty."""
+    is_endless = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+    message = f"{name}: {path!r} is a pipe or a device. Write its content to a file."
+    require(not is_endless, message)
 
 
 def refuse_other_format(content: bytes, place: str) -> None:
@@ -189,21 +129,16 @@ def refuse_other_format(content: bytes, place: str) -> None:
 
 
 def to_text(content: bytes, place: str) -> str:
-    """Decodes UTF-8; `UserError`, with the place and line, if it is no text."""
+    """Decodes UTF-8; `UserError`, with the place and line, if it is not text."""
     refuse_other_format(content, place)
-    if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
-        raise UserError(
-            f"{place}, line {line}: there is a NUL byte, which no text has. Give a file of text in "
-            "UTF-8, or remove the byte."
-        )
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{place}, line {line}: this is not UTF-8. Convert the file (iconv -t UTF-8)."
-        ) from None
+    problem, end = "there is a NUL byte, which no text has", content.find(b"\0")
+    if end < 0:
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            problem, end = "this is not UTF-8", error.start
+    line = content.count(b"\n", 0, end) + 1
+    raise UserError(f"{place}, line {line}: {problem}. Convert the file (iconv -t UTF-8).")
 
 
 def refuse_twice(
@@ -253,14 +188,15 @@ def _try_to_write(folder: str, path: str, name: str) -> None:
 
 
 def find_remedy(error: Exception) -> str | None:
-    """The remedy for an error of the disk or the memory; None for another error."""
+    """Returns the remedy for an error of the disk or the memory; None for another error."""
     message = reason(error)
-    remedy = next((remedy for cause, remedy in _REMEDIES.items() if cause in message), None)
-    if remedy or isinstance(error, MemoryError):
-        return remedy or OUT_OF_MEMORY
-    # That of a GPU's memory is also that of a message that is too long.
+    for cause, remedy in _REMEDIES.items():
+        if re.search(cause, message):
+            return remedy
+    # The class of a full GPU is also that of a message that is too long.
     is_full = type(error).__name__ == "ResourceExhaustedError"
-    return OUT_OF_MEMORY if is_full and re.search("OOM|alloc|memory", str(error)) else None
+    is_full = is_full and bool(re.search("OOM|alloc|memory", str(error)))
+    return OUT_OF_MEMORY if is_full or isinstance(error, MemoryError) else None
 
 
 def find_sentence(error: Exception) -> str:
@@ -274,6 +210,6 @@ def reason(error: Exception) -> str:
     text = re.sub(r"\{\{function_node .*?\}\}| \[Op:.*", "", str(error))
     lines = [line.strip() for line in text.splitlines()]
     places = ("Graph execution error", "Detected at ", "<stack traces", 'File "', "[[{{node")
-    known = [line for line in lines if any(cause in line for cause in _REMEDIES)]
+    known = [line for line in lines if re.search("|".join(_REMEDIES), line)]
     said = [line for line in lines if line and not line.startswith(places)]
     return (known or said or [type(error).__name__])[0]

@@ -5,8 +5,7 @@ store of objects keeps what it has accepted.
 
 Checksums of formats that have none (JSON, vocabularies, safetensors, SavedModels): a JSON value
 that a program writes for itself holds its own, see `seal`; a folder that appears as a whole has
-`sha256.json`, {name: hash}. What has none, as of older versions and other programs, is read as it
-is.
+`sha256.json`, {name: hash}. What has none, as of other programs, is read as it is.
 """
 
 import contextlib
@@ -20,8 +19,6 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -34,7 +31,6 @@ SEAL = "sha256"
 HASHES = "sha256.json"
 # Files by which readers and servers know a folder.
 _TELLS_COMPLETE = re.compile(r"(.*/)?(saved_model\.pb|model\.xml|manifest\.json|.*\.index)")
-_DAY = 24 * 60 * 60  # seconds
 
 
 def is_remote(path: str) -> bool:
@@ -149,16 +145,16 @@ def make_folders(path: str) -> list[pathlib.Path]:
 def replacing_folder(path: str) -> Iterator[str]:
     """Yields an empty folder; renames it to `path` on success, removes it on failure.
 
-    A failure leaves no parents either. What killed processes have left of the same path is removed.
-    Raises `tf.errors.OpError` if `path` is there already.
+    A failure leaves no parents either. On a disk, what killed processes left of the same path is
+    removed. Raises `tf.errors.OpError` if `path` already exists.
     """
     path = path.rstrip("/")
     parent = place = os.path.dirname(path)
     while place and not tf.io.gfile.isdir(place):
         place = os.path.dirname(place)
-    _remove_abandoned(place, os.path.basename(path))
-    temporary = os.path.join(place, f"{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
-    with _making_locked(temporary):
+    name = os.path.basename(path)
+    temporary = os.path.join(place, f"{name}.{uuid.uuid4().hex}.tmp")
+    with _making_locked(temporary, re.compile(rf"{re.escape(name)}\.[0-9a-f]{{32}}\.tmp")):
         try:
             yield temporary
             _sync_tree(temporary)
@@ -169,6 +165,37 @@ def replacing_folder(path: str) -> Iterator[str]:
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(temporary)
             raise
+
+
+@contextlib.contextmanager
+def _making_locked(folder: str, siblings: re.Pattern) -> Iterator[None]:
+    """Makes a folder; on a disk it is locked, and `siblings` that nobody has locked are removed."""
+    if is_remote(folder):
+        tf.io.gfile.makedirs(folder)
+        yield
+        return
+    parent = os.path.dirname(folder) or "."
+    for name in filter(siblings.fullmatch, os.listdir(parent)):
+        with contextlib.suppress(OSError), _locking(os.path.join(parent, name)):
+            shutil.rmtree(os.path.join(parent, name))
+    unlocked = f"{folder}.new"
+    os.mkdir(unlocked)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a file system without locks
+            stack.enter_context(_locking(unlocked))
+        os.rename(unlocked, folder)  # it has the lock from the moment that it has its name
+        yield
+
+
+@contextlib.contextmanager
+def _locking(folder: str) -> Iterator[None]:
+    """Within, the folder is locked; `OSError` if it is locked, or there are no locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _rename_folder(old: str, new: str) -> None:
@@ -191,76 +218,6 @@ def _rename_folder(old: str, new: str) -> None:
         tf.io.gfile.makedirs(os.path.dirname(target))
         tf.io.gfile.rename(os.path.join(old, name), target, overwrite=True)
     tf.io.gfile.rmtree(old)
-
-
-@contextlib.contextmanager
-def making_temporary_folder(name: str) -> Iterator[str]:
-    """Yields an empty folder among the temporary ones of this machine; removes it in the end.
-
-    What killed processes have left of the same name is removed, too.
-    """
-    parent = tempfile.gettempdir()
-    _remove_abandoned(parent, name)
-    folder = os.path.join(parent, f"{name}.{uuid.uuid4().hex}.tmp")
-    with _making_locked(folder), contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder)
-        os.chmod(folder, 0o700)
-        yield folder
-
-
-@contextlib.contextmanager
-def _making_locked(folder: str) -> Iterator[None]:
-    """Makes a folder; on a local file system it is locked from the moment that it has its name."""
-    if is_remote(folder):
-        tf.io.gfile.makedirs(folder)
-        yield
-        return
-    unlocked = f"{folder}.new"
-    os.mkdir(unlocked)
-    descriptor = os.open(unlocked, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.rename(unlocked, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned(parent: str, name: str) -> None:
-    """Removes the temporary folders of `name` whose processes are dead."""
-    pattern = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{32}}\.tmp/?")
-    for entry in tf.io.gfile.listdir(parent or "."):
-        path = os.path.join(parent, entry)
-        if not (pattern.fullmatch(entry) and _is_abandoned(path)):
-            continue
-        # Another process may remove it as well. TensorFlow would follow links out of the folder.
-        if not is_remote(path):
-            shutil.rmtree(path, ignore_errors=True)
-            continue
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.rmtree(path)
-
-
-def _is_abandoned(folder: str) -> bool:
-    """Whether nobody has locked a folder; where there are no locks, nobody wrote for a day."""
-    if not is_remote(folder):
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:  # it is gone, a link, or the private one of another user
-            return False
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(descriptor)
-    walk = tf.io.gfile.walk(folder)
-    names = (os.path.join(x, name) for x, below, own in walk for name in ("", *below, *own))
-    last_change = max((tf.io.gfile.stat(name).mtime_nsec / 1e9 for name in names), default=0.0)
-    return 0 < last_change < time.time() - _DAY
 
 
 class InUseError(UserError):
@@ -396,7 +353,7 @@ def parse_json(content: bytes, path: str, name: str) -> Any:
     text = to_text(content, f"{name}: {path!r}")
     try:
         return json.loads(text, object_pairs_hook=refuse_twice)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{name}: {path!r} is not JSON: {error}.") from None
 
 
@@ -465,8 +422,6 @@ def check_hashes(folder: str) -> None:
     path = os.path.join(folder, HASHES)
     for name, expected in find_object(path, HASHES).items():
         file = os.path.join(folder, name)
-        if os.path.isabs(name) or ".." in name.split("/"):
-            raise UserError(f"{path} names a file of another folder, {name!r}. Do not trust it.")
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
             raise UserError(f"there is no file {file!r}, of which {path} has the hash. Restore it.")
         if hash_file(file) != expected:

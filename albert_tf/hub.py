@@ -19,7 +19,6 @@ from albert_tf import lazy_tensorflow as tf
 from albert_tf.errors import UserError, find_remedy, reason, require
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
-SCHEMES = ("hf", "http", "https")
 # A repository, perhaps with a file of weights in it and a revision.
 _NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(/(?P<file>[\w.-]+\.bin))?(@(?P<revision>.+))?",
@@ -117,98 +116,49 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
     folder = fetch(_SETTINGS, revision)
-    _check_whole(folder, name, ["config.json", "*/config.json"])
     _check_config(folder, name)  # before gigabytes of another model
     folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
-    names = _check_whole(folder, name, weights)
+    names = files.list_files(folder)
     if not any(fnmatch.fnmatch(x, pattern) for x in names for pattern in weights):
         raise UserError(
-            f"{name} has no {file or 'model.safetensors'}. Take another repository or revision; "
+            f"{name} has no {file or 'model.safetensors'}. Use another repository or revision; "
             f"pickled weights are read where they are named: {name}/pytorch_model.bin."
         )
-    for path in names:  # the name of a large file in the cache is its hash
-        blob = os.path.realpath(os.path.join(folder, path))
-        if len(os.path.basename(blob)) == 64 and files.hash_file(blob) != os.path.basename(blob):
-            raise UserError(f"{blob} is damaged. Remove it, and run it again.")
     logging.info(f"{name}: {folder}")
     return folder
-
-
-def _check_whole(folder: str, name: str, needed: list[str]) -> list[str]:
-    """Returns the files of a snapshot; `UserError` if the repository may have what is `needed`.
-
-    Links that point nowhere are errors, too.
-    """
-    import huggingface_hub
-
-    def select(patterns: list[str]) -> list[str]:
-        return [x for x in names if any(fnmatch.fnmatch(x, pattern) for pattern in patterns)]
-
-    names = files.list_files(folder)
-    wanted = select([*needed, *_SETTINGS])
-    lacking = [x for x in wanted if not os.path.exists(os.path.join(folder, x))]
-    if not select(needed):
-        try:
-            huggingface_hub.HfApi().list_repo_files(name, revision=os.path.basename(folder))
-        except Exception:  # as of `snapshot_download`
-            lacking += needed
-    if lacking:
-        raise UserError(
-            f"{name} is incomplete here: {folder} has no {lacking[0]}. Run it again with a "
-            "network and without HF_HUB_OFFLINE; if that does not help, remove the folder first."
-        )
-    return names
 
 
 def _check_config(folder: str, name: str) -> None:
     paths = [os.path.join(folder, x, "config.json") for x in ("", "0_Transformer")]
     path = next((x for x in paths if os.path.exists(x)), "")
-    require(bool(path), f"{name} has no config.json: it is no model that is read here.")
+    require(bool(path), f"{name} has no config.json: it is not a model that is read here.")
     values = files.read_object(path, name)
     kind = values.get("model_type", "albert")
     require("registered_name" not in values, f"{name} {KERAS_HUB}")
-    require(kind == "albert", f"{name}: model_type is {kind!r}, not 'albert'. Take an ALBERT.")
+    require(kind == "albert", f"{name}: model_type is {kind!r}, not 'albert'. Use an ALBERT.")
 
 
 def _explain(error: Any, name: str, revision: str | None) -> str:
-    """Returns what has failed in one line, with the remedy."""
+    """Returns in one line why a download failed, and the remedy."""
     from huggingface_hub import constants, errors
 
-    missing = isinstance(error, errors.LocalEntryNotFoundError)
-    cause = (error.__cause__ or error) if missing else error
+    is_missing = isinstance(error, errors.LocalEntryNotFoundError)
+    cause = (error.__cause__ or error) if is_missing else error
     status = getattr(getattr(cause, "response", None), "status_code", None)
     site, login = constants.ENDPOINT, "log in (`hf auth login`, or HF_TOKEN)"
+    start = f"there is nothing at {name!r} here"
     if isinstance(cause, errors.GatedRepoError):
         return f"{name} is gated. Accept its terms at {site}/{name}, and {login}."
-    if isinstance(cause, errors.HFValidationError):
-        return f"there is nothing at {name!r}, and no repository has such a name. Correct it."
     if isinstance(cause, errors.RevisionNotFoundError):
         return f"{name} has no revision {revision!r} at {site}."
-    if isinstance(cause, errors.RepositoryNotFoundError):
-        return (
-            f"there is nothing at {name!r}: neither here nor at {site}, unless it is private. "
-            f"Correct the name, or {login}."
-        )
-    if status in (401, 403):
-        return (
-            f"there is nothing at {name!r} here, and {site} refuses {name} (status {status}). "
-            f"Correct the path, or check your rights to it, and {login}."
-        )
-    folder = os.path.join(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
-    if missing and os.path.isdir(folder):
-        return (
-            f"{name} is incomplete here: {folder} lacks files, and {site} is out of reach "
-            f"({reason(cause)}). Run it again with a network and without HF_HUB_OFFLINE."
-        )
-    if missing:
-        return (
-            f"there is nothing at {name!r}: neither here nor in {constants.HF_HUB_CACHE}, and "
-            f"{site} is out of reach ({reason(cause)}). Correct the path, or go online."
-        )
-    remedy = find_remedy(error) or "Run it again: what has come is kept."
+    if isinstance(cause, errors.HFValidationError):
+        return f"{start}, and no repository has such a name. Correct it."
+    if isinstance(cause, errors.RepositoryNotFoundError) or status in (401, 403):
+        return f"{start}, and {site} shows you no such repository. Correct the name, or {login}."
+    remedy = find_remedy(cause) or "Run it again with a network: what has come is kept."
     return (
-        f"there is nothing at {name!r} here, and the download of {name} from {site} has failed "
-        f"({reason(error)}). {remedy}"
+        f"{name!r} is not here, nor whole in {constants.HF_HUB_CACHE}, and {site} is out of reach "
+        f"({reason(cause)}). {remedy}"
     )
 
 

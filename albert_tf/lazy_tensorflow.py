@@ -24,7 +24,7 @@ def load(*, without: Collection[str] = ()) -> Any:
 
     They come before, and with the first look for a GPU: `TF_CPP_MIN_LOG_LEVEL` is read after them.
     Keras and TensorFlow import some packages if they are installed; those in `without` count as
-    missing meanwhile: 2.7 CPU seconds instead of 4.6 (medians of 5 imports, without PIL, h5py,
+    missing meanwhile: 2.7 CPU seconds instead of 3.9 (medians of 3 imports, without PIL, h5py,
     matplotlib, scipy and sklearn).
     """
     if "tensorflow" in sys.modules:

@@ -34,9 +34,11 @@ _FOLDERS = {"output_dir", "cache_dir"}  # flags of what a program makes
 _HELP = {"-h", "-help", "--help"}
 # The flags are those of the program that calls `define_flags`: its --help shows them.
 flags.disclaim_key_flags()
-# Keras and TensorFlow import these for wrappers and files of theirs that no program uses: without
-# them a start takes 1.8 CPU seconds, not 2.5.
+# Keras and TensorFlow import these for wrappers and files of theirs that no program uses: see
+# `lazy_tensorflow.load`.
 _UNUSED = ("PIL", "h5py", "matplotlib", "scipy", "sklearn")
+# By name: TensorFlow may be half imported. What several machines say when one of them ends.
+_LOST = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
 _LOST_MACHINE = (
     "a machine was lost or does not answer. Run the same command again; a training run resumes."
 )
@@ -243,7 +245,6 @@ def _report_mistakes(
 ) -> None:
     name = os.path.basename(sys.argv[0])
     try:
-        _refuse_broken_text(sys.argv)
         if len(argv) > 1 and not (rest and flags.FLAGS[rest].value):
             raise UserError(
                 f"not flags: {' '.join(argv[1:])}. "
@@ -258,21 +259,9 @@ def _report_mistakes(
             main(values, argv[1:]) if rest else main(values)
     except UserError as error:
         _exit(error.exit_status, f"{name}: {to_line(error)}")
-    except KeyboardInterrupt:  # first: perhaps TensorFlow is half imported, and has no `errors`
+    except KeyboardInterrupt:
         _exit(128 + signal.SIGINT, f"{name}: interrupted")
-    except (MemoryError, ImportError, RuntimeError, ValueError) as error:  # perhaps of an import
-        # A library or a thread that finds no memory; other errors of these two are defects.
-        if not isinstance(error, ImportError | RuntimeError) or find_remedy(error) == OUT_OF_MEMORY:
-            _exit_with_remedy(name, error)
-        raise
-    except (OSError, tf.errors.OpError) as error:
-        lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
-        is_lost = isinstance(
-            error, (*lost, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
-        )
-        if is_lost and find_remedy(error) != FREE_SPACE:
-            kind = type(error).__name__
-            _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
+    except Exception as error:
         _exit_with_remedy(name, error)
         raise
 
@@ -292,8 +281,13 @@ def to_line(error: UserError) -> str:
 
 
 def _exit_with_remedy(name: str, error: Exception) -> None:
-    """Ends the program if the disk or the memory is at fault; else returns."""
-    if remedy := find_remedy(error):
+    """Ends the program if the machine, its disk or its memory is at fault; else returns."""
+    remedy, kind = find_remedy(error), type(error).__name__
+    if kind in _LOST and remedy != FREE_SPACE:
+        _exit(os.EX_TEMPFAIL, f"{name}: {reason(error)} ({kind}): {_LOST_MACHINE}")
+    # Of these two only a library or a thread that finds no memory; others are defects.
+    is_defect = isinstance(error, ImportError | RuntimeError) and remedy != OUT_OF_MEMORY
+    if remedy and not is_defect:
         sys.exit(f"{name}: {reason(error)}. {remedy}")
 
 
@@ -302,12 +296,3 @@ def _exit(status: int, message: str) -> None:
         sys.exit(message)
     print(message, file=sys.stderr)
     sys.exit(status)
-
-
-def _refuse_broken_text(arguments: list[str]) -> None:
-    """Python hands bytes that are not UTF-8 on as halves of characters, which nobody reads."""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"not UTF-8: {argument!r}. Write it in UTF-8.") from None

@@ -6,7 +6,7 @@ from typing import Any
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import name_setting, require, require_choice
+from albert_tf.errors import require, require_choice
 from albert_tf.settings import setting
 
 PAIR_TASKS = ("sop", "nsp")
@@ -138,7 +138,7 @@ class TrainConfig:
             self.max_seq_length <= self.albert.max_position_embeddings,
             f"max_seq_length {self.max_seq_length} is over albert.max_position_embeddings "
             f"{self.albert.max_position_embeddings}. Shorten the sequences "
-            f"({name_setting('set max_seq_length')}=) or raise it.",
+            "(--set max_seq_length=) or raise it.",
         )
 
     @property

@@ -5,6 +5,7 @@ operations that LiteRT lacks, and so do the checks of ids. A card lies beside th
 """
 
 import os
+import tempfile
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -129,7 +130,7 @@ def convert(model: ExportedModel, quantize: str = "none") -> bytes:
             if x.dtype != tf.string
         }
 
-    making = files.making_temporary_folder("albert-litert")
+    making = tempfile.TemporaryDirectory(prefix="albert-litert-")
     with making as folder, xla.trace_options(static_shapes=True):
         saved_model.save(model, {TOKEN_IDS: Signature(specs, compute, {})}, folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKEN_IDS])

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import tf_checkpoint
-from albert_tf.errors import UserError, refuse_output_folder, require_path
+from albert_tf.errors import UserError, refuse_output_folder
 from albert_tf.export import model_card, saved_model, serving_api, signatures
 from albert_tf.export.model_kinds import ExportedModel
 
@@ -50,7 +50,6 @@ def choose_folder(folder: str, version: int | None = None) -> str:
 
     Raises `UserError` if it exists, a server cannot have it, or `folder` is none.
     """
-    require_path("to", folder)
     refuse_output_folder(folder, "to")
     version = version or 1 + max(list_versions(folder), default=0)  # after the highest
     if version > _HIGHEST:

@@ -7,6 +7,7 @@ C++ server. In Python it is, so that nobody notices.
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -82,7 +83,7 @@ def write_assets(model: ExportedModel) -> Iterator[list[tf.saved_model.Asset]]:
     contents[KIND] = f"{model.kind}\n".encode()
     if model.options.labels:
         contents[LABELS] = "".join(f"{label}\n" for label in model.options.labels).encode()
-    with files.making_temporary_folder("albert-graph") as folder:
+    with tempfile.TemporaryDirectory(prefix="albert-graph-") as folder:
         for name, content in contents.items():
             files.write_bytes(os.path.join(folder, name), content)
         yield [tf.saved_model.Asset(os.path.join(folder, name)) for name in contents]

@@ -25,39 +25,30 @@ def test_a_reason_is_one_line(error, said):
     assert "\n" not in reason
 
 
-def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.json").touch()
-    (tmp_path / "link.json").symlink_to("a.json")
-    for path in ("new.json", "a.json", f"{tmp_path}/new.json", "gs://bucket/new.json"):
-        errors.refuse_output(path, "--x", ["missing.json", "link.json"] * (path != "a.json"))
-    for path, message in [
-        (".", r"^--x: '\.' is a folder\. Name a file\.$"),
-        ("new/a.json", r"^--x: there is no folder 'new'\. Make it first\.$"),
-        ("link.json", r"^--x: 'link\.json' is among the inputs\. Name another file\.$"),
-    ]:
-        with pytest.raises(errors.UserError, match=message):
-            errors.refuse_output(path, "--x", ["missing.json", "a.json"])
-
-
-def test_a_folder_is_refused_before_the_work(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("refuse", "path", "message"),
+    [
+        (errors.refuse_output, ".", r"'\.' is a folder\. Name a file\."),
+        (errors.refuse_output, "new/a", r"there is no folder 'new'\. Make it first\."),
+        (errors.refuse_output, "link", r"'link' is among the inputs\. Name another file\."),
+        (errors.refuse_output, "/proc/a", "'/proc/a' cannot be written"),
+        (errors.refuse_output_folder, "file", r"'file' is not a folder\. Name another\."),
+        (errors.refuse_output_folder, "file/a", r"'file' is not a folder\. Name another\."),
+        (errors.refuse_output_folder, "/proc/a", r"'/proc/a' cannot be written \(No such file .*"),
+    ],
+)
+def test_an_output_is_refused_before_the_work(tmp_path, monkeypatch, refuse, path, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    for path in ("", ".", "new", "new/a/", f"{tmp_path}/new", "gs://bucket/new"):
-        errors.refuse_output_folder(path, "--x")
-    for path, message in [
-        ("file", r"^--x: 'file' is not a folder\. Name another\.$"),
-        ("file/a", r"^--x: 'file' is not a folder\. Name another\.$"),
-        (
-            "/proc/a",
-            r"^--x: '/proc/a' cannot be written \(No such file .*\)\. Name another place\.$",
-        ),
-    ]:
-        with pytest.raises(errors.UserError, match=message):
-            errors.refuse_output_folder(path, "--x")
-    with pytest.raises(errors.UserError, match=r"^--x: '/proc/a' cannot be written"):
-        errors.refuse_output("/proc/a", "--x")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "link").symlink_to("file")
+    for good in ("file", f"{tmp_path}/new", "gs://bucket/new"):
+        errors.refuse_output(good, "--x", ["missing", "link"] * (good != "file"))
+    for good in ("", ".", "new/a/", f"{tmp_path}/new", "gs://bucket/new"):
+        errors.refuse_output_folder(good, "--x")
+    arguments = (["missing", "file"],) if refuse is errors.refuse_output else ()
+    with pytest.raises(errors.UserError, match=f"^--x: {message}"):
+        refuse(path, "--x", *arguments)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
 
 
 def test_programs_are_called_as_the_user_started_this_one(monkeypatch):

@@ -5,13 +5,14 @@ import functools
 import gzip
 import os
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
 import tensorflow as tf
 
-from albert_tf import files, hub
+from albert_tf import hub
 from albert_tf.errors import UserError, reason, refuse_endless, require
 
 # An archive may announce this many times its size, or bytes: weights hardly compress.
@@ -39,7 +40,7 @@ def open_archive(path: str) -> Iterator[str]:
         return
     refuse_endless(path, "checkpoint")
     require(tf.io.gfile.exists(path), f"there is no file {path!r}.")
-    with files.making_temporary_folder("albert-archive") as folder:
+    with tempfile.TemporaryDirectory(prefix="albert-archive-") as folder:
         with tf.io.gfile.GFile(path, "rb") as file:
             _extract(file, path, folder)
         # Archives have one folder around all files, or none.

@@ -6,6 +6,7 @@ equal, where the published code has no mapping. Source: transformers, `models/al
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -401,7 +402,7 @@ def write(checkpoint: ModelCheckpoint, folder: str) -> None:
     tensors = to_arrays(checkpoint, names, class_name)
     files.write_json(os.path.join(folder, CONFIG), make_config(checkpoint, class_name))
     # To a local file first: the library's bytes would be one more copy in memory.
-    with files.making_temporary_folder("albert-hugging-face") as local:
+    with tempfile.TemporaryDirectory(prefix="albert-hugging-face-") as local:
         path = os.path.join(local, SAFETENSORS)
         safetensors.numpy.save_file(tensors, path, {"format": "pt"})
         tf.io.gfile.copy(path, os.path.join(folder, SAFETENSORS))

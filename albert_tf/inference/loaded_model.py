@@ -1,9 +1,11 @@
 """A trained model in memory that takes texts: what `albert_tf.load` returns."""
 
+import contextlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -13,20 +15,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import config_io, files, hub
+from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import (
-    SURROGATES,
-    UserError,
-    naming_arguments,
-    require,
-    require_choice,
-    require_count,
-    require_path,
-    to_one_line,
-)
+from albert_tf.errors import UserError, require, require_choice, require_count, to_one_line
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import search
@@ -234,7 +227,6 @@ class LoadedModel:
         token_lengths.warn_of_losses(records.counts, len(rows), self.run_config)
         return {name: batch[name][: len(rows)].astype(np.int32) for name in TOKENS}
 
-    @naming_arguments({"train.jsonl": "inputs", "dev.jsonl": "dev", "dev_file": "dev"})
     def fit(
         self,
         inputs: Inputs,
@@ -284,16 +276,19 @@ class LoadedModel:
             "labels: all are the same. Give inputs of two labels or more.",
         )
         data = DataArguments(source=source, kind=kind, labels=known or ())
-        task = task_cache.make_task(data, paths["train"])
-        splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
         changes = {"num_train_steps": 0, "num_train_epochs": epochs, **changes}
-        overrides = tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
-        start = self._make_start(folder, init_head=known is not None)
-        training = finetuning.prepare(
-            splits, start, ConfigOverrides(overrides=overrides), None, os.path.join(folder, "cache")
+        overrides = ConfigOverrides(
+            overrides=tuple(f"{name}={json.dumps(value)}" for name, value in changes.items())
         )
+        start = self._make_start(folder, init_head=known is not None)
         strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
-        if not finetuning.make_trainer(training, run, strategy).run():
+        with _naming_arguments(paths):
+            task = task_cache.make_task(data, paths["train"])
+            splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
+            cache = os.path.join(folder, "cache")
+            training = finetuning.prepare(splits, start, overrides, None, cache)
+            trainer = finetuning.make_trainer(training, run, strategy)
+        if not trainer.run():
             raise KeyboardInterrupt
         tuned = finetuned_model.read_finetuned(run, task, ConfigOverrides())
         scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
@@ -522,7 +517,6 @@ def load(
     Raises:
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
     """
-    require_path("path", path, hub.SCHEMES)
     task = task_table.get(task) if isinstance(task, str) else task
     require(
         task is None or isinstance(task, Task), f"task: {to_one_line(task)} is no name of a task."
@@ -573,6 +567,21 @@ def guess_masked(
         [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
         for row, indices in zip(probabilities, best, strict=True)
     ]
+
+
+@contextlib.contextmanager
+def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
+    """Within, a `UserError` names arguments of `fit`, not flags and the tables of `paths`."""
+    try:
+        yield
+    except UserError as error:
+        message = str(error).replace("--dev_file", "dev")
+        for split, path in paths.items():
+            name = "inputs" if split == "train" else split
+            for row in re.findall(rf"{re.escape(path)}, line (\d+)", message):
+                message = message.replace(f"{path}, line {row}", f"{name}[{int(row) - 1}]")
+            message = message.replace(path, name)
+        raise UserError(re.sub(r"--(set )?(?=[a-z])", "", message)) from None
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -645,9 +654,6 @@ def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
         texts = "1 text" if number == 1 else f"{number} texts"
         first = f": {row[0]!r}" if row else ""
         require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
-        for text in row:
-            if SURROGATES.search(text):
-                raise UserError(f"{text[:40]!r} holds half of a character: it is no Unicode text.")
     return [tuple(row) for row in rows]
 
 

@@ -15,7 +15,7 @@ from absl import logging
 
 from albert_tf import lazy_tensorflow as tf
 from albert_tf import settings
-from albert_tf.errors import UserError, name_place, name_setting, require
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import metrics
 from albert_tf.kinds.served import PAIR, QUESTION, SENTENCE, TEXT, Served, Tensors
 from albert_tf.kinds.tables import table_files, task_rows
@@ -170,8 +170,8 @@ class Kind(Served):
         """Raises `UserError` unless the columns suit the kind, and the labels if they are known."""
         for name, flag in _FLAGS.items():
             is_known = name in self.columns or not getattr(columns, name)
-            message = f"{name_setting(flag)} is not for {self}: leave it out, or name another "
-            require(is_known, f"{message}{name_setting('kind')}.")
+            message = f"--{flag} is not for {self}: leave it out, or name another --kind."
+            require(is_known, message)
 
     def describe_columns(self, columns: Columns) -> dict[str, Any]:
         """Returns fields of the `Task` that the columns tell."""
@@ -196,12 +196,12 @@ class Kind(Served):
         require(bool(rows), f"{path} has a header and no rows. Give a file with examples.")
         values: list[str] = []
         for line, row in rows:
-            place = name_place(path, line)
+            place = f"{path}, line {line}"
             if column not in row:
                 raise table_files.missing_column(column, list(row), place)
             values += self.split_labels(row[column], source, place)
         labels = sorted(set(values))
-        place = f"{name_place(path)}: the column {column!r}"
+        place = f"{path}: the column {column!r}"
         task_rows.check_labels_of_file(labels, place, self.num_labels)
         # Numbers in numerical order: 2 before 10.
         are_decimal = all(map(str.isdecimal, labels))
@@ -210,7 +210,7 @@ class Kind(Served):
         logging.info(f"{len(labels)} labels in {path}: {task_rows.list_labels(labels)}")
         are_numbers = all(x == x for x in map(task_rows.parse_number, labels))
         if are_numbers and (not are_decimal or task_rows.are_quantities(values)):
-            advice = f"{name_setting('kind')}=regression learns them as such"
+            advice = "kind=regression learns them as such"
             logging.info(f"All are numbers, and are learnt as classes: {advice}.")
         return tuple(labels)
 
@@ -227,7 +227,7 @@ class Kind(Served):
         if split.task.has_pairs not in (None, has_pairs):
             one, two = "one text, so leave it out", "pairs of texts, so name the column"
             advice = one if has_pairs else two
-            raise UserError(f"{name_setting('second_text_column')}: the task is of {advice}.")
+            raise UserError(f"--second_text_column: the task is of {advice}.")
         second = [columns.second_text] if columns.second_text else []
         return [columns.text, *second, *columns.choices], None if split.is_test else columns.label
 
@@ -261,7 +261,7 @@ class Kind(Served):
         examples = []
         places: dict[str, str] = {}
         for number, (line, row) in enumerate(table.rows):
-            place = name_place(path, line)
+            place = f"{path}, line {line}"
             try:
                 name = task_rows.read_id(row, columns.id, number, place)
                 task_rows.check_new_id(name, place, places)

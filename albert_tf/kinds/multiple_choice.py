@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import name_setting, require
+from albert_tf.errors import require
 from albert_tf.kinds import metrics
 from albert_tf.kinds.base import TOKENS, Gold, Predictions, Scores, Task, Tensors, Tokens
 from albert_tf.kinds.classification import Classification, choose_label
@@ -33,7 +33,7 @@ class MultipleChoice(Classification):
 
     def check_columns(self, columns: Columns, labels: Sequence[str]) -> None:
         super().check_columns(columns, labels)
-        number, name = len(columns.choices), name_setting("choice_columns")
+        number, name = len(columns.choices), "--choice_columns"
         require(number > 0, f"{self} needs {name}: name one for each choice.")
         require(
             len(labels) in (0, number),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import lazy_tensorflow as tf
-from albert_tf.errors import UserError, name_place, name_setting, require
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import base
 from albert_tf.kinds.base import Gold, Mistake, Outputs, Prediction, Predictions, Task, Tensors
 from albert_tf.kinds.served import Served
@@ -54,8 +54,8 @@ class SentenceEmbedding(base.Kind):
             return [columns.text, columns.text], None
         if columns.second_text is None:
             end = ", or take --simcse." if trains else "."
-            needs = f"{self} needs pairs of texts: name {name_setting('second_text_column')}"
-            raise UserError(f"{name_place(path)}: {needs}{end}")
+            needs = f"{self} needs pairs of texts: name --second_text_column"
+            raise UserError(f"{path}: {needs}{end}")
         negatives = [x for x in columns.negatives if trains or x in known]
         label = None if trains or columns.label not in known else columns.label
         return [columns.text, columns.second_text, *negatives], label

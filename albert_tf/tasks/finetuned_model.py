@@ -13,7 +13,7 @@ from albert_tf.checkpoints import formats, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel, ModelCheckpoint
 from albert_tf.data_prep.task_data import data_record, task_cache
 from albert_tf.data_prep.task_data.task_source import DataArguments
-from albert_tf.errors import UserError, name_setting, require
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_dataset, task_table
 from albert_tf.kinds.base import Task, TaskSplit
 from albert_tf.run_files import BEST, DATA, PATIENCE, TASK, THRESHOLDS, metrics_file
@@ -107,8 +107,8 @@ def _recall_data(
         for name in {*names} & recorded.keys():
             if not paths.get(name):
                 file = "train_file" if recorded[name]["holds_out"] else f"{name}_file"
-                flag = name_setting(file if recorded[name]["file"] else "data_dir")
-                data_record.check(recorded[name]["files"], name, flag)
+                flag = file if recorded[name]["file"] else "data_dir"
+                data_record.check(recorded[name]["files"], name, f"--{flag}")
         changes["data_dir"] = known.data_dir
         is_own = {x: x == "train" or not recorded[x]["holds_out"] for x in recorded}
         found = {x: recorded[x]["file"] for x in recorded if is_own[x]}
@@ -195,7 +195,7 @@ def find_vocabulary(
     if tokenizer.size != config.albert.vocab_size:
         raise UserError(
             f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
-            f"{config.albert.vocab_size}. Take {name_setting('set albert.vocab_size')}="
+            f"{config.albert.vocab_size}. Take --set albert.vocab_size="
             f"{tokenizer.size}."
         )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
@@ -216,12 +216,12 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
         start.check_vocabulary(checkpoint, tokenizer, str(path))
     tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
     if tokenizer is None:
-        named = name_setting("vocabulary")
         if checkpoint is None:
-            start_from = name_setting("init_checkpoint")
             raise UserError(
-                f"there is nothing to start from: name a pre-trained model with {start_from}, or, "
-                f"for new weights, a vocabulary with {named}."
+                "there is nothing to start from: name a pre-trained model with --init_checkpoint, "
+                "or, for new weights, a vocabulary with --vocabulary."
             )
-        raise UserError(f"there is no vocabulary beside {checkpoint.source}: name it with {named}.")
+        raise UserError(
+            f"there is no vocabulary beside {checkpoint.source}: name it with --vocabulary."
+        )
     return tokenizer

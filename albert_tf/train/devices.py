@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import children
-from albert_tf.errors import UserError, name_setting, reason, require
+from albert_tf.errors import UserError, reason, require
 from albert_tf.kinds import token_lengths
 from albert_tf.train import multi_worker
 from albert_tf.train_config import TrainConfig
@@ -137,5 +137,5 @@ def check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
         size % divisor == 0,
         f"train_batch_size {size} is not a multiple of {divisor} ({replicas} replicas"
         f"{' x num_micro_batches' if divisor > replicas else ''}). Change it "
-        f"({name_setting('set train_batch_size')}=).",
+        "(--set train_batch_size=).",
     )

@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf import files, hub
 from albert_tf.checkpoints import formats, matching, model_checkpoint, training_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
-from albert_tf.errors import UserError, name_setting
+from albert_tf.errors import UserError
 from albert_tf.model import task_heads
 from albert_tf.model.task_model import AlbertForTask
 from albert_tf.run_files import BEGINNING, BEST
@@ -100,7 +100,7 @@ class Start:
             started = before["checkpoint"] or "new weights"
             raise UserError(
                 f"{workdir} belongs to a run that started from {started}, not from {self.name}. "
-                f"Take another {name_setting('output_dir')}, or the checkpoint of that run."
+                f"Take another --output_dir, or the checkpoint of that run."
             )
 
     def evaluates(self, state: TrainState) -> bool:
@@ -120,7 +120,7 @@ class Start:
                 raise UserError(
                     f"{checkpoint.source} was trained with {field}={theirs!r}, the config has "
                     f"{ours!r}. Take that of the checkpoint "
-                    f"({name_setting(f'set albert.{field}')}=)."
+                    f"(--set albert.{field}=)."
                 )
         if isinstance(state.model, AlbertForTask):
             is_other = not isinstance(state.model.head, task_heads.Regression)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import SURROGATES, UserError
+from albert_tf.errors import UserError
 from albert_tf.kinds.base import TaskSplit
 from albert_tf.kinds.spans.span_features import Answer, Question
 
@@ -51,7 +51,7 @@ def read(split: TaskSplit, paths: Sequence[str]) -> tuple[list[Question], int]:
 def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for article in _get(content, "data", list):
         for paragraph in _get(article, "paragraphs", list):
-            context = _get_text(paragraph, "context")
+            context = _get(paragraph, "context", str)
             for entry in _get(paragraph, "qas", list):
                 yield context, entry
 
@@ -59,16 +59,12 @@ def _iterate_entries(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
 def _parse_question(context: str, entry: dict[str, Any]) -> Question:
     is_impossible = _get({"is_impossible": False, **entry}, "is_impossible", bool)
     answers = tuple(
-        Answer(_get_text(answer, "text"), _get(answer, "answer_start", int))
+        Answer(_get(answer, "text", str), _get(answer, "answer_start", int))
         for answer in _get({"answers": [], **entry}, "answers", list)
     )
     labelled = is_impossible or bool(answers)
     name = str(_get(entry, "id", str, int))
-    return Question(name, _get_text(entry, "question"), context, answers, is_impossible, labelled)
-
-
-def _get_text(entry: dict[str, Any], key: str) -> str:
-    return SURROGATES.sub("\ufffd", _get(entry, key, str))
+    return Question(name, _get(entry, "question", str), context, answers, is_impossible, labelled)
 
 
 def _get(entry: Mapping[str, Any], key: str, *kinds: type) -> Any:

@@ -29,7 +29,7 @@ from albert_tf.data_prep.corpus import documents
 from albert_tf.data_prep.pretraining_data import record_writer
 from albert_tf.data_prep.task_data import data_record, glue, race, squad
 from albert_tf.data_prep.task_data.task_source import SPLITS, DataArguments
-from albert_tf.errors import UserError, name_place, name_setting, require
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import base, task_dataset, task_table, token_lengths
 from albert_tf.kinds.base import Records, Task, TaskSplit
 from albert_tf.kinds.spans import qa_windows, span_features
@@ -232,8 +232,7 @@ def _hold_out(examples: Sequence[Any], path: str, *, is_dev: bool) -> list[Any]:
     # A label that few texts have is learnt: none is only held out.
     learnt = {label for key in order if key not in held_out for label in list_labels(key)}
     held_out = {x for x in held_out if isinstance(first[x], float) or list_labels(x) <= learnt}
-    place, name = name_place(path), name_setting("dev_file")
-    message = f"{place} has too few different texts to hold out some: name {name}."
+    message = f"{path} has too few different texts to hold out some: name --dev_file."
     require(bool(held_out), message)
     return [example for example in examples if (find_key(example) in held_out) == is_dev]
 
@@ -249,7 +248,7 @@ def read(
     require(
         split.is_test or task_dataset.is_labelled(dataset),
         f"the file of {split.name} has examples without labels, which can only be predicted. Name "
-        f"it as {name_setting('test_file')}.",
+        "it as --test_file.",
     )
     return dataset._replace(origin=data_record.describe(split, find_files(split)))
 

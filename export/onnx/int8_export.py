@@ -1,6 +1,7 @@
 """Exports a fine-tuned model in int8, if its score on the dev set stays."""
 
 import os
+import tempfile
 from collections.abc import Iterable
 from logging import NOTSET, WARNING, disable
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def export(arguments: Int8Arguments, folder: str) -> str:
     source = read(arguments)
     onnx_folder.require_packages()
     records = read_records(source)
-    with files.making_temporary_folder("albert-int8") as temporary:
+    with tempfile.TemporaryDirectory(prefix="albert-int8-") as temporary:
         whole = onnx_folder.save_graph(source.exported, temporary)
         onnx_folder.check(source.exported, whole)
         int8 = quantize(whole, os.path.join(temporary, GRAPH))

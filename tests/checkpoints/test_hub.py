@@ -76,7 +76,7 @@ def test_a_local_folder_wins(site, made, tmp_path, monkeypatch):
     for path in ("albert/other", "albert/other/model.ckpt-best"):
         assert formats.read(path).source == "albert/other/model.ckpt-best"
     assert not site.requests
-    with pytest.raises(UserError, match="there is nothing at 'albert/other': neither here nor"):
+    with pytest.raises(UserError, match="there is nothing at 'albert/other' here"):
         formats.read("hf://albert/other")
 
 
@@ -101,19 +101,27 @@ def loop(request):
 @pytest.mark.parametrize(
     ("name", "faults", "message"),
     [
-        ("albert/none", {}, "there is nothing at 'albert/none': neither here nor at .*log in"),
-        ("a--b/c..d", {}, "there is nothing at 'a--b/c..d', and no repository has such a name"),
+        (
+            "albert/none",
+            {},
+            "there is nothing at 'albert/none' here, and .* no such repository.*log in",
+        ),
+        (
+            "a--b/c..d",
+            {},
+            "there is nothing at 'a--b/c..d' here, and no repository has such a name",
+        ),
         (f"{NAME}@v9", {}, f"{NAME} has no revision 'v9'"),
         (NAME, {"/api/models": answer(403, X_Error_Code="GatedRepo")}, "is gated. Accept its ter"),
-        (NAME, {"/api/models": answer(401)}, r"^there is nothing at .* here, and .*401\).*log in"),
-        (NAME, {"/api/models": answer(403)}, r"refuses .* \(status 403\).*log in"),
-        (NAME, {"/api/models": loop}, "has failed|out of reach"),
-        (NAME, {"model.safetensors": loop}, "has failed|out of reach"),
         (
             NAME,
-            {"model.safetensors": cut},
-            "^there is nothing at .* here, and the download of albert/tiny-v2 .*Run it again",
+            {"/api/models": answer(401)},
+            "^there is nothing at .* here, and .* no such repository.*log in",
         ),
+        (NAME, {"/api/models": answer(403)}, "shows you no such repository.*log in"),
+        (NAME, {"/api/models": loop}, "out of reach"),
+        (NAME, {"model.safetensors": loop}, "out of reach"),
+        (NAME, {"model.safetensors": cut}, "is not here, nor whole in .*Run it again"),
     ],
     ids=["404", "no name", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
 )
@@ -129,7 +137,7 @@ def test_a_failure_is_one_line(site, monkeypatch, name, faults, message):
 
 def test_without_a_network_the_cache_is_named(site, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"neither here nor in .*/cache/hub, and .* out of reach"):
+    with pytest.raises(UserError, match=r"nor whole in .*/cache/hub, and .* out of reach"):
         formats.read(NAME)
     with pytest.raises(UserError, match=r"is not in .*/cache/assets/.* HF_HUB_OFFLINE is set"):
         formats.read(f"{site.address}/{NAME}/resolve/main/x.tar.gz")
@@ -144,7 +152,7 @@ def test_without_a_network_the_cache_is_named(site, monkeypatch):
     [
         ('{"registered_name": "keras_hub>AlbertBackbone"}', "is a preset of Keras Hub, which is"),
         ('{"model_type": "bert"}', "model_type is 'bert', not 'albert'"),
-        (None, "has no config.json: it is no model"),
+        (None, r"has no config\.json: it is not a model"),
         ("{", "is not JSON"),
     ],
 )
@@ -168,28 +176,13 @@ def test_pickles_are_read_where_they_are_named(site):
         formats.read(f"{NAME}/flax.bin")
 
 
-def test_a_damaged_file_of_the_cache_is_named(site):
-    folder = hub.resolve(NAME)
-    path = Path(folder, "model.safetensors").resolve()
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(UserError, match=f"{path} is damaged. Remove it"):
-        formats.read(NAME)
-    path.unlink()
-    formats.read(NAME)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-@pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("broken", [True, False])
-def test_an_incomplete_cache_is_named(site, monkeypatch, name, listed, broken):
-    path = Path(hub.resolve(NAME), name)
-    (path.resolve() if broken else path).unlink()
-    if not listed:  # older caches have no list of the repository's files
-        shutil.rmtree(path.parents[2] / "trees")
+def test_an_incomplete_cache_is_named(site, monkeypatch, name):
+    Path(hub.resolve(NAME), name).unlink()
     with monkeypatch.context() as offline:
         offline.setattr(constants, "HF_HUB_OFFLINE", True)
         offline.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(UserError, match=f"^{NAME} is incomplete here.*Run it again"):
+        with pytest.raises(UserError, match=r"nor whole in .* Run it again with a network"):
             formats.read(NAME)
     formats.read(NAME)
 

@@ -192,11 +192,6 @@ def test_each_is_shown_in_a_line(pretrained, reviews):
         assert "\n" not in repr(value)
         assert len(repr(value)) < 1000, type(value)
     assert "learning_rate=0.001" in repr(albert_tf.Lamb(1e-3))
-    for wrong in (pretrained, np.zeros([300, 300])):
-        with pytest.raises(albert_tf.UserError, match=r"path: .* is no path") as caught:
-            albert_tf.load(wrong)
-        assert "\n" not in str(caught.value)
-        assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("top_k", [-1, 0, None, 1.5, "3", True])
@@ -208,9 +203,6 @@ def test_a_number_of_guesses_is_a_count(pretrained, top_k):
 @pytest.mark.parametrize(
     ("to", "options", "message"),
     [
-        ("", {}, "to: '' is no path"),
-        (None, {}, "to: None is no path"),
-        ("ftp://x/y", {}, "to: 'ftp://x/y' is no path"),
         ("x.txt", {}, r"to: 'x\.txt' is not a folder\. Name another"),
         ("models", {"kind": "foo"}, "kind: 'foo' is not one of encoder, "),
         ("models", {"kind": "fill_mask", "top_k": 0}, "top_k must be at least 1"),
@@ -231,7 +223,6 @@ def test_exports_that_cannot_be(pretrained, tmp_path, monkeypatch, to, options, 
     [
         ([3], "an input must be text, or a tuple of texts, not '3'"),
         ([None], "an input must be text, or a tuple of texts, not 'None'"),
-        (["\ud800 text"], "holds half of a character: it is no Unicode text"),
         ([b"bytes"], "an input must be text, or a tuple of texts"),
         ([("a", "b")], "an input must have 1 text, not 2: 'a'"),
         ([()], "an input must have 1 text, not 0"),
@@ -255,10 +246,6 @@ def test_a_model_without_the_head_says_so(pretrained, reviews):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", r"path: '' is no path\. Take one on this machine"),
-        (3, "path: 3 is no path"),
-        ("ftp://x/y", r"path: 'ftp://x/y' is no path\. Take one on this machine, or in gs://"),
-        ("\0", "path: .* is no path"),
         ("none", "there is nothing at 'none'"),
         ("/dev/null", "'/dev/null' is none of: a checkpoint of this project"),
         (".", r"'\.' is none of: a checkpoint of this project; "),

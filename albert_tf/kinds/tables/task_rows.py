@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albert_tf.errors import UserError, name_setting, require
+from albert_tf.errors import UserError, require
 from albert_tf.settings import setting
 
 # More are rather texts, numbers or ids in the wrong column.
@@ -88,7 +88,7 @@ def unknown_label(
 
 def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> None:
     """Raises `UserError` if a file, or its column, has few labels, too many, or one twice."""
-    remedy = f"name them all with {name_setting('labels')}."
+    remedy = "name them all with --labels."
     if len(labels) < least:
         raise UserError(
             f"{place} has too few labels ({list_labels(labels) or 'none'}): give a file with at "
@@ -96,8 +96,8 @@ def check_labels_of_file(labels: Sequence[str], place: str, least: int = 2) -> N
         )
     if len(labels) > MAX_LABELS_IN_FILE:
         raise UserError(
-            f"{place} has {len(labels):,} different labels: is {name_setting('label_column')} "
-            f"right? If it is, {remedy}"
+            f"{place} has {len(labels):,} different labels: is --label_column right? "
+            f"If it is, {remedy}"
         )
     numbers: dict[float, str] = {}
     for label in labels:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.errors import UserError, name_place
+from albert_tf.errors import UserError
 from albert_tf.kinds.spans import tag_schemes
 from albert_tf.kinds.spans.token_features import CharacterSpan, TaggedText
 from albert_tf.kinds.tables import table_files, task_rows
@@ -57,7 +57,7 @@ def read_labels(path: str, columns: Columns) -> tuple[str, ...]:
     except UserError as error:
         tag = next(tag for tag in places if str(error).startswith(f"the tag {tag!r}"))
         raise UserError(f"{places[tag]}: {error}") from None
-    task_rows.check_labels_of_file(labels, name_place(path))
+    task_rows.check_labels_of_file(labels, path)
     logging.info(f"{len(labels)} tags in {path}: {task_rows.list_labels(labels)}")
     return labels
 
@@ -135,7 +135,7 @@ def _read_columns(
     tags: list[str | None] = []
     places: list[str] = []
     for line, text in enumerate([*table_files.read_lines(path), ""], 1):
-        place = name_place(path, line)
+        place = f"{path}, line {line}"
         fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
         if not any(fields):
             if words:
@@ -208,7 +208,7 @@ def _join(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 
 def _read_json(path: str, columns: Columns, *, is_test: bool) -> Iterator[_Sentence]:
     for number, (line, row) in enumerate(table_files.read_json_lines(path)):
-        place = name_place(path, line)
+        place = f"{path}, line {line}"
         text_name = _choose_name(row, columns.text, _TEXTS, place)
         label_name = _choose_name(row, columns.label, _LABELS, None if is_test else place)
         if columns.id and columns.id not in row:

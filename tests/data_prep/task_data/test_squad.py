@@ -70,13 +70,6 @@ def test_a_byte_order_mark_is_not_read(read):
     assert read("\ufeff" + json.dumps(official(entry()))) == read(official(entry()))
 
 
-def test_half_of_a_surrogate_pair_is_one_unknown_character(read):
-    content = official(entry(answers=[{"text": "cat", "answer_start": 2}]), context="\ud83d cat 😀")
-    (questions,) = read(content)
-    assert questions.context == "\ufffd cat 😀"
-    assert questions.answers == (Answer("cat", 2),)
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
