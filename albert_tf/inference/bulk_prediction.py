@@ -1,6 +1,6 @@
 """Predicts for files of any size, with an export or a checkpoint: a row for each row, in order.
 
-Each input file is a source (see `data_prep.corpus.shards`). Its rows are taken in blocks; a block
+Each input file is a source (see `data_prep.corpus.shards`). Its rows are read in blocks; a block
 is ordered by length, and becomes a file of predictions. Where there are more processes than files,
 several share a file: each reads all of it, and predicts every n-th block. One file for all is made
 of these when they are complete.
@@ -42,7 +42,6 @@ from albert_tf.train_config import FinetuneConfig
 from albert_tf.workfolder import WorkFolder
 
 _BLOCK_ROWS = 1024
-_BATCH = 32  # texts whose vectors are computed at once
 _BLOCK = re.compile(r"predictions-(\d+)-(\d+)\.jsonl")
 _TABLES = (".csv", ".tsv")
 _READ_WHOLE = (*_TABLES, ".json")
@@ -54,13 +53,23 @@ _FLAGS = {
     "options": "choice_columns",
 }
 
+# What a row has of them; of other inputs a text.
+_NOUNS = {"id": "id", "options": "list of texts"}
 _EMBEDDING = "embedding"
 
-Row = tuple[int, dict[str, Any]]
+Signature = Callable[..., Mapping[str, tf.Tensor]]
 # What `export_source.read_source` returns.
 Loaded = tuple[ModelCheckpoint, Task | None, FinetuneConfig]
 # {name of a flag of `_FLAGS`: the field, of options the fields}
 Columns = Mapping[str, str | Sequence[str]]
+
+
+class Row(NamedTuple):
+    """A row of a file: its number, its `id` or that number, and the inputs of the model."""
+
+    number: int
+    identity: dict[str, Any]
+    inputs: dict[str, Any]
 
 
 def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any) -> None:
@@ -69,10 +78,11 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     A table (.csv, .tsv) has the columns of the input, which is a table, too, or lines of text, and
     those of the predictions. Until it is complete, `OUTPUT.parts` holds what is done.
 
-    Raises `UserError` as `predict` does, or if the file is there already.
+    Raises `UserError` as `predict` does, or if the file already exists.
     """
+    is_table = output.endswith(_TABLES)
     require(
-        output.endswith((".jsonl", ".jsonl.gz", *_TABLES)),
+        is_table or output.endswith((".jsonl", ".jsonl.gz")),
         f"--output: {output} must end with .jsonl, .jsonl.gz, .csv or .tsv.",
     )
     require(
@@ -80,31 +90,23 @@ def predict_to_file(model: str, output: str, *, driver: Driver, **arguments: Any
     )
     require(not arguments["vectors"], "--vectors makes several files: name --output_dir.")
     paths = documents.expand_inputs(arguments["input_files"], _READ_WHOLE)
-    if output.endswith(_TABLES):
+    if is_table:
         _check_table(output, paths)
     folder = f"{output}.parts"
     if tf.io.gfile.exists(output):
-        if not tf.io.gfile.exists(folder):
-            raise UserError(
-                f"--output: {output} is there already. Remove it, or name another file."
-            )
+        require(
+            tf.io.gfile.exists(folder),
+            f"--output: {output} already exists. Remove it, or name another file.",
+        )
         # Only a run that was killed after its last step leaves both.
         with files.locking_folder(folder):
             tf.io.gfile.rmtree(folder)
         print(f"{output} is complete.")
         return
+    write = functools.partial(_write_table, paths) if is_table else _join_blocks
 
-    def finish(work: WorkFolder, answer: Callable[[], Mapping[str, Any]]) -> None:
-        if output.endswith(_TABLES):
-            try:
-                work.put("joined", lambda path: _write_table(folder, output, paths, path, answer))
-            except csv.Error:  # only .tsv refuses a character
-                raise UserError(
-                    f"--output: a prediction has a tab or a line break, which {output} cannot "
-                    "hold. Name an output that ends with .csv."
-                ) from None
-        else:
-            work.put("joined", lambda path: _join_blocks(folder, output, path))
+    def finish(work: WorkFolder) -> None:
+        work.put("joined", lambda path: write(folder, output, path))
         files.rename_synced(work.join("joined"), output)
         files.sync(os.path.dirname(output))
         tf.io.gfile.rmtree(folder)
@@ -122,8 +124,9 @@ def _check_table(output: str, paths: Sequence[str]) -> None:
         kind = corpus_files.find_type(path)
         require(
             kind in allowed or (output.endswith(".csv") and not corpus_files.is_table(path)),
-            f"--output: {output} has the columns of the input, and {path} is no table of its kind. "
-            "Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet files.",
+            f"--output: {output} has the columns of the input, and {path} is not a table of its "
+            "kind. Name an output that ends with .csv, or with .jsonl for .jsonl and .parquet "
+            "files.",
         )
         table = table_files.read_table(path) if kind in _READ_WHOLE else None
         headers.append(table.columns if table else ["text"])
@@ -146,40 +149,39 @@ def _list_blocks(folder: str) -> list[str]:
     return [os.path.join(folder, names[key]) for key in sorted(names)]
 
 
-def _write_table(
-    folder: str,
-    output: str,
-    paths: Sequence[str],
-    temporary: str,
-    answer_made_up: Callable[[], Mapping[str, Any]],
-) -> None:
-    """Writes the rows of the input with the predictions beside them.
+def _write_table(paths: Sequence[str], folder: str, output: str, temporary: str) -> None:
+    """Writes the rows of the input, each followed by its prediction."""
+    options: dict[str, Any] = {"lineterminator": "\n"}
+    if output.endswith(".tsv"):  # a quotation mark is a character like any other
+        options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        try:
+            csv.writer(file, **options).writerows(_join_tables(paths, folder))
+        except csv.Error:  # only .tsv refuses a character
+            raise UserError(
+                f"--output: a prediction has a tab or a line break, which {output} cannot "
+                "hold. Name an output that ends with .csv."
+            ) from None
 
-    A list is JSON. Without rows the answer to a row that is made up tells the columns.
-    """
+
+def _join_tables(paths: Sequence[str], folder: str) -> Iterator[list[str]]:
+    """Yields a header, which of no rows at all is that of the input, and rows; a list is JSON."""
     answers = (
         json.loads(line)
         for block in _list_blocks(folder)
         for line in files.read_bytes(block, "predictions").splitlines()  # of bytes: not at U+2028
     )
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if output.endswith(".tsv"):  # a quotation mark is a character like any other
-            writer = csv.writer(
-                file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
-            )
-        is_first = True
-        for path in paths:
-            for _, row in _read_rows(path, (), lambda _: None):
-                answer = _flatten(next(answers), row)
-                if is_first:
-                    writer.writerow([*row, *answer])
-                is_first = False
-                cells = [*row.values(), *answer.values()]
-                writer.writerow([x if isinstance(x, str) else json.dumps(x) for x in cells])
-        if is_first:
-            columns = table_files.read_table(paths[0]).columns
-            writer.writerow([*columns, *_flatten(answer_made_up(), columns)])
+    is_empty = True
+    for path in paths:
+        for _, row in _read_rows(path, (), lambda _: None):
+            answer = _flatten(next(answers), row)
+            if is_empty:
+                yield [*row, *answer]
+            is_empty = False
+            cells = [*row.values(), *answer.values()]
+            yield [x if isinstance(x, str) else json.dumps(x) for x in cells]
+    if is_empty:
+        yield table_files.read_table(paths[0]).columns
 
 
 def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
@@ -194,14 +196,6 @@ def _flatten(answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, A
         elif name not in ("id", "row"):
             flat[name] = value
     return {f"predicted_{x}" if x in columns else x: value for x, value in flat.items()}
-
-
-def _answer_made_up(model: "TextModel", path: str, columns: Columns) -> dict[str, Any]:
-    """Returns the answer to a row that is made up."""
-    fields = _find_fields(path, model.inputs, columns, model.columns)
-    text = "[MASK]"  # of which a model of words has an answer, too
-    row = {x: [text] * len(fields[x]) if x == "options" else text for x in model.inputs}
-    return _run_rows(model.run, [row])[0]
 
 
 def _join_blocks(folder: str, output: str, temporary: str) -> None:
@@ -229,7 +223,7 @@ def predict(
     kind: str | None = None,
     labels: Sequence[str] = (),
     which: str = BEST,
-    finish: Callable[[WorkFolder, Callable[[], Mapping[str, Any]]], None] = lambda *_: None,
+    finish: Callable[[WorkFolder], None] = lambda _: None,
 ) -> int | None:
     """Writes `predictions-FFFFF-BBBBB.jsonl` of each file and block, or completes them.
 
@@ -238,13 +232,12 @@ def predict(
         input_files: patterns of .jsonl, .parquet, .csv, .tsv or .json files with the inputs of the
             model as fields and perhaps an `id`, or of files with a text in each line.
         batch_size: rows that the model takes at once.
-        vectors: whether the embeddings of a block are a .npy file beside that of its rows.
+        vectors: whether the embeddings of a block are a .npy file next to the file of its rows.
         columns: names of fields, by the flag that gives them. Of a table, those of the run that
             trained the model hold, else the text is the one column that has several words.
         kind, labels: of a checkpoint that does not say them.
         which: checkpoint of a run.
-        finish: called when all files are done, with the folder and a function that returns the
-            answer to a row that is made up.
+        finish: called with the folder when all files are done.
 
     Returns:
         The number of rows; None if other machines have not done their files yet.
@@ -278,10 +271,7 @@ def predict(
         )
         if blocks is None:
             return None
-        finish(
-            folder,
-            lambda: _answer_made_up(text_model or load_text_model(source), paths[0], columns),
-        )
+        finish(folder)
     names = ("rows", base.UNREADABLE, *token_lengths.CUTS)
     counts = {x: sum(numbers.get(x, 0) for numbers in blocks.values()) for x in names}
     if config:
@@ -298,7 +288,7 @@ def find_version(model: str) -> str | None:
     return None
 
 
-def _identify(source: SourceConfig, loaded: Loaded | None = None) -> str:
+def _identify(source: SourceConfig, loaded: Loaded | None) -> str:
     """Returns a hash: of an export of its graph and of the index of its variables."""
     digest = hashlib.sha256()
     if loaded is None:
@@ -330,25 +320,23 @@ def make_predictor(
     is loaded of the source.
     """
     loaded = model or load_text_model(source)
-    run, names = loaded.run, loaded.inputs
     if vectors:
-        outputs = run.structured_outputs  # type: ignore[attr-defined]
+        outputs = loaded.run.structured_outputs  # type: ignore[attr-defined]
         require(
             _EMBEDDING in outputs,
             f"--vectors is for models of sentence_embedding, which give one vector for a text; "
             f"{source.checkpoint} gives {', '.join(sorted(outputs))}. Leave it out.",
         )
-
     for flag in columns:
         require(
-            flag in [_FLAGS[name] for name in ("id", *names)],
-            f"--{flag}: the model takes {', '.join(names)} alone. Leave it out.",
+            flag in [_FLAGS[name] for name in ("id", *loaded.inputs)],
+            f"--{flag}: the model takes {', '.join(loaded.inputs)} alone. Leave it out.",
         )
 
     def predict_share(source: int, share: int, shares: int) -> Iterator[Made]:
         path = paths[source]
-        fields = _find_fields(path, names, columns, loaded.columns)
-        named = [x for y in fields.values() for x in ([y] if isinstance(y, str) else y)]
+        fields = _find_fields(path, loaded.inputs, columns, loaded.columns)
+        named = [part for field in fields.values() for part in _list_parts(field)]
         progress: list[int] = []
         rows = _read_rows(path, named, progress.append)
         for block in itertools.count():
@@ -357,17 +345,13 @@ def make_predictor(
                 break
             if block % shares == share:
                 name = f"predictions-{source:05d}-{block:05d}.jsonl"
-                beside = [name.removesuffix("jsonl") + "npy"] if vectors else []
-                renamed = [
-                    (number, _rename(row, fields, f"{path}, row {number}"))
-                    for number, row in chosen
-                ]
-                inputs = [_read_inputs(row, names, f"{path}, row {n}") for n, row in renamed]
-                if not all(map(folder.done, [name, *beside])):
-                    answers = _predict_block(run, path, renamed, inputs, batch_size)
+                arrays = [name.removesuffix("jsonl") + "npy"] if vectors else []
+                read = [_read_row(path, number, row, fields) for number, row in chosen]
+                if not all(map(folder.done, [name, *arrays])):
+                    answers = _predict_block(loaded.run, path, read, batch_size)
                     _write_block(folder.join(name), answers, vectors)
-                yield from (Made(x, {}, 0) for x in beside)
-                counts = loaded.count_losses(inputs)
+                yield from (Made(x, {}, 0) for x in arrays)
+                counts = loaded.count_losses([row.inputs for row in read])
                 yield Made(name, {"rows": len(chosen), **counts}, sum(progress))
             progress.clear()
 
@@ -376,7 +360,7 @@ def make_predictor(
 
 def _read_rows(
     path: str, fields: Sequence[str], on_progress: Callable[[int], Any]
-) -> Iterator[Row]:
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (number of the row or line, {field: value}); see `corpus_files.read_objects`."""
     if corpus_files.find_type(path) not in _READ_WHOLE:
         yield from corpus_files.read_objects(path, fields, on_progress)
@@ -385,26 +369,30 @@ def _read_rows(
     on_progress(corpus_files.get_size(path))
 
 
+def _list_parts(field: str | Sequence[str]) -> list[str]:
+    """Returns the names of the fields that an input is read from."""
+    return [field] if isinstance(field, str) else [*field]
+
+
 def _find_fields(
     path: str, names: Sequence[str], columns: Columns, trained: Columns
 ) -> dict[str, str | Sequence[str]]:
     """Returns {input of the model, or `id`: its field}, or the fields of the options.
 
-    Where the options name no column, the column that trained the model is taken, if the rows have
-    it. In a table without any of these names the only column of texts is taken.
+    Where the user names no column, the column that trained the model is used, if the rows have it.
+    In a table without any of these names the only column of texts is used.
     """
     fields = {name: columns.get(_FLAGS[name], name) for name in ("id", *names)}
     own = {name: x for name in names if (x := trained.get(_FLAGS[name]))}
-    parts = {name: [x] if isinstance(x, str) else [*x] for name, x in own.items()}
     if is_whole := corpus_files.find_type(path) in _READ_WHOLE:
         known = table_files.read_table(path).columns
     else:
-        wanted = [x for part in parts.values() for x in part]
+        wanted = [part for field in own.values() for part in _list_parts(field)]
         known = [*next(corpus_files.read_objects(path, wanted, lambda _: None), (0, {}))[1]]
     for name in names:
         if _FLAGS[name] in columns:
             continue
-        if name in own and {*parts[name]} <= {*known}:
+        if name in own and {*_list_parts(own[name])} <= {*known}:
             fields[name] = own[name]
         elif is_whole and name not in known and names == ["text"]:
             chosen = column_guess.complete(
@@ -414,25 +402,46 @@ def _find_fields(
     return fields
 
 
-def _rename(
-    row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]], where: str
-) -> dict[str, Any]:
-    """Returns the inputs of the model, each under the name of the input; an `id` may be missing."""
-    renamed = {}
+def _read_row(
+    path: str, number: int, row: Mapping[str, Any], fields: Mapping[str, str | Sequence[str]]
+) -> Row:
+    """Returns a row whose inputs have the names that they have in the model.
+
+    Raises `UserError` unless each is a text, or the options a list of texts. An `id` may be
+    missing, but not a field that the user names for it.
+    """
+    where = f"{path}, row {number}"
+    identity: dict[str, Any] = {"row": number}
+    inputs: dict[str, Any] = {}
     for name, field in fields.items():
-        parts = [field] if isinstance(field, str) else field
-        missing = next((part for part in parts if part not in row), None)
-        if missing is None:
-            renamed[name] = row[field] if isinstance(field, str) else [row[part] for part in parts]
-        elif field != "id":
-            taken = ", which the model takes" if name != "id" else ""
-            kind = "list of texts" if field == "options" else "text" if taken else "id"
+        noun, use = _NOUNS.get(name, "text"), "" if name == "id" else ", which the model takes"
+        missing = [part for part in _list_parts(field) if part not in row]
+        if missing and field == "id":
+            continue
+        if missing:
             known = f" It has {', '.join(row)}." if row else ""
             raise UserError(
-                f"{where}: it has no {kind} {missing!r}{taken}. Name the field of "
-                f"it with --{_FLAGS[name]}.{known}"
+                f"{where}: it has no {noun} {missing[0]!r}{use}. Name the field of it with "
+                f"--{_FLAGS[name]}.{known}"
             )
-    return renamed
+        value = row[field] if isinstance(field, str) else [row[part] for part in field]
+        if name == "id":
+            identity = {"id": value}
+            continue
+        texts = value if isinstance(value, list) else [value]
+        require(
+            isinstance(value, list) == (name == "options")
+            and all(isinstance(text, str) for text in texts),
+            f"{where}: it has no {noun} {field!r}{use}.",
+        )
+        texts = [_replace_surrogates(text) for text in texts]
+        inputs[name] = texts if name == "options" else texts[0]
+    return Row(number, identity, inputs)
+
+
+def _replace_surrogates(text: str) -> str:
+    """JSON can write half of a character, which TensorFlow does not take."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) -> None:
@@ -442,7 +451,8 @@ def _write_block(target: str, answers: Sequence[dict[str, Any]], vectors: bool) 
         content = io.BytesIO()
         np.save(content, rows)
         files.write_bytes(target.removesuffix("jsonl") + "npy", content.getvalue())
-    lines = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers)
+    # The id of a row may be a date of .parquet, say.
+    lines = "".join(json.dumps(x, ensure_ascii=False, default=str) + "\n" for x in answers)
     # Halves of characters become what JSON has for them.
     files.write_bytes(target, lines.encode(errors="backslashreplace"))
 
@@ -458,7 +468,7 @@ class TextModel(NamedTuple):
             export, because an export does not tell how many tokens it reads.
     """
 
-    run: Callable[..., Mapping[str, tf.Tensor]]
+    run: Signature
     inputs: list[str]
     columns: Columns = MappingProxyType({})
     count_losses: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]] = lambda _: {}
@@ -493,73 +503,40 @@ def _count_losses(
     kind: Served, tokenizer: Tokenizer, config: FinetuneConfig, rows: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, int]:
     """Returns the counts of `Kind.truncate`; a context that is read in windows loses nothing."""
-    if not isinstance(kind, Kind):
+    if isinstance(kind, Kind):
+        if kind.windowed_texts:
+            return {}
+        tokens = base.tokenize([kind.list_texts(row) for row in rows], tokenizer)
+    else:
         tokens = [[tokenizer.encode_with_masks(row["text"])] for row in rows]
-        cut = task_table.KINDS[task_table.DEFAULT_KIND].truncate(tokens, config)[1]
-        return cut | base.count_unreadable(tokens, tokenizer)
-    if kind.windowed_texts:
-        return {}
-    pieces = base.tokenize([kind.list_texts(row) for row in rows], tokenizer)
-    cut = kind.truncate(pieces, config)[1]
-    return cut | base.count_unreadable(pieces, tokenizer)
+        kind = task_table.KINDS[task_table.DEFAULT_KIND]
+    return kind.truncate(tokens, config)[1] | base.count_unreadable(tokens, tokenizer)
 
 
 def _predict_block(
-    run: Callable[..., Mapping[str, tf.Tensor]],
-    path: str,
-    rows: Sequence[Row],
-    inputs: Sequence[dict[str, Any]],
-    batch_size: int,
+    run: Signature, path: str, rows: Sequence[Row], batch_size: int
 ) -> list[dict[str, Any]]:
     """Returns the answers to rows, in their order; alike lengths are computed together."""
-    order = sorted(range(len(rows)), key=lambda k: len(str(inputs[k])))
+    order = sorted(range(len(rows)), key=lambda k: len(str(rows[k].inputs)))
     answers: list[dict[str, Any]] = [{}] * len(rows)
     for begin in range(0, len(order), batch_size):
         chosen = order[begin : begin + batch_size]
         try:
-            outputs = _run_rows(run, [inputs[k] for k in chosen])
+            outputs = _run_rows(run, [rows[k].inputs for k in chosen])
         except tf.errors.InvalidArgumentError:
-            raise _explain(run, path, [(rows[k][0], inputs[k]) for k in chosen]) from None
+            raise _explain(run, path, [rows[k] for k in chosen]) from None
         for k, output in zip(chosen, outputs, strict=True):
-            number, row = rows[k]
-            answers[k] = {**({"id": row["id"]} if "id" in row else {"row": number}), **output}
+            answers[k] = {**rows[k].identity, **output}
     return answers
 
 
-def _read_inputs(row: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:
-    for name in names:
-        value = row.get(name)
-        texts = value if name == "options" and isinstance(value, list) else [value]
-        if not all(isinstance(text, str) for text in texts):
-            kind = "list of texts" if name == "options" else "text"
-            raise UserError(f"{where}: it has no {kind} {name!r}, which the model takes.")
-    try:
-        json.dumps(row.get("id"), allow_nan=False)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"{where}: its id {row['id']!r} has no place in JSON. Make it a text or a number."
-        ) from None
-    return {name: _replace_surrogates(row[name]) for name in names}
-
-
-def _replace_surrogates(value: Any) -> Any:
-    """JSON can write half of a character, and TensorFlow takes none."""
-    if isinstance(value, list):
-        return [_replace_surrogates(text) for text in value]
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _run_rows(
-    run: Callable[..., Mapping[str, tf.Tensor]], rows: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def _run_rows(run: Signature, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns {output: value} of each row, as JSON has them."""
-    lengths = {len(row.get("options", ())) for row in rows}
-    if len(lengths) > 1:
+    if len({len(row.get("options", ())) for row in rows}) > 1:
         raise tf.errors.InvalidArgumentError(None, None, "the numbers of options differ.")
     outputs = run(**{name: tf.constant([row[name] for row in rows]) for name in rows[0]})
-    values = {name: _to_json(value.numpy()) for name, value in outputs.items()}
-    names = sorted(values)
-    return [_tidy({name: values[name][k] for name in names}) for k in range(len(rows))]
+    values = {name: _to_json(value.numpy()) for name, value in sorted(outputs.items())}
+    return [_tidy({name: value[k] for name, value in values.items()}) for k in range(len(rows))]
 
 
 def _tidy(output: dict[str, Any]) -> dict[str, Any]:
@@ -588,13 +565,11 @@ def _to_json(array: np.ndarray) -> list:
     return array.tolist()
 
 
-def _explain(
-    run: Callable[..., Mapping[str, tf.Tensor]], path: str, rows: Sequence[Row]
-) -> UserError:
+def _explain(run: Signature, path: str, rows: Sequence[Row]) -> UserError:
     """Returns the error of the first row of a batch that the model refuses."""
-    for number, inputs in rows:
+    for row in rows:
         try:
-            _run_rows(run, [inputs])
+            _run_rows(run, [row.inputs])
         except tf.errors.InvalidArgumentError as error:
-            return UserError(f"{path}, row {number}: {find_sentence(error)}")
-    return UserError(f"{path}, rows {rows[0][0]} to {rows[-1][0]} do not go together.")
+            return UserError(f"{path}, row {row.number}: {find_sentence(error)}")
+    return UserError(f"{path}, rows {rows[0].number} to {rows[-1].number} do not go together.")

@@ -19,7 +19,7 @@ from albert_tf import config_io, files
 from albert_tf.checkpoints import formats, matching, model_checkpoint
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, require, require_choice, require_count, to_one_line
+from albert_tf.errors import UserError, require, require_choice, require_count
 from albert_tf.export import export_source, model_kinds
 from albert_tf.export.export_config import ExportConfig, SourceConfig
 from albert_tf.inference import search
@@ -140,7 +140,7 @@ class LoadedModel:
         they are read once.
         """
         rows = [text for (text,) in _as_tuples(queries, 1)]
-        return search.search(self.embed, rows, enumerate(texts), top_k)
+        return search.search(self.embed, rows, texts, top_k)
 
     def fill_mask(self, texts: Texts, *, top_k: int = 5) -> list[list[list[Guess]]]:
         """Returns for each text, and each [MASK] in it, the `top_k` likeliest pieces, best first.
@@ -154,9 +154,26 @@ class LoadedModel:
                 f"{self.checkpoint.source} has no masked-LM head, which guesses need. "
                 "Take a pre-trained checkpoint."
             )
+        return [self._guess_masked(text, top_k) for (text,) in _as_tuples(texts, 1)]
+
+    def _guess_masked(self, text: str, top_k: int) -> list[list[Guess]]:
         tokenizer = self._require_tokenizer()
-        rows = _as_tuples(texts, 1)
-        return [guess_masked(self.model, tokenizer, text, top_k=top_k) for (text,) in rows]
+        ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
+        positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
+        if not positions:
+            raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
+        longest = self.config.max_position_embeddings
+        if len(ids) > longest:
+            raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
+        batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
+        outputs = self.model({name: tf.constant([row]) for name, row in batch.items()})
+        logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
+        probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
+        best = np.argsort(-probabilities, axis=-1)[:, :top_k]
+        return [
+            [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
+            for row, indices in zip(probabilities, best, strict=True)
+        ]
 
     def predict(self, inputs: Inputs) -> list[Prediction]:
         """Predicts with the head of the task; one prediction for each input.
@@ -267,12 +284,13 @@ class LoadedModel:
         require(is_pair, "dev: give a tuple of inputs and labels.")
         tables = {"train": (inputs, labels), **({"dev": dev} if dev else {})}
         paths = {split: os.path.join(folder, f"{split}.jsonl") for split in tables}
-        for split, (texts, values) in tables.items():
-            columns = _write_table(paths[split], texts, values)
-        kind, known = self._choose_task(labels, kind)
+        for split, (texts, given) in tables.items():
+            columns = _write_table(paths[split], texts, given)
+        values = _as_list(labels)
+        kind, known = self._choose_task(values, kind)
         source = DataSource(columns=columns)
         require(
-            known is not None or kind != task_table.DEFAULT_KIND or len(_list_names(labels)) != 1,
+            known is not None or kind != task_table.DEFAULT_KIND or len(_list_names(values)) != 1,
             "labels: all are the same. Give inputs of two labels or more.",
         )
         data = DataArguments(source=source, kind=kind, labels=known or ())
@@ -299,7 +317,7 @@ class LoadedModel:
         return scores
 
     def _choose_task(
-        self, labels: Sequence[Any] | None, kind: str | None
+        self, labels: Sequence[Any], kind: str | None
     ) -> tuple[str, tuple[str, ...] | None]:
         """Returns the kind of the task to learn, and the model's labels if they are the same."""
         chosen, task = kind or _choose_kind(labels), self.task
@@ -342,7 +360,10 @@ class LoadedModel:
             raise UserError(f"evaluate is not for {self.task.kind}: take bin/run_finetuning.")
         values = _as_list(labels)
         require(len(values) == len(predicted), f"{len(values)} labels for {len(predicted)} inputs.")
-        gold = [{"id": str(k), "label": self._parse_label(x, k)} for k, x in enumerate(values)]
+        gold = [
+            {"id": str(k), "label": _parse_label(self.task, x, f"label {k}")}
+            for k, x in enumerate(values)
+        ]
         by_id = {str(k): prediction for k, prediction in enumerate(predicted)}
         return predictions.score(self.task, gold, by_id)
 
@@ -372,13 +393,6 @@ class LoadedModel:
             self.checkpoint.vectors, pooling=config.pooling, max_seq_length=config.max_seq_length
         )
         return replace(self.checkpoint, weights=weights, run=run, vectors=vectors)
-
-    def _parse_label(self, value: Any, number: int) -> Label:
-        assert self.task
-        place = f"label {number}"
-        if isinstance(value, list | tuple):
-            return tuple(str(self.task.parse_label(str(x), place)) for x in value)
-        return self.task.parse_label(str(value), place)
 
     def with_head(
         self, kind: str = task_table.DEFAULT_KIND, labels: Sequence[str] = ()
@@ -518,9 +532,6 @@ def load(
         UserError: there is no checkpoint, it is damaged, or it lacks weights.
     """
     task = task_table.get(task) if isinstance(task, str) else task
-    require(
-        task is None or isinstance(task, Task), f"task: {to_one_line(task)} is no name of a task."
-    )
     checkpoint = formats.read(os.fspath(path), which=which)
     if vocabulary is not None:
         tokenization.load(vocabulary)  # refuses a folder without a vocabulary
@@ -544,31 +555,6 @@ def load(
     return LoadedModel(checkpoint=checkpoint, model=model, task=task, run_config=config)
 
 
-def guess_masked(
-    network: AlbertForPretraining, tokenizer: Tokenizer, text: str, *, top_k: int = 5
-) -> list[list[Guess]]:
-    """Returns for each [MASK] in `text` the `top_k` likeliest pieces, best first.
-
-    Raises `UserError` if there is no [MASK] in the text, or it is too long for the model.
-    """
-    ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
-    positions = [i for i, piece in enumerate(ids) if piece == tokenizer.mask_id]
-    if not positions:
-        raise UserError(f"no [MASK] in {text!r}. Put [MASK] where a word is to be guessed.")
-    longest = network.albert.config.max_position_embeddings
-    if len(ids) > longest:
-        raise UserError(f"a text of {len(ids)} tokens is over {longest}. Shorten it.")
-    batch = {features.INPUT_IDS: ids, features.MASKED_LM_POSITIONS: positions}
-    outputs = network({name: tf.constant([row]) for name, row in batch.items()})
-    logits = tf.cast(outputs["masked_lm_logits"][0], tf.float32)
-    probabilities = tf.nn.softmax(logits).numpy()  # [P, V]
-    best = np.argsort(-probabilities, axis=-1)[:, :top_k]
-    return [
-        [Guess(tokenizer.id_to_piece(int(i)), float(row[i])) for i in indices]
-        for row, indices in zip(probabilities, best, strict=True)
-    ]
-
-
 @contextlib.contextmanager
 def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
     """Within, a `UserError` names arguments of `fit`, not flags and the tables of `paths`."""
@@ -584,57 +570,62 @@ def _naming_arguments(paths: Mapping[str, str]) -> Iterator[None]:
         raise UserError(re.sub(r"--(set )?(?=[a-z])", "", message)) from None
 
 
-def _as_list(values: Any) -> list[Any]:
+def _as_list(labels: Sequence[Any] | None) -> list[Any]:
     """Returns labels as values of Python; `UserError` for numbers where names are wanted."""
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
-    names = [x for value in listed if isinstance(value, list | tuple) for x in value]
+    if labels is None:
+        return []
+    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     require(
-        all(isinstance(x, str) for x in names),
+        all(isinstance(x, str) for value in listed if _is_row(value) for x in value),
         "labels: several labels of an input are a list of their names, not of numbers.",
     )
     return [value.item() if hasattr(value, "item") else value for value in listed]
 
 
-def _list_names(labels: Sequence[Any] | None) -> set[str]:
+def _parse_label(task: Task, value: Any, place: str) -> Label:
+    if _is_row(value):
+        return tuple(str(task.parse_label(str(x), place)) for x in value)
+    return task.parse_label(str(value), place)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _list_names(labels: Sequence[Any]) -> set[str]:
     """Returns the names of all labels, of which an input may have several."""
-    values = [] if labels is None else _as_list(labels)
-    return {
-        str(x) for value in values for x in (value if isinstance(value, list | tuple) else [value])
-    }
+    return {str(x) for value in labels for x in (value if _is_row(value) else [value])}
 
 
-def _choose_kind(labels: Sequence[Any] | None) -> str:
+def _choose_kind(labels: Sequence[Any]) -> str:
     """Returns the kind of a task by its labels."""
-    values = [] if labels is None else _as_list(labels)
-    if not values:
+    if not labels:
         return "sentence_embedding"
-    if all(isinstance(value, list | tuple) for value in values):
+    if all(map(_is_row, labels)):
         return "multi_label"
-    is_quantity = all(type(x) is float for x in values) and are_quantities([*map(str, values)])
+    is_quantity = all(type(x) is float for x in labels) and are_quantities([*map(str, labels)])
     if is_quantity:
         logging.info("labels: numbers, learnt as such. kind='classification' learns classes.")
     return "regression" if is_quantity else task_table.DEFAULT_KIND
 
 
 def _write_table(path: str, inputs: Inputs, labels: Sequence[Any] | None) -> Columns:
-    """Writes texts and labels as JSON lines; returns the names of the columns."""
-    rows, values = _as_tuples(inputs, None), None if labels is None else _as_list(labels)
-    require(
-        values is None or len(values) == len(rows),
-        f"{len(rows)} inputs need as many labels, not {len(values or ())}.",
-    )
+    """Writes texts and their labels, if any, as JSON lines; returns the names of the columns."""
+    rows, values = _as_tuples(inputs, None), _as_list(labels)
     require(bool(rows), "inputs: there are none. Give a list of texts, or of pairs.")
-    fields = ("text", "second_text", "label")
     has_pairs = len(rows[0]) == 2
-    require(has_pairs or values is not None, "labels: give one for each input that is no pair.")
-    lines = []
-    for number, row in enumerate(rows):
-        label = () if values is None else (values[number],)
-        names = fields if has_pairs else (fields[0], fields[2])
-        lines.append(json.dumps(dict(zip(names, (*row, *label), strict=False))) + "\n")
+    require(has_pairs or labels is not None, "labels: give one for each input that is no pair.")
+    require(
+        labels is None or len(values) == len(rows),
+        f"{len(rows)} inputs need as many labels, not {len(values)}.",
+    )
+    names = ("text", "second_text", "label") if has_pairs else ("text", "label")
+    if labels is not None:
+        rows = [(*row, label) for row, label in zip(rows, values, strict=True)]
+    lines = [json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows]
     files.make_folders(os.path.dirname(path))
     files.write_bytes(path, "".join(lines).encode())
-    return Columns(second_text=fields[1] if has_pairs else None)
+    return Columns(second_text="second_text" if has_pairs else None)
 
 
 def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
@@ -644,14 +635,14 @@ def _as_tuples(inputs: Inputs, number: int | None) -> list[tuple[str, ...]]:
     """
     listed = inputs.tolist() if hasattr(inputs, "tolist") else inputs  # of NumPy or pandas
     listed = [listed] if isinstance(listed, str) else listed
-    is_list = isinstance(listed, Sequence) and not isinstance(listed, bytes)
+    is_list = isinstance(listed, Sequence)
     require(is_list, f"give a text or a list of inputs, not {str(inputs)[:60]!r}.")
     rows = [(row,) if isinstance(row, str) else row for row in listed]
     number = number or (2 if rows and not isinstance(listed[0], str) else 1)
+    texts = "1 text" if number == 1 else f"{number} texts"
     for row in rows:
-        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+        is_row = _is_row(row) and all(isinstance(text, str) for text in row)
         require(is_row, f"an input must be text, or a tuple of texts, not {str(row)[:60]!r}.")
-        texts = "1 text" if number == 1 else f"{number} texts"
         first = f": {row[0]!r}" if row else ""
         require(len(row) == number, f"an input must have {texts}, not {len(row)}{first}.")
     return [tuple(row) for row in rows]

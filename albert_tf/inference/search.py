@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,28 +13,27 @@ _DIGITS = 6  # of a score: equal texts in other batches differ beyond
 
 
 class Match(NamedTuple):
-    """Holds a similar text, its place, and the cosine of its vector and the query's."""
+    """A similar text, its place, and the cosine of its vector and the query's."""
 
     score: float
-    row: Any
+    row: int
     text: str
 
 
 def search(
     embed: Callable[[Sequence[str]], np.ndarray],
     queries: Sequence[str],
-    texts: Iterable[tuple[Any, str]],
+    texts: Iterable[str],
     top_k: int,
 ) -> list[list[Match]]:
     """Returns for each query the `top_k` likest texts, best first; of equal ones the first.
 
-    `embed` is (texts) -> their vectors, [N, D]. Texts, each with its row, may be more than the
-    memory holds.
+    `embed` is (texts) -> their vectors, [N, D]. Texts may be more than the memory holds.
     """
     require_count("top_k", top_k)
     wanted = _normalize(embed(queries))
     best: list[list[Match]] = [[] for _ in queries]
-    rows = iter(texts)
+    rows = enumerate(texts)
     while block := list(itertools.islice(rows, _BLOCK)):
         vectors = _normalize(embed([text for _, text in block]))
         for number, scores in enumerate(np.round(wanted @ vectors.T, _DIGITS)):

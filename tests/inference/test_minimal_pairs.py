@@ -81,11 +81,8 @@ def test_accuracies_are_of_all_and_of_groups(loaded, monkeypatch):
     )
     results = minimal_pairs.evaluate(loaded.model, loaded.tokenizer, PAIRS)
     assert results["accuracy"] == 0.5 and results["num_pairs"] == 3
-    assert {name: x["accuracy"] for name, x in results["paradigm"].items()} == {
-        "a": 1,
-        "b": 0,
-        "c": 0.5,
-    }
+    paradigms = {name: x["accuracy"] for name, x in results["paradigm"].items()}
+    assert paradigms == {"a": 1, "b": 0, "c": 0.5}
     assert results["field"]["syntax"]["accuracy"] == 0.5
     low, high = results["interval"]
     assert 0 <= low < 0.5 < high <= 1
@@ -98,12 +95,11 @@ def test_pairs_are_scored_after_each_layer(folder):
     assert results["by_layer"]["accuracy"][-1] == results["accuracy"]
 
 
-def test_a_model_that_knows_nothing_gets_half(loaded, tmp_path):
+def test_a_model_that_knows_nothing_gets_half(loaded):
     constant = albert_tf.load(loaded.checkpoint.source)
     for weight in constant.model.weights:
         weight.assign(tf.zeros_like(weight))
-    pair = minimal_pairs.Pair("the museum is old.", "museum the is old.", ("x", "y", "z"))
-    results = minimal_pairs.evaluate(constant.model, constant.tokenizer, [pair] * 5)
+    results = minimal_pairs.evaluate(constant.model, constant.tokenizer, PAIRS[2:] * 5)
     assert results["accuracy"] == 0.5
     text = "the museum is old."
     [score] = minimal_pairs.score(constant.model, constant.tokenizer, [text])
@@ -117,10 +113,9 @@ def write(path, rows):
 
 def test_files_of_a_folder_are_paradigms(tmp_path):
     for name in ("one", "two"):
-        write(
-            tmp_path / f"{name}.jsonl",
-            [{"sentence_good": f"{name} {n}", "sentence_bad": "x", "field": "f"} for n in range(9)],
-        )
+        row = {"sentence_bad": "x", "field": "f"}
+        rows = [{"sentence_good": f"{name} {n}", **row} for n in range(9)]
+        write(tmp_path / f"{name}.jsonl", rows)
     pairs = minimal_pairs.read([str(tmp_path)], 4)
     assert [pair.groups for pair in pairs] == [("f", "one", "one")] * 4 + [("f", "two", "two")] * 4
     assert pairs == minimal_pairs.read([str(tmp_path / "*.jsonl")], 4)
@@ -128,26 +123,23 @@ def test_files_of_a_folder_are_paradigms(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("name", "rows", "message"),
     [
-        ([], "holds no pairs"),
-        ([{"sentence_good": "a"}], "row 1: it has no text 'sentence_bad'"),
-        ([{"sentence_good": "a", "sentence_bad": 3}], "row 1: it has no text 'sentence_bad'"),
-        ([{"sentence_good": " ", "sentence_bad": "b"}], "row 1: it has no text 'sentence_good'"),
+        ("a.jsonl", [], "holds no pairs"),
+        ("a.jsonl", [{"sentence_good": "a"}], "row 1: it has no text 'sentence_bad'"),
+        ("a.jsonl", [{"sentence_good": " ", "sentence_bad": "b"}], "no text 'sentence_good'"),
+        ("a.txt", [], "a.txt is no .jsonl file"),
     ],
 )
-def test_bad_files_are_refused(tmp_path, rows, message):
-    write(tmp_path / "pairs.jsonl", rows)
+def test_bad_files_are_refused(tmp_path, name, rows, message):
+    write(tmp_path / name, rows)
     with pytest.raises(UserError, match=message):
-        minimal_pairs.read([str(tmp_path / "pairs.jsonl")])
+        minimal_pairs.read([str(tmp_path / name)])
 
 
 def test_what_cannot_be_scored_is_refused(loaded, tmp_path, vocabulary):
     with pytest.raises(UserError, match=r"'the the .* tokens: a sentence must have 1 to "):
         minimal_pairs.score(loaded.model, loaded.tokenizer, ["the " * 99])
-    (tmp_path / "pairs.txt").write_text("a\tb\n")
-    with pytest.raises(UserError, match=r"pairs.txt is no .jsonl file"):
-        minimal_pairs.read([str(tmp_path / "pairs.txt")])
     bare = str(tmp_path / "bare")
     formats.get_writer("albert_tf")(tiny_checkpoints.make(vocabulary, model="bare"), bare)
     with pytest.raises(UserError, match="bare has no masked-LM head"):
