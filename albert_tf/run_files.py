@@ -25,10 +25,6 @@ WHICH = (BEST, NEWEST)
 # Checkpoints that stay: `keep_every`.
 KEPT = "kept"
 EVALUATION = "evaluation.json"
-# Several runs of fine-tuning that differ in their seeds.
-SUMMARY = "summary.json"
-# Several tasks in one go: of each that is finished what was run; of all, their scores.
-GLUE_TASK, GLUE_SCORES = "glue_task.json", "glue.json"
 # Keys of the metrics of a split.
 THRESHOLDS, BY_LABEL = "thresholds", "labels"
 EXITS, PATIENCE = "exits", "patience"  # scores of each patience; that which is best

@@ -29,7 +29,7 @@ from albert_tf.checkpoints import (
 from albert_tf.checkpoints.model_checkpoint import ModelCheckpoint
 from albert_tf.errors import UserError, require_choice
 from albert_tf.model import weight_names
-from albert_tf.run_files import BEST, COMMANDS, SUMMARY, WHICH
+from albert_tf.run_files import BEST, COMMANDS, WHICH
 from albert_tf.train_config import FinetuneConfig, SentenceVectors
 
 _SOURCES = "a folder, a prefix, a .tar.gz or its URL, or a Hugging Face repository (OWNER/NAME)"
@@ -150,11 +150,6 @@ def detect_format(path: str) -> str:
         raise UserError(f"there is nothing at {path!r}. Name {_SOURCES}.")
     is_run = training_checkpoint.find_newest(os.path.join(path, BEST))
     if not is_run and not any(name.endswith(".index") for name in names):
-        if SUMMARY in names:
-            raise UserError(
-                f"{path!r} has runs of several seeds. Name the folder of one; {SUMMARY} says which "
-                "is the best."
-            )
         if COMMANDS in names:
             raise UserError(f"{path!r} is a run without a checkpoint yet. Start it again, or wait.")
         known = "; ".join(format.description for format in FORMATS.values())

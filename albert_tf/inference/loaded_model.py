@@ -271,7 +271,6 @@ class LoadedModel:
         Raises:
             UserError: the inputs and labels do not fit each other, or the kind.
         """
-        from albert_tf.data_prep.task_data import task_cache
         from albert_tf.data_prep.task_data.task_source import DataArguments
         from albert_tf.pipelines import finetuning
         from albert_tf.tasks.recipes import ConfigOverrides
@@ -301,14 +300,12 @@ class LoadedModel:
         start = self._make_start(folder, init_head=known is not None)
         strategy, run = devices.choose_strategy(), os.path.join(folder, "run")
         with _naming_arguments(paths):
-            task = task_cache.make_task(data, paths["train"])
-            splits = {split: data.locate(task, split, paths) for split in ("train", "dev")}
-            cache = os.path.join(folder, "cache")
-            training = finetuning.prepare(splits, start, overrides, None, cache)
+            cache, names = os.path.join(folder, "cache"), ["train", "dev"]
+            training = finetuning.prepare(data, paths, names, start, overrides, None, cache)
             trainer = finetuning.make_trainer(training, run, strategy)
         if not trainer.run():
             raise KeyboardInterrupt
-        tuned = finetuned_model.read_finetuned(run, task, ConfigOverrides())
+        tuned = finetuned_model.read_finetuned(run, None, ConfigOverrides())
         scores, _ = finetuning.evaluate(tuned, strategy, training.datasets["dev"], run, scored=True)
         loaded = load(run)
         self._graphs.clear()

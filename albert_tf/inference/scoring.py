@@ -22,13 +22,14 @@ def score(
     *,
     odds_file: str | None = None,
     null_threshold: float | None = None,
+    confidence: bool = False,
 ) -> dict[str, float]:
     """Scores a predictions file, or a plain {id: label, number or text}, as `predictions.score`.
 
     Answers to unknown and missing questions are treated as in SQuAD's official script, and logged.
     A plain file of SQuAD 2.0 takes its odds, {id: how likely there is no answer}, from `odds_file`;
     without one its answers stand, and there are no best thresholds. `null_threshold` is by default
-    that of the official script, 1; of a predictions file 0.
+    that of the official script, 1; of a predictions file 0. `confidence` adds intervals.
 
     `name` is that of the task. By default it and the data are those that a predictions file names.
     Of a table of which training held out a tenth, predictions of just that are scored.
@@ -71,7 +72,9 @@ def score(
         predicted = _add_odds(predicted, odds_file)
     default = float(is_plain)
     threshold = default if null_threshold is None else null_threshold
-    scores = predictions.score(task, gold, predicted, null_threshold=threshold)
+    scores = predictions.score(
+        task, gold, predicted, null_threshold=threshold, confidence=confidence
+    )
     has_odds = not is_plain or odds_file
     return {x: scores[x] for x in scores if has_odds or not x.startswith("best_")}
 

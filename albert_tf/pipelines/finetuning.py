@@ -13,6 +13,7 @@ from albert_tf import files, run_files
 from albert_tf.checkpoints import matching
 from albert_tf.checkpoints.model_checkpoint import FinetunedModel
 from albert_tf.data_prep.task_data import task_cache
+from albert_tf.data_prep.task_data.task_source import DataArguments
 from albert_tf.errors import require
 from albert_tf.kinds import task_dataset
 from albert_tf.kinds.base import Predictions, Task, TaskSplit
@@ -34,7 +35,7 @@ _HEADER = ("task", "kind", "labels", "has_pairs", "num_texts", "columns")
 
 
 class Training(NamedTuple):
-    """What the runs of a task have in common, but for the seed of the config.
+    """What runs of a task learn from.
 
     Attributes:
         vocabulary: its folder.
@@ -49,32 +50,37 @@ class Training(NamedTuple):
     splits: Mapping[str, TaskSplit]
     datasets: Mapping[str, TaskDataset]
 
-    @property
-    def task(self) -> Task:
-        return self.datasets["train"].task
-
-    @property
-    def best_by(self) -> str:
-        """The metric that selects a checkpoint."""
-        return self.datasets.get("dev", self.datasets["train"]).best_by
-
 
 def prepare(
-    splits: Mapping[str, TaskSplit],
+    data: DataArguments,
+    paths: Mapping[str, str | None],
+    names: Sequence[str],
     start: Start,
     changes: ConfigOverrides,
     vocabulary: str | None,
     cache_dir: str,
 ) -> Training:
-    """Returns what the runs of a task have in common; makes the records that the cache lacks."""
-    task, columns = splits["train"].task, splits["train"].source.columns
+    """Returns what a run learns from; makes the records that the cache lacks.
+
+    `paths` are {split: its file, if the user names it}; `names` are the splits to read, and dev is
+    another one where there is a file of it.
+    """
+    is_given = bool(data.source.data_dir or paths.get("train"))
+    require(is_given, "there is no file of train: give --train_file or --data_dir.")
+    if paths.get("dev") and paths["dev"] == paths["train"]:
+        logging.warning("--dev_file is --train_file: its scores are of texts that are learnt.")
+    task, columns = task_cache.make_task(data, paths["train"]), data.source.columns
+    has_dev = data.source.data_dir or paths.get("dev") or data.holds_out(paths)
+    splits = {x: data.locate(task, x, paths) for x in (*names, *(["dev"] if has_dev else []))}
+    for split in splits.values():
+        task_cache.find_files(split)  # a file that is missing need not wait for the others
     initial = start.checkpoint
     config = recipes.resolve_config(task, initial.config if initial else None, changes)
     rates = (config.albert.hidden_dropout_prob, config.albert.attention_probs_dropout_prob)
     require(
         not columns.simcse or any(rates),
         "--simcse: the model has no dropout, so that both vectors of a text would be the same. "
-        "Take --set albert.hidden_dropout_prob=0.1 --set albert.attention_probs_dropout_prob=0.1.",
+        "Use --set albert.hidden_dropout_prob=0.1 --set albert.attention_probs_dropout_prob=0.1.",
     )
     folder, tokenizer = finetuned_model.find_vocabulary(initial, config, vocabulary, cache_dir)
     datasets = {
@@ -85,18 +91,27 @@ def prepare(
 
 
 def make_trainer(
-    training: Training,
-    folder: str,
-    strategy: tf.distribute.Strategy,
-    number: int = 0,
-    **options: Any,
+    training: Training, folder: str, strategy: tf.distribute.Strategy, **options: Any
 ) -> Trainer:
-    """Returns the trainer of a run, whose number is added to the seed of the config."""
-    config = dataclasses.replace(training.config, seed=training.config.seed + number)
+    """Returns the trainer of a run in a folder; `options` are further attributes of it."""
+    config, datasets = training.config, training.datasets
+    train, dev = datasets["train"], datasets.get("dev")
+    settings = train.manifest["settings"]
+    header = {name: settings[name] for name in _HEADER if name in settings}
+    data = RunData(
+        stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
+        vocabulary=training.vocabulary,
+        tokenizer=training.tokenizer,
+        files={TASK: header, TRAINING_DATA: train.description},
+        origins={name: x.origin for name, x in datasets.items() if x.origin},
+        held_out={"dev data": dev.description} if dev else {},
+        make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
+        explain=functools.partial(task_dataset.damaged_error, train),
+    )
     return Trainer(
         config=config,
-        objective=make_objective(config, training.task, training.best_by),
-        data=make_data(config, training),
+        objective=make_objective(config, train.task, (dev or train).best_by),
+        data=data,
         folder=folder,
         start=training.start,
         strategy=strategy,
@@ -111,23 +126,6 @@ def make_objective(config: FinetuneConfig, task: Task, best_by: str | None = Non
         best_by=best_by or task.best_by,
         list_features=lambda config: task.make_features(config.max_seq_length),
         make_model=task.make_model,
-    )
-
-
-def make_data(config: FinetuneConfig, training: Training) -> RunData:
-    """Returns what a run reads."""
-    train, dev = training.datasets["train"], training.datasets.get("dev")
-    settings = train.manifest["settings"]
-    header = {name: settings[name] for name in _HEADER if name in settings}
-    return RunData(
-        stretches=[Stretch(config, [train.records], group_by_length=config.group_by_length)],
-        vocabulary=training.vocabulary,
-        tokenizer=training.tokenizer,
-        files={TASK: header, TRAINING_DATA: train.description},
-        origins={name: x.origin for name, x in training.datasets.items() if x.origin},
-        held_out={"dev data": dev.description} if dev else {},
-        make_evaluate=functools.partial(_make_evaluate, dev) if dev else None,
-        explain=functools.partial(task_dataset.damaged_error, train),
     )
 
 
@@ -196,27 +194,21 @@ def evaluate(
         thresholds = finetuned_model.read_thresholds(checkpoint)
     predicted = task.kind.apply_thresholds(task, predicted, thresholds)
     scores = predictions.score(task, dataset.examples, predicted) if scored else {}
-    # Predictions of another task's examples, AX by a model of MNLI, stand beside those of its own.
+    # Predictions of another task's examples, AX by a model of MNLI, stand next to those of its own.
     name = f"{split}-{task.name}" if task != model.task else split
     path = os.path.join(output_dir, run_files.predictions_file(name))
-    if devices.is_chief(strategy):
-        files.make_folders(output_dir)
-        predictions.write(
-            path,
-            task,
-            predicted,
-            split=split,
-            checkpoint=checkpoint.source,
-            data=dataset.origin,
-        )
-        if scores:
-            predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
-            content = {"task": task.name, "split": split, "checkpoint": checkpoint.source}
-            content |= {"num_examples": len(dataset.examples), "metrics": scores}
-            table = task.kind.score_labels(task, dataset.examples, predicted)
-            more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
-            content |= {key: value for key, value in more.items() if value}
-            files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
+    if not devices.is_chief(strategy):
+        return scores, path
+    files.make_folders(output_dir)
+    source = {"split": split, "checkpoint": checkpoint.source}
+    predictions.write(path, task, predicted, **source, data=dataset.origin)
+    if scores:
+        predictions.warn_if_constant(task, dataset.examples, predicted, config.learning_rate)
+        table = task.kind.score_labels(task, dataset.examples, predicted)
+        more |= {run_files.BY_LABEL: table, run_files.THRESHOLDS: thresholds}
+        content = {"task": task.name, **source, "num_examples": len(dataset.examples)}
+        content |= {"metrics": scores, **{key: value for key, value in more.items() if value}}
+        files.write_sealed(os.path.join(output_dir, run_files.metrics_file(name)), content)
     return scores, path
 
 

@@ -98,6 +98,13 @@ def _recall_data(
     if "train" not in recorded:  # or a run of pre-training
         return data, paths
     source, known = data.source, data_record.read_source(recorded["train"])
+    if "dev" in names and data.holds_out(paths):
+        hashes = data_record.hash_files(files.expand([str(paths["train"])], "--train_file"))
+        if not {*hashes.values()} <= {*recorded.get("dev", {}).get("files", {}).values()}:
+            logging.warning(
+                f"{prefix} was not trained on the other nine tenths of --train_file: the scores "
+                "may be of texts that it has learnt. Name --dev_file."
+            )
     changes: dict[str, Any] = {
         name: getattr(known, name)
         for name in ("label_separator", "repair_tags")
@@ -188,16 +195,15 @@ def find_vocabulary(
 ) -> tuple[str, Tokenizer]:
     """Returns the folder and the tokenizer of the vocabulary to train with.
 
-    It is the one named, or a copy of that of the checkpoint in the cache. Raises `UserError` as
+    It is the one named, or a copy of the checkpoint's in the cache. Raises `UserError` as
     `read_tokenizer`, or if the config has another size.
     """
     tokenizer = read_tokenizer(initial, path)
-    if tokenizer.size != config.albert.vocab_size:
-        raise UserError(
-            f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
-            f"{config.albert.vocab_size}. Take --set albert.vocab_size="
-            f"{tokenizer.size}."
-        )
+    require(
+        tokenizer.size == config.albert.vocab_size,
+        f"the vocabulary has {tokenizer.size} pieces, the config has albert.vocab_size="
+        f"{config.albert.vocab_size}. Take --set albert.vocab_size={tokenizer.size}.",
+    )
     folder = path or os.path.join(cache_dir, f"vocabulary-{tokenizer.sha256[:16]}")
     if initial and not tf.io.gfile.exists(folder):
         with files.replacing_folder(folder) as temporary:
@@ -211,17 +217,18 @@ def read_tokenizer(checkpoint: ModelCheckpoint | None, path: str | None) -> Toke
 
     Raises `UserError` if there is none, or the two differ.
     """
-    tokenizer = tokenization.load(path) if path else None
-    if tokenizer and checkpoint:
-        start.check_vocabulary(checkpoint, tokenizer, str(path))
-    tokenizer = tokenizer or (model_checkpoint.load_tokenizer(checkpoint) if checkpoint else None)
-    if tokenizer is None:
-        if checkpoint is None:
-            raise UserError(
-                "there is nothing to start from: name a pre-trained model with --init_checkpoint, "
-                "or, for new weights, a vocabulary with --vocabulary."
-            )
+    if path:
+        tokenizer = tokenization.load(path)
+        if checkpoint:
+            start.check_vocabulary(checkpoint, tokenizer, path)
+        return tokenizer
+    if checkpoint is None:
+        raise UserError(
+            "there is nothing to start from: name a pre-trained model with --init_checkpoint, or, "
+            "for new weights, a vocabulary with --vocabulary."
+        )
+    if (found := model_checkpoint.load_tokenizer(checkpoint)) is None:
         raise UserError(
             f"there is no vocabulary beside {checkpoint.source}: name it with --vocabulary."
         )
-    return tokenizer
+    return found

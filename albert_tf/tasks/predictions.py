@@ -8,17 +8,15 @@ What a prediction is, the module of its kind says; "data" are the files (see `da
 checkpoint of an ensemble is the list of the checkpoints of its members.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from albert_tf import files
-from albert_tf.errors import UserError
-from albert_tf.kinds import metrics, task_dataset, task_table
+from albert_tf.errors import UserError, require
+from albert_tf.kinds import metrics, task_table
 from albert_tf.kinds.base import Predictions, Task
-from albert_tf.records import manifest
 
 _BOOTSTRAP_SEED = 0  # the same predictions always have the same interval
 _FIELDS: dict[str, Any] = {
@@ -66,8 +64,6 @@ def read(path: str) -> dict[str, Any]:
             raise UserError(
                 f"{path} is not a predictions file: {field!r} is missing or of another type."
             )
-    if not all(isinstance(label, str) for label in content["labels"]):
-        raise UserError(f"{path} is not a predictions file: a label in it is not text.")
     _check(content, path)
     return content
 
@@ -76,21 +72,6 @@ def list_checkpoints(content: Mapping[str, Any]) -> list[str]:
     """Returns the checkpoints of a predictions file: several of an ensemble."""
     checkpoint = content["checkpoint"]
     return [checkpoint] if isinstance(checkpoint, str) else checkpoint
-
-
-def read_gold(folder: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Reads the labelled examples that the content of a predictions file is scored with.
-
-    Raises `UserError` if the examples are of another task or split, or damaged.
-    """
-    settings = manifest.read(folder)["settings"]
-    for field in ("task", "kind", "labels", "split"):
-        if settings.get(field) != content[field]:
-            raise UserError(
-                f"the examples in {folder} have {field}={settings.get(field)!r}, "
-                f"the predictions {content[field]!r}: take the folder of the same task and split."
-            )
-    return task_dataset.read_examples(folder)
 
 
 def score(
@@ -114,12 +95,7 @@ def score(
     Raises `UserError` if there is nothing to score, an id is unknown, or a label or prediction is
     missing. Only a question may lack its prediction: it scores 0, as in the official script.
     """
-    ids = [example["id"] for example in gold]
-    if not ids:
-        raise UserError("there is no example to score: the set is empty.")
-    if len(set(ids)) < len(ids):
-        [(duplicate, _)] = Counter(ids).most_common(1)
-        raise UserError(f"the example {duplicate!r} is there twice: ids must differ.")
+    require(bool(gold), "there is no example to score: the set is empty.")
     scores, statistics = task.kind.score(task, gold, predictions, null_threshold)
     if confidence:
         for name, (statistic, rows) in statistics.items():

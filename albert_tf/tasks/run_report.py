@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,13 +11,16 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import files, run_files
+from albert_tf.errors import name_programs
 from albert_tf.kinds import metrics, task_table
-from albert_tf.kinds.base import Confusions, Predictions
+from albert_tf.kinds.base import Confusions, Predictions, Task
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import predictions, report_page
 from albert_tf.train import command_log, reports, run_folder
+from albert_tf.train_config import FinetuneConfig
 
 _MOST_MISTAKES, _MOST_LABELS, _MOST_CLASSES, _MOST_CHARACTERS = 20, 100, 20, 600
+_MOST_EVALUATIONS = 20
 
 
 class Evaluated(NamedTuple):
@@ -42,10 +46,17 @@ def write(workdir: str, evaluated: Sequence[Evaluated]) -> None:
         predicted = predictions.read(path)["predictions"]
         summary += _summarize_split(split, content, predicted)
         parts += _describe_split(split, content, predicted)
-    names = [task.best_by, *(name for name in task.metrics if name != task.best_by)]
-    curves = _draw_curves(records, _count_records_of_pass(workdir), config, names)
+    names = [f"eval_{name}" for name in dict.fromkeys((task.best_by, *task.metrics))]
+    known = dict.fromkeys(x for r in records for x in r if x.startswith("eval_"))
+    names = [name for name in names if name in known] or [*known][:5]
+    columns = {x: f"{x.removeprefix('eval_')} on dev" for x in names}
+    passes = 0.0  # in an update, where a copy of the run has not lost the number
+    if tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):
+        number = _read(workdir, run_files.TRAINING_DATA)["num_records"]
+        passes = config["train_batch_size"] / number
+    parts.append(_describe_evaluations(records, {"loss": "training loss", **columns}, passes))
     name = os.path.basename(workdir.rstrip("/")) if task.name == task_table.OWN else task.name
-    _write(workdir, f"{name}: {task.kind}", summary, [curves, *parts], config, records)
+    _write(workdir, f"{name}: {task.kind}", summary, parts, config, records)
 
 
 def write_pretraining(workdir: str) -> None:
@@ -61,9 +72,12 @@ def write_pretraining(workdir: str) -> None:
             note = f"± {margin:.2%} on {number:,.0f} held out; loss {last[f'{task}_loss']:.3f} nats"
             summary.append((_to_words(name), f"{value:.1%}", note))
     names = ("_loss", "_accuracy", "learning_rate", "gradient_norm")
-    drawn = dict.fromkeys(x for r in records for x in r if x.endswith(names) and x[:5] != "eval_")
-    drawings = [_draw_one(records, 1, "update", name) for name in drawn]
-    _write(workdir, "Pre-training", summary, [report_page.make_columns(drawings)], config, records)
+    trained = dict.fromkeys(x for r in records for x in r if x.endswith(names) and x[:5] != "eval_")
+    columns: dict[str, str] = {}
+    for name in trained:
+        columns |= {name: _to_words(name), f"eval_{name}": f"{_to_words(name)}, held out"}
+    parts = [_describe_evaluations(records, columns)]
+    _write(workdir, "Pre-training", summary, parts, config, records)
 
 
 def _write(
@@ -81,15 +95,9 @@ def _write(
     if tf.io.gfile.exists(os.path.join(workdir, run_files.BEGINNING)):
         start = _read(workdir, run_files.BEGINNING)["checkpoint"] or "new weights"
     sizes = " x ".join(str(albert.get(x, "?")) for x in ("num_hidden_layers", "hidden_size"))
-    minutes = _sum_seconds(config, records) / 60
-    commands = command_log.read(workdir)
-    rows = [
-        *summary,
-        ("model", f"ALBERT {sizes}", f"from {start}"),
-        ("time", f"{minutes:,.1f} minutes", f"of {updates:,} updates, evaluations apart"),
-        *(("command", record["command"], "") for record in commands[-1:]),
-    ]
-    content = [report_page.make_summary(rows), *parts, *_describe_run(workdir, config, commands)]
+    model = ("model", f"ALBERT {sizes}", f"{updates:,} updates from {start}")
+    card = report_page.make_summary([*summary, model])
+    content = [card, *parts, *_describe_run(workdir, config)]
     path = os.path.join(workdir, run_files.REPORT)
     files.write_bytes(path, report_page.make_page(title, content))
     logging.info(f"the report: {path}")
@@ -99,45 +107,29 @@ def _read(workdir: str, name: str) -> Any:
     return files.read_sealed(os.path.join(workdir, name), name)
 
 
-def _count_records_of_pass(workdir: str) -> int:
-    """Returns the records of the training data, 0 if a copy of the run lacks the number."""
-    if not tf.io.gfile.exists(os.path.join(workdir, run_files.TRAINING_DATA)):
-        return 0
-    return int(_read(workdir, run_files.TRAINING_DATA)["num_records"])
-
-
-def _draw_curves(
-    records: Sequence[Mapping[str, float]],
-    num_records: int,
-    config: Mapping[str, Any],
-    names: Sequence[str],
+def _describe_evaluations(
+    records: Sequence[Mapping[str, float]], columns: Mapping[str, str], passes: float = 0.0
 ) -> str:
-    """Draws loss and scores by epoch; by update where the size of an epoch is not known."""
-    unit = "epoch" if num_records else "update"
-    scale = config["train_batch_size"] / num_records if num_records else 1
-    known = dict.fromkeys(
-        name.removeprefix("eval_") for r in records for name in r if name.startswith("eval_")
-    )
-    names = [name for name in names if name in known] or [*known]
-    scores = {
-        name: [(scale * r["step"], r[f"eval_{name}"]) for r in records if f"eval_{name}" in r]
-        for name in names[:5]
-    }
-    return report_page.make_columns(
-        [
-            _draw_one(records, scale, unit, "loss"),
-            report_page.draw_curves("Scores on dev", unit, scores),
-        ]
-    )
+    """Returns a table of the evaluations, or of updates where there are none; TensorBoard has all.
 
-
-def _draw_one(records: Sequence[Mapping[str, float]], scale: float, unit: str, name: str) -> str:
-    """Draws a metric in training and, where it is known, of held-out data."""
-    curves = {
-        label: [(scale * r["step"], r[key]) for r in records if key in r]
-        for label, key in (("training", name), ("held out", f"eval_{name}"))
-    }
-    return report_page.draw_curves(_to_words(name), unit, curves)
+    `columns` are {name of a metric: its heading}; `passes` are those over the data in an update.
+    """
+    rows: dict[float, dict[str, float]] = {}
+    for record in records:
+        rows.setdefault(record["step"], {}).update(record)
+    evaluated = [row for row in rows.values() if any(name.startswith("eval_") for name in row)]
+    chosen = evaluated or [*rows.values()]
+    if not chosen:
+        return ""
+    stride = math.ceil(len(chosen) / _MOST_EVALUATIONS)
+    chosen = chosen[::-1][::stride][::-1]  # with the last one
+    known = [name for name in columns if any(name in row for row in chosen)]
+    table = [["update", *(["epoch"] if passes else []), *(columns[name] for name in known)]]
+    for row in chosen:
+        epoch = [f"{row['step'] * passes:.4g}"] if passes else []
+        numbers = [f"{row[name]:.4g}" if name in row else "" for name in known]
+        table.append([f"{row['step']:,}", *epoch, *numbers])
+    return f'<section class="part">{report_page.make_card("Training", table)}</section>'
 
 
 def _to_words(name: str) -> str:
@@ -171,77 +163,70 @@ def _describe_split(
     task, gold = split.dataset.task, split.dataset.examples
     values = [["metric", "value"], *([n, f"{x:.4g}"] for n, x in content["metrics"].items())]
     cards = [
-        f"<h3>Scores</h3><p>Predicted by {report_page.escape(content['checkpoint'])}.</p>"
-        + report_page.make_table(values),
-        "".join(_describe_labels(content)),
-        "".join(_describe_exits(content)),
+        report_page.make_card("Scores", values, f"Predicted by {content['checkpoint']}."),
+        _describe_labels(content),
+        _describe_exits(content),
+        _describe_confusion(task.kind.count_confusions(task, gold, predicted)),
     ]
-    if confusions := task.kind.count_confusions(task, gold, predicted):
-        cards.append("".join(_describe_confusion(confusions)))
     return [
         f"<h2>{report_page.escape(split.name)}</h2>",
         report_page.make_columns(cards),
-        f'<section class="part">{"".join(_describe_mistakes(split, predicted))}</section>',
+        f'<section class="part">{_describe_mistakes(split, predicted)}</section>',
     ]
 
 
-def _describe_labels(content: Mapping[str, Any]) -> list[str]:
-    table = content.get(run_files.BY_LABEL, {})
+def _describe_labels(content: Mapping[str, Any]) -> str:
+    table, thresholds = (content.get(x, {}) for x in (run_files.BY_LABEL, run_files.THRESHOLDS))
     if not table:
-        return []
-    thresholds = content.get(run_files.THRESHOLDS, {})
+        return ""
     head = ["", "precision", "recall", "f1", "examples", *(["threshold"] if thresholds else [])]
-    frequent = sorted(table, key=lambda label: -table[label]["support"])[:_MOST_LABELS]
+    frequent = {*sorted(table, key=lambda label: -table[label]["support"])[:_MOST_LABELS]}
     rows = []
-    for label in (label for label in table if label in set(frequent)):
+    for label in (label for label in table if label in frequent):
         numbers = [f"{table[label][name]:.3f}" for name in ("precision", "recall", "f1")]
         numbers.append(f"{table[label]['support']:,}")
         rows.append([label, *numbers, *([f"{thresholds[label]:.3f}"] if thresholds else [])])
-    left_out = len(table) - len(rows)
-    note = (
-        [f"<p>The {_MOST_LABELS} most frequent of {len(table):,} labels.</p>"] if left_out else []
-    )
-    return ["<h3>Labels</h3>", *note, report_page.make_table([head, *rows])]
+    is_cut = len(rows) < len(table)
+    note = f"The {_MOST_LABELS} most frequent of {len(table):,} labels." if is_cut else ""
+    return report_page.make_card("Labels", [head, *rows], note)
 
 
-def _describe_exits(content: Mapping[str, Any]) -> list[str]:
+def _describe_exits(content: Mapping[str, Any]) -> str:
     """Returns what each patience takes and scores, where there is a head after each layer."""
     if not (curve := content.get(run_files.EXITS)):
-        return []
+        return ""
     rows = [[f"{x:.4g}" for x in row.values()] for row in curve]
     note = f"Patience {content[run_files.PATIENCE]} is taken; the last runs all layers."
-    table = report_page.make_table([[*curve[0]], *rows])
-    return [f"<h3>Layers used</h3><p>{note}</p>", table]
+    return report_page.make_card("Layers used", [[*curve[0]], *rows], note)
 
 
-def _describe_confusion(confusions: Confusions) -> list[str]:
+def _describe_confusion(confusions: Confusions | None) -> str:
     """Returns a matrix, or of many classes a list of those that are confused."""
+    if confusions is None:
+        return ""
     names, labels, pairs = confusions
     if len(labels) > _MOST_CLASSES:
         wrong = [(pair, n) for pair, n in pairs.most_common() if pair[0] != pair[1]]
         worst = [[*pair, f"{n:,}"] for pair, n in wrong[:_MOST_MISTAKES]]
-        table = report_page.make_table([["label", "predicted", "number"], *worst])
-        return ["<h3>Labels that are confused most often</h3>", table]
-    rows: list[list[str]] = []
-    shades: dict[tuple[int, int], float] = {}
-    for number, label in enumerate(labels):
+        table = [["label", "predicted", "number"], *worst]
+        return report_page.make_card("Labels that are confused most often", table)
+    rows = [["", *labels]]
+    for label in labels:
         counts = [pairs[label, other] for other in labels]
-        total = sum(counts) or 1
-        shades |= {(number, k + 1): 0.6 * n / total for k, n in enumerate(counts)}
+        total = sum(counts)
         rows.append([label, *(f"{n:,} ({n / total:.0%})" if n else "0" for n in counts)])
-    table = report_page.make_table([["", *labels], *rows], shades=shades)
     note = f"Rows are the {names}, with counts and shares; columns are the predicted ones."
-    return [f"<h3>Confusion</h3><p>{note}</p>", table]
+    return report_page.make_card("Confusion", rows, note)
 
 
-def _describe_mistakes(split: Evaluated, predicted: Predictions) -> list[str]:
+def _describe_mistakes(split: Evaluated, predicted: Predictions) -> str:
     dataset = split.dataset
     task = dataset.task
     mistakes, number = task.kind.find_worst_mistakes(
         task, dataset.examples, predicted, _MOST_MISTAKES
     )
     if not mistakes:
-        return ["<h3>Mistakes</h3><p>None.</p>"]
+        return "<h3>Mistakes</h3><p>None.</p>"
     texts = split.read_texts()
     items = []
     for mistake in mistakes:
@@ -257,19 +242,16 @@ def _describe_mistakes(split: Evaluated, predicted: Predictions) -> list[str]:
     if any(mistake.marks for mistake in mistakes):
         legend = "<mark class=label>label</mark> <mark class=predicted>predicted</mark> "
         legend = f'<p>{legend}<mark class="label predicted">both</mark></p>'
-    title = f"<h3>The worst of {number:,} mistakes</h3>"
-    return [title, legend, f"<ol>{''.join(items)}</ol>"]
+    return f"<h3>The worst of {number:,} mistakes</h3>{legend}<ol>{''.join(items)}</ol>"
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
-def _describe_run(
-    workdir: str, config: Mapping[str, Any], commands: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def _describe_run(workdir: str, config: Mapping[str, Any]) -> list[str]:
     parts = ["<h2>What was run</h2>"]
-    for record in commands:
+    for record in command_log.read(workdir):
         versions = ", ".join(f"{name} {x}" for name, x in record["versions"].items())
         end = "" if record["finished"] else ", interrupted"
         end = f"to {record['ended']}{end}" if record["ended"] else "on, and was killed or failed"
@@ -285,12 +267,31 @@ def _describe_run(
     return [*parts, f"<details><summary>The config</summary>{table}</details>"]
 
 
-def _sum_seconds(config: Mapping[str, Any], records: Sequence[Mapping[str, float]]) -> float:
-    """The time of all loops of updates, which a run that was resumed knows, too."""
-    seconds, before = 0.0, 0.0
-    for record in records:
-        if "sequences_per_second" in record:
-            size = (record["step"] - before) * config["train_batch_size"]
-            seconds += size / max(record["sequences_per_second"], 1e-9)
-            before = record["step"]
-    return seconds
+def list_next_steps(folder: str, task: Task, config: FinetuneConfig) -> list[str]:
+    """Returns lines for the terminal: whether more epochs may help, and commands for the model.
+
+    More epochs may if the best evaluation is the last one, and not the first of all.
+    """
+    records = reports.read(folder)
+    names = [f"eval_{name}" for name in (task.best_by, *task.metrics)]
+    each = ([record[name] for record in records if name in record] for name in names)
+    *before, last = next(filter(None, each), [0.0])
+    lines = ["", "Next:"]
+    if before and max(before) < last < (100 if task.kind.is_percent else 1):
+        more = f"--epochs={2 * config.num_train_epochs:g} and another --output_dir"
+        lines.append(f"  still improving: more epochs, the same command with {more}")
+    model, (parent, base) = shlex.quote(folder), os.path.split(folder.rstrip("/"))
+    if os.path.basename(parent) == "runs":
+        parent = os.path.dirname(parent)
+    served = shlex.quote(os.path.join(parent, "models", base))
+    output = "--output=new_with_labels.csv"
+    if task.kind.gives_vectors:
+        output = "--output_dir=vectors --vectors"
+    export = f"bin/export_saved_model --checkpoint={model} --output_dir={served}"
+    return [
+        *lines,
+        name_programs(f"  predict:  bin/predict --model={model} --input=new.csv {output}"),
+        name_programs(f"  serve:    {export}"),
+        name_programs(f"            bin/serve --model={served}"),
+        f"  report:   {os.path.join(folder, run_files.REPORT)}",
+    ]

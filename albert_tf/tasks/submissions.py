@@ -5,7 +5,7 @@
             shapes that the official script reads
     RACE    answers.json: of each passage the letters, in the order of its questions
 
-Beside them, sources.txt names the checkpoint of each, and what is only filler.
+Next to them, sources.txt names the checkpoint of each, and what is only filler.
 """
 
 import io
@@ -14,10 +14,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, require
 from albert_tf.kinds import task_table
 from albert_tf.tasks import predictions
 
@@ -25,7 +23,6 @@ SOURCES = "sources.txt"
 _GLUE = "glue.zip"
 _ANSWERS, _NBEST, _ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
 _RACE = "answers.json"
-_NAMES = {_GLUE, _ANSWERS, _NBEST, _ODDS, _RACE}
 _Contents = Mapping[str, Mapping[str, Any]]
 
 
@@ -59,27 +56,24 @@ def write(contents: _Contents, output_dir: str, *, null_threshold: float = 0.0) 
     or RACE one. Of SQuAD 2.0, null odds above `null_threshold` mean that there is no answer.
     Returns the lines of sources.txt.
 
-    Raises `UserError` if no leaderboard accepts the predictions, or not together; or the folder
-    holds a file of another submission, which would seem to belong to this one.
+    Raises `UserError` if no leaderboard accepts the predictions, or not together.
     """
-    makers = {}
     for path, content in contents.items():
-        if content["task"] not in _MAKERS:
-            raise UserError(
-                f"{path}: no leaderboard takes {content['task']!r}. It may be {', '.join(_MAKERS)}."
-            )
-        makers[_MAKERS[content["task"]]] = path
-    if len(makers) > 1:
-        raise UserError(f"{' and '.join(makers.values())} go to different leaderboards.")
+        known = ", ".join(_MAKERS)
+        message = f"{path}: no leaderboard takes {content['task']!r}. It may be {known}."
+        require(content["task"] in _MAKERS, message)
+    makers = {_MAKERS[content["task"]] for content in contents.values()}
+    if len(makers) > 1 or (len(contents) > 1 and _make_glue not in makers):
+        raise UserError(
+            f"{' and '.join(contents)} are not one submission. Name one file, or average files of "
+            "one task with bin/score ensemble."
+        )
     [make] = makers
     submission, lines = make(contents, null_threshold)
-    for name in sorted(_NAMES - submission.keys()):
-        if tf.io.gfile.exists(path := os.path.join(output_dir, name)):
-            raise UserError(f"{path} is of another submission: remove it, or name another folder.")
     files.make_folders(output_dir)
+    submission[SOURCES] = "".join(f"{line}\n" for line in lines).encode()
     for name, file_content in submission.items():
         files.write_bytes(os.path.join(output_dir, name), file_content)
-    files.write_bytes(os.path.join(output_dir, SOURCES), "".join(f"{x}\n" for x in lines).encode())
     return lines
 
 
@@ -147,7 +141,7 @@ def _format_score(value: float) -> str:
 
 
 def _make_squad(contents: _Contents, null_threshold: float) -> _Submission:
-    path, content = _get_only(contents)
+    [(path, content)] = contents.items()
     answers = content["predictions"]
     source = _describe_source(path, content)
     texts = {id_: answer["prediction"] for id_, answer in answers.items()}
@@ -162,30 +156,21 @@ def _make_squad(contents: _Contents, null_threshold: float) -> _Submission:
 
 
 def _make_race(contents: _Contents, _: float) -> _Submission:
-    path, content = _get_only(contents)
-    passages: dict[str, list[tuple[int, str]]] = {}
+    [(path, content)] = contents.items()
+    passages: dict[str, dict[str, str]] = {}
     for id_, prediction in content["predictions"].items():
         passage, _, number = id_.rpartition("-")
-        if not passage or not number.isdecimal():
-            raise UserError(f"{path}: {id_!r} is no question of RACE, like 'high123.txt-0'.")
-        passages.setdefault(passage, []).append((int(number), prediction["prediction"]))
+        passages.setdefault(passage, {})[number] = prediction["prediction"]
     answers = {}
-    for passage, questions in passages.items():
-        questions.sort()
-        if [number for number, _ in questions] != list(range(len(questions))):
-            raise UserError(f"{path}: predictions of questions of {passage} are missing.")
-        answers[passage] = [letter for _, letter in questions]
+    for passage, letters in passages.items():
+        numbers = [str(number) for number in range(len(letters))]
+        if not passage or letters.keys() != set(numbers):
+            raise UserError(
+                f"{path}: predictions of questions of {passage!r} are missing. Predict whole files "
+                "of RACE, whose ids are like 'high123.txt-0'."
+            )
+        answers[passage] = [letters[number] for number in numbers]
     return {_RACE: files.to_json(answers)}, [f"{_RACE}: {_describe_source(path, content)}"]
-
-
-def _get_only(contents: _Contents) -> tuple[str, Mapping[str, Any]]:
-    if len(contents) > 1:
-        raise UserError(
-            f"{' and '.join(contents)} are of one task: "
-            "take one, or average them with bin/score ensemble."
-        )
-    [(path, content)] = contents.items()
-    return path, content
 
 
 def _describe_source(path: str, content: Mapping[str, Any]) -> str:

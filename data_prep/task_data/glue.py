@@ -6,13 +6,12 @@ files have no header.
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.kinds import task_table
 from albert_tf.kinds.base import Example, TaskSplit
 from albert_tf.kinds.tables import table_files
 
@@ -56,15 +55,6 @@ LAYOUTS = {
     "wnli": Layout("WNLI"),
     "ax": Layout("diagnostic", files={"test": "diagnostic.tsv"}),
 }
-
-
-def find_missing(data_dir: str, task: str, splits: Iterable[str]) -> str | None:
-    """Returns the first file of these splits, or their halves, that `data_dir` lacks."""
-    layout = LAYOUTS[task]
-    halves = [half for split in sorted(splits) for half in task_table.split_halves(task, split)]
-    paths = [os.path.join(layout.folder, layout.files[half]) for half in halves]
-    exists = tf.io.gfile.exists
-    return next((path for path in paths if not exists(os.path.join(data_dir, path))), None)
 
 
 def find_files(split: TaskSplit, data_dir: str) -> list[str]:

@@ -151,12 +151,6 @@ def test_the_step_and_its_scores_are_logged_and_in_the_card(trained, caplog):
     assert f"--checkpoint={trained.name}/best/model.ckpt-2 " in card
 
 
-def test_a_folder_of_several_seeds_is_refused(trained):
-    (trained.parent / "summary.json").touch()
-    with pytest.raises(UserError, match=r"has runs of several seeds\. Name the folder of one"):
-        formats.read(str(trained.parent))
-
-
 def test_a_run_without_a_checkpoint_is_refused(tmp_path):
     (tmp_path / "commands.jsonl").touch()
     with pytest.raises(UserError, match=r"is a run without a checkpoint yet"):

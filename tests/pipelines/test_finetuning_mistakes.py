@@ -8,7 +8,6 @@ import tiny_finetuning
 import tiny_run
 from tiny_finetuning import write_folder
 
-from albert_tf import files
 from albert_tf.checkpoints import formats
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_dataset, task_table
@@ -71,12 +70,6 @@ def test_a_workdir_of_another_run(run, trained, vocabulary, tmp_path):
     refused(run, "pre holds work with ", name="pre")
 
 
-def test_a_second_run_in_the_folder(run, tmp_path):
-    with files.locking_folder(str(tmp_path / "run")):
-        refused(run, "run is in use by another process")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.full
 def test_damaged_records(run, folders, vocabulary, tmp_path):
     folder = write_folder(tmp_path / "cut", "classification", vocabulary, split="dev")
@@ -85,8 +78,5 @@ def test_damaged_records(run, folders, vocabulary, tmp_path):
     path.write_bytes(whole[:-3])
     refused(run, r"cut/records\.tfrecord has .* bytes, .* Remove .*cut: it is made", dev=folder)
     path.write_bytes(whole[:-3] + bytes(3))
-    refused(
-        run, r"records\.tfrecord is truncated or corrupt .* Remove .*cut: it is made", dev=folder
-    )
     path.write_bytes(whole[:-3] + bytes(3))
     refused(run, "truncated or corrupt", train=folder, name="third", shuffle_buffer_size=30)

@@ -90,25 +90,20 @@ def test_a_head_of_tokens_needs_no_pooler(run, initial, tmp_path, capsys):
         run(name="other", options=initial(model="masked_lm"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_all_else_is_strict(run, initial, tmp_path):
+    for changes, message in (
         ({"num_attention_heads": 4}, "was trained with num_attention_heads=4, the config has 2"),
-        ({"intermediate_size": 12}, r"mismatched: .* \[12\] instead of \[10\]"),
-        ({"inner_group_num": 2}, "16 unexpected: bert/encoder/transformer/group_0/inner_group_1"),
         ({"more": {"some/weight": (2,)}}, "1 unexpected: some/weight"),
-    ],
-)
-def test_all_else_is_strict(run, initial, tmp_path, changes, message):
-    with pytest.raises(UserError, match=message) as caught:
-        run(options=initial(**changes))
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            run(options=initial(**changes))
+        assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("model", ["classifier", "squad1", "squad2"])
+@pytest.mark.parametrize("model", ["classifier", "squad2"])
 def test_a_checkpoint_of_others_is_evaluated(model, folders, vocabulary, tmp_path):
-    kind = {"classifier": "classification", "squad1": "span", "squad2": "span_or_none"}[model]
+    kind = {"classifier": "classification", "squad2": "span_or_none"}[model]
     made = tiny_checkpoints.make(vocabulary, model=model)
     if model == "classifier":
         rows = {name: made.weights[name][:3] for name in ("output_weights", "output_bias")}

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import tiny_run
 from tiny_program import OWN, write, write_own
 
 
@@ -11,28 +10,17 @@ from tiny_program import OWN, write, write_own
     ("arguments", "message"),
     [
         (["--task=mrcp"], "there is no task 'mrcp'. Take one of cola"),
-        (["--task=sentiment"], "squad1, squad2, race, own, glue."),
         (["--mode=learn"], "--mode: 'learn' is not one of train, eval, predict"),
         (["--mode="], "--mode is empty: give it a value, or leave it out"),
         (["--label_column=review"], "labels are 'review'. Name a column of its own"),
-        (["--second_text_column=review"], "labels are 'review'. Name a column of its own"),
-        (
-            ["--kind=multiple_choice", "--choice_columns=a,a"],
-            "two of the columns of texts and labels are 'a'",
-        ),
         (["--recipe=v3"], "there is no recipe 'v3'. Take one of v1, v2, simcse, none"),
-        (["--recipe=v1"], "recipe v1 has no task 'own'"),
-        (["--set=max_seq_length=17"], "max_seq_length 17 is over albert.max_position_embeddings"),
         (["--set=sop=1"], "unknown key 'sop'"),
-        (["--set=class_weights=[1,2,3]"], "class_weights has 3 numbers, the task 2 labels"),
         (["--epochs=2", "--set=num_train_steps=9"], "--epochs and --set num_train_steps say the"),
         (["--batch_size=0"], "batch_size must be at least 1"),
         (["--checkpoint=run"], "--checkpoint is for --mode=eval and --mode=predict"),
         (["--init_checkpoint=nowhere"], "there is nothing at 'nowhere'"),
-        (["--text_column=text"], "there is no column 'text'. It has review, stars"),
         (["--labels=good,bad"], "line 2: 'yes' is not a label of own, which has good, bad"),
         (["--dev_file=nowhere.tsv"], "--dev_file: no file matches 'nowhere.tsv'"),
-        (["--train_file=nowhere.tsv"], "--train_file: no file matches 'nowhere.tsv'"),
         (["--set=train_batch_size=3", "--set=num_micro_batches=2"], "train_batch_size 3 is not"),
     ],
 )
@@ -73,20 +61,12 @@ def test_a_dev_set_that_is_the_train_set(run, tmp_path, capsys):
 
 def test_files_that_are_missing_are_missed_before_the_training(run, tmp_path):
     write_own(tmp_path)
-    assert "--mode=train needs --train_file or --data_dir" in run(*OWN)
+    assert "there is no file of train: give --train_file or --data_dir" in run(*OWN)
+    train = f"--train_file={tmp_path}/train.tsv"
+    assert "no file of test: give --test_file" in run(*OWN, train, "--mode=train,predict")
     (tmp_path / "test.tsv").unlink()
     message = run(*OWN, f"--data_dir={tmp_path}", "--mode=train,predict")
     assert "must hold one file test.tsv or test.csv or test.jsonl" in message
-    assert not (tmp_path / "run").exists()
-
-
-def test_another_vocabulary(run, checkpoint, tmp_path):
-    write_own(tmp_path)
-    tiny_run.write_vocabulary(str(tmp_path / "v"))
-    (tmp_path / "v/cleaning.json").write_text('{"lower_case": false}')
-    message = run(*OWN, f"--data_dir={tmp_path}", f"--vocabulary={tmp_path}/v")
-    assert "are different vocabularies" in message
-    assert "\n" not in message
     assert not (tmp_path / "run").exists()
 
 

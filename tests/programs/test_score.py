@@ -77,8 +77,6 @@ def test_squad2_with_odds_and_without(score, tmp_path):
     )
     odds.write_text('{"q0": 0.2}')
     assert "1 predictions, q1 for one, have no odds" in score("squad2", texts, data, flag)
-    odds.write_text('{"q0": "high"}')
-    assert "is not a JSON object {id: number}" in score("squad2", texts, data, flag)
 
 
 def test_own_predictions_files(score, tmp_path):
@@ -89,6 +87,9 @@ def test_own_predictions_files(score, tmp_path):
     }
     path = Path(write_predictions(tmp_path / "a.json", squad2, decoded))
     assert score("squad2", path, data)[0]["exact"] == 100
+    assert score("squad2", path, data, "--null_threshold=0.5")[0]["exact"] == 50
+    ends = score("squad2", path, data, "--confidence")[0]
+    assert ends["exact_from"] < ends["exact"] == ends["exact_to"] == 100
     assert "is of --task=squad2, not squad1: name that" in score("squad1", path, data)
     assert "is for a plain file of squad2" in score("squad2", path, data, f"--na_prob_file={path}")
 

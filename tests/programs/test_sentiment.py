@@ -7,30 +7,18 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "examples" / "sentiment"
 
 
-def rows(split):
+def read(split):
     with open(FOLDER / f"{split}.tsv", encoding="utf-8", newline="") as file:
         return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def test_the_splits_are_balanced():
-    for split, number in (("train", 240), ("dev", 40)):
-        header, *examples = rows(split)
-        assert header == ["sentence", "label"]
-        counts = Counter(label for _, label in examples)
-        assert counts == {"negative": number // 2, "positive": number // 2}
-
-
-def test_the_test_split_has_no_labels():
-    header, *examples = rows("test")
-    assert header == ["sentence"]
-    assert [len(example) for example in examples] == [1] * 20
-
-
-def test_no_sentence_is_there_twice():
-    sentences = [
-        " ".join(example[0].lower().split())
-        for split in ("train", "dev", "test")
-        for example in rows(split)[1:]
-    ]
+def test_the_splits_are_balanced_and_share_no_sentence():
+    sentences = []
+    for split, labels in (("train", [120] * 2), ("dev", [20] * 2), ("test", [])):
+        header, *rows = read(split)
+        assert header == (["sentence", "label"] if labels else ["sentence"])
+        counts = Counter(label for _, *more in rows for label in more)
+        assert [counts[x] for x in ("negative", "positive") if labels] == labels
+        sentences += [" ".join(row[0].lower().split()) for row in rows]
     assert len(set(sentences)) == len(sentences) == 300
     assert all(sentences)

@@ -8,7 +8,6 @@ import tiny_checkpoints
 
 from albert_tf import config
 from albert_tf.checkpoints import formats
-from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import finetuned_model, recipes
@@ -37,16 +36,13 @@ def settings(*overrides, task="rte", recipe="v1", path=None, initial=None):
         (("warmup_proportion=0.5", "num_train_epochs=2"), (20, 10)),
     ],
 )
-@pytest.mark.parametrize("in_file", [False, True])
-def test_passes_replace_the_steps_of_a_recipe(overrides, expected, in_file, tmp_path):
-    path = str(tmp_path / "config.json") if in_file else None
-    if path:
-        values = {key: json.loads(text) for key, text in (one.split("=") for one in overrides)}
-        (tmp_path / "config.json").write_text(json.dumps(values))
-    actual = settings(*() if path else overrides, path=path)
-    actual = actual.with_steps(320)
-    assert (actual.num_train_steps, actual.num_warmup_steps) == expected
-    assert actual.learning_rate == 3e-5  # the rest of the recipe stays
+def test_passes_replace_the_steps_of_a_recipe(overrides, expected, tmp_path):
+    values = {key: json.loads(text) for key, text in (one.split("=") for one in overrides)}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    for actual in (settings(*overrides), settings(path=str(tmp_path / "config.json"))):
+        actual = actual.with_steps(320)
+        assert (actual.num_train_steps, actual.num_warmup_steps) == expected
+        assert actual.learning_rate == 3e-5  # the rest of the recipe stays
 
 
 def fit(task, num_examples, *overrides):
@@ -66,7 +62,6 @@ def fit(task, num_examples, *overrides):
         ("squad1", 4380, ("num_train_epochs=3",), (273, 27), 3.0),
         ("squad1", 4380, ("num_warmup_steps=5",), (182, 5), 2.0),
         ("squad1", 87_599, ("train_batch_size=24",), (7299, 729), 2.0),
-        ("rte", 2490, (), (800, 200), 10.2811),
         ("rte", 2400, (), (800, 200), 10.6667),  # another release
         ("rte", 320, (), (103, 25), 10.3),
         ("mrpc", 3_000_000, (), (656_250, 164_062), 7.0),
@@ -92,12 +87,6 @@ def test_a_run_evaluates_and_saves_once_in_a_pass(capsys):
     assert fit("squad2", 130_319).eval_steps == 1000
 
 
-def test_a_file_that_is_no_config(tmp_path):
-    (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(UserError, match="does not hold a JSON object"):
-        settings(path=str(tmp_path / "config.json"))
-
-
 V1, TINY = config.PRESETS["albert_base_v1"], config.PRESETS["albert_tiny"]
 ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
 
@@ -115,34 +104,18 @@ ODD = {"num_attention_heads": 4, "hidden_dropout_prob": 0.7}
         (ODD, [], config.AlbertConfig(**ODD), (0.7, 0.0)),
     ],
 )
-@pytest.mark.parametrize("start", [None, tiny_checkpoints.make().config])
-def test_a_recipe_sets_the_dropout_of_any_model(
-    in_file, overrides, model, dropouts, start, tmp_path
-):
-    if in_file == ODD and start is not None:
-        model = dataclasses.replace(start, **ODD)
+def test_a_recipe_sets_the_dropout_of_any_model(in_file, overrides, model, dropouts, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"albert": in_file} if in_file else {}))
     path = str(tmp_path / "config.json")
-    actual = settings("max_seq_length=7", *overrides, task="mrpc", path=path, initial=start).albert
-    assert actual == dataclasses.replace(
-        model,
-        hidden_dropout_prob=dropouts[0],
-        attention_probs_dropout_prob=dropouts[1],
-        classifier_dropout_prob=0.1,
-    )
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("albert=huge", "unknown preset 'huge'"),
-        ("albert=3", "albert must be an object or the name of a preset"),
-        ("seed", "'seed' is not of the form key=value"),
-    ],
-)
-def test_models_that_are_none(override, message):
-    with pytest.raises(UserError, match=message):
-        settings(override)
+    for start in (None, tiny_checkpoints.make().config):
+        expected = dataclasses.replace(start, **ODD) if start and in_file == ODD else model
+        given = {"task": "mrpc", "path": path, "initial": start}
+        assert settings("max_seq_length=7", *overrides, **given).albert == dataclasses.replace(
+            expected,
+            hidden_dropout_prob=dropouts[0],
+            attention_probs_dropout_prob=dropouts[1],
+            classifier_dropout_prob=0.1,
+        )
 
 
 def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
@@ -155,14 +128,10 @@ def test_a_model_of_fewer_positions_shortens_the_recipe_and_says_so(capsys):
     assert (squad.max_seq_length, squad.max_query_length, squad.doc_stride) == (128, 42, 41)
     assert "doc_stride is 41, for max_seq_length=128, instead of 128." in capsys.readouterr().err
     assert settings(*overrides, "doc_stride=82", task="squad1").doc_stride == 82
-    with pytest.raises(UserError, match="doc_stride=83: windows of max_seq_length=128 would not"):
-        settings(*overrides, "doc_stride=83", task="squad1")
     assert settings(*overrides, recipe="none").max_seq_length == 128
     capsys.readouterr()
     assert settings().max_seq_length == 512
     assert "max_seq_length" not in capsys.readouterr().err
-    with pytest.raises(UserError, match="max_seq_length 129 is over albert"):
-        settings(*overrides, "max_seq_length=129")
 
 
 _SMALL = ("albert.hidden_size=256", "albert.num_attention_heads=4")

@@ -1,9 +1,15 @@
+"""The paper's settings, and what a config becomes with the user's changes."""
+
+import json
+
 import pytest
 
 from albert_tf import config_io
 from albert_tf.errors import UserError
 from albert_tf.kinds import task_table
+from albert_tf.kinds.task_dataset import TaskDataset
 from albert_tf.tasks import recipes
+from albert_tf.tasks.recipes import ConfigOverrides
 from albert_tf.train_config import FinetuneConfig
 
 # The paper, appendix A.4: learning rate, batch, dropout, steps, warm-up, length.
@@ -28,46 +34,69 @@ def load_row(name, task):
     config = config_io.load(FinetuneConfig, None, (), recipes.read_recipe(name, task))
     albert = config.albert
     assert albert.hidden_dropout_prob == albert.attention_probs_dropout_prob
-    assert albert.classifier_dropout_prob == 0.1
-    assert config.optimizer == "adamw"
+    assert (albert.classifier_dropout_prob, config.optimizer) == (0.1, "adamw")
     return (
-        config.learning_rate,
-        config.train_batch_size,
-        albert.hidden_dropout_prob,
-        config.num_train_steps,
-        config.num_warmup_steps,
-        config.max_seq_length,
+        *(config.learning_rate, config.train_batch_size, albert.hidden_dropout_prob),
+        *(config.num_train_steps, config.num_warmup_steps, config.max_seq_length),
     )
 
 
-@pytest.mark.parametrize("task", PAPER)
-def test_the_rows_are_the_papers(task):
-    assert load_row("v1", task) == PAPER[task]
-    rate = 1e-5 if task == "race" else PAPER[task][0]
-    assert load_row("v2", task) == (rate, PAPER[task][1], 0.0, *PAPER[task][3:])
-
-
-def test_no_task_lacks_a_row():
+def test_the_rows_are_the_papers():
     assert set(PAPER) == set(task_table.TASKS)
-    assert {recipes.choose_recipe(task) for task in task_table.TASKS} == {"v2"}
+    for task, row in PAPER.items():
+        assert load_row("v1", task) == row
+        rate = 1e-5 if task == "race" else row[0]
+        assert load_row("v2", task) == (rate, row[1], 0.0, *row[3:])
+        assert recipes.choose_recipe(task) == "v2"
     assert recipes.choose_recipe("own") == "none"
 
 
-def test_each_value_can_be_overridden(tmp_path):
-    (tmp_path / "c.json").write_text('{"albert": {"hidden_size": 24}, "num_warmup_steps": 7}')
-    overrides = ["num_train_steps=90", "albert.hidden_dropout_prob=0.3"]
-    config = config_io.load(
-        FinetuneConfig, str(tmp_path / "c.json"), overrides, recipes.read_recipe("v1", "rte")
-    )
-    assert (config.num_train_steps, config.num_warmup_steps, config.learning_rate) == (90, 7, 3e-5)
-    albert = config.albert
-    assert (albert.hidden_size, albert.hidden_dropout_prob) == (24, 0.3)
-    assert albert.attention_probs_dropout_prob == 0.1
+LABELS = ("a", "b", "c", "never")
 
 
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(UserError, match=r"no recipe 'v3'\. Take one of v1, v2, simcse, none\."):
-        recipes.read_recipe("v3", "rte")
-    with pytest.raises(UserError, match=r"recipe v1 has no task 'own'\. Take --recipe=none"):
-        recipes.read_recipe("v1", "own")
-    assert recipes.read_recipe("none", "own") == {}
+@pytest.mark.parametrize(
+    ("kind", "labels", "expected"),
+    [
+        # scikit-learn 1.7: compute_class_weight("balanced", ...) of the three that are there.
+        ("classification", [*"aaaaaabbc"], (0.5, 1.5, 3.0, 1.0)),
+        # Yes and no of a label count the same.
+        (
+            "multi_label",
+            [["a"], ["a", "b"], ["a", "c"], ["a", "b", "c"], ["a", "b"]],
+            (1.0, 2 / 3, 3 / 2, 1.0),
+        ),
+    ],
+)
+def test_balanced_weights_count_classes_the_same(kind, labels, expected):
+    rows = [{"id": str(number), "label": label} for number, label in enumerate(labels)]
+    manifest = {"files": {"records.tfrecord": len(rows)}}
+    train = TaskDataset("folder", manifest, task_table.make_own(kind, LABELS), rows)
+    config = recipes.complete(FinetuneConfig(class_weights="balanced"), train)
+    assert config.class_weights == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "recipe", "overrides", "message"),
+    [
+        ("rte", "v3", (), r"no recipe 'v3'\. Take one of v1, v2, simcse, none\."),
+        ("rte", "simcse", (), r"recipe simcse has no task 'rte'\. Take --recipe=none"),
+        ("rte", "v1", ("albert=huge",), "unknown preset 'huge'"),
+        ("rte", "v1", ("albert=3",), "albert must be an object or the name of a preset"),
+        ("rte", "v1", ("seed",), "'seed' is not of the form key=value"),
+        ("rte", "v1", ("max_seq_length=513",), "max_seq_length 513 is over albert"),
+        ("squad1", "v1", ("doc_stride=340",), "doc_stride=340: windows of max_seq_length=384"),
+        ("squad1", "v1", ("early_exit=true",), "early_exit is for kinds with one answer a text"),
+        *(
+            (task, "none", (f"class_weights={json.dumps(weights)}",), message)
+            for task, weights, message in (
+                ("rte", (1.0, 2.0, 3.0), "has 3 numbers, the task 2 labels .entailment, not_ent"),
+                ("sts-b", "balanced", "are for classification and multi_label, not for regress"),
+            )
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(task, recipe, overrides, message):
+    with pytest.raises(UserError, match=message) as caught:
+        changes = ConfigOverrides(recipe, overrides=(*overrides,))
+        recipes.resolve_config(task_table.get(task), None, changes)
+    assert "\n" not in str(caught.value)

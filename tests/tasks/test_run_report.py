@@ -10,11 +10,15 @@ import tiny_tasks
 from albert_tf import files
 from albert_tf.kinds import task_table
 from albert_tf.kinds.task_dataset import TaskDataset
-from albert_tf.tasks import next_steps, run_report
+from albert_tf.tasks import report_page, run_report
 from albert_tf.train import command_log
 from albert_tf.train_config import FinetuneConfig
 
-HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b> \ud800"
+
+
+def write_records(folder, records):
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
 
 
 def write_run(folder, task, rows):
@@ -38,13 +42,8 @@ def write_run(folder, task, rows):
     }
     for name, content in contents.items():
         files.write_json(str(folder / name), content)
-    records = [
-        {"step": 2, "loss": 2.5, "sequences_per_second": 4.0},
-        {"step": 2, "eval_accuracy": 0.25},
-        {"step": 4, "loss": 1.5, "sequences_per_second": 2.0},
-        {"step": 4, "eval_accuracy": 0.5},
-    ]
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    values = [{"loss": 2.5}, {"eval_accuracy": 0.25}, {"loss": 1.25}, {"eval_accuracy": 0.5}]
+    write_records(folder, [{"step": 2 + k // 2 * 2, **x} for k, x in enumerate(values)])
     texts = {row["id"]: (HOSTILE, "w" * 900) for row in gold}
     return run_report.Evaluated("dev", TaskDataset("", {}, task, gold), lambda: texts)
 
@@ -55,8 +54,6 @@ def write_page(tmp_path, labels, rows):
     evaluated = write_run(run, task, rows)
     command_log.begin(str(run))  # of a process that was killed
     command_log.end(str(run), command_log.begin(str(run)), finished=True)
-    with (run / "commands.jsonl").open("a") as file:
-        file.write('3\n{"command": "other"}\n{"command": "cut sho')
     run_report.write(str(run), [evaluated])
     return run / "report.html"
 
@@ -74,18 +71,17 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
         "tensorflow 2.",
         "<td>accuracy</td><td>0.5</td>",
         "<td>a &lt;long&gt; label</td><td>0.500</td><td>0.250</td><td>0.333</td><td>2</td>",
-        '<td>no</td><td>0</td><td>0</td><td class=shaded style="--share:0.60">1 (100%)</td>',
+        "<td>no</td><td>0</td><td>0</td><td>1 (100%)</td>",
         "The worst of 1 mistakes",
         "<b><bdi>no (0.10)</bdi></b>, predicted <b><bdi>yes (0.70)</bdi></b>",
-        # 2 updates of 4 sequences at 4 a second, and at 2 a second.
-        "<dd><bdi>0.1 minutes</bdi></dd><small>of 4 updates",
+        "&lt;img src=x onerror=&quot;document.title=&#x27;broken&#x27;&quot;&gt;",
         "<td>albert.hidden_size</td><td>8</td>",
-        "Loss</text>",
-        "epoch</text>",  # of 7 records
+        "<th>update</th><th>epoch</th><th>training loss</th><th>accuracy on dev</th>",
+        "<td>4</td><td>2.286</td><td>1.25</td><td>0.5</td>",  # epochs of 7 records
         "<dt>accuracy on dev</dt><dd><bdi>0.5</bdi></dd><small>0 to 1 (95 %), 2 examples</small>",
         "<dt>baseline on dev</dt><dd><bdi>0.5</bdi></dd><small>always &#x27;no&#x27;</small>",
-        "<dd><bdi>ALBERT ? x 8</bdi></dd><small>from albert_base</small>",
-        "Scores on dev",
+        "<dd><bdi>ALBERT ? x 8</bdi></dd><small>4 updates from albert_base</small>",
+        "w" * 600 + "…",
     ):
         assert text in page, text
     assert "/some/bin" not in page
@@ -93,8 +89,7 @@ def test_a_page_says_what_was_run_and_what_is_wrong(tmp_path, monkeypatch):
     for name in ("commands.jsonl", "training_data.json", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
     run_report.write(str(tmp_path / "run"), [])
-    assert "<svg" not in (tmp_path / "run/report.html").read_text()
-    assert "w" * 600 + "…" in page
+    assert "training loss" not in (tmp_path / "run/report.html").read_text()
 
 
 def test_many_labels_are_a_list_of_those_that_are_confused(tmp_path):
@@ -112,8 +107,10 @@ def test_types_of_words_are_confused():
     gold = [{"id": "e0", "words": [[0, 3], [4, 7], [8, 9]], "spans": [[0, 7, "PER"]]}]
     spans = [{"start": 4, "end": 9, "type": "LOC"}]
     confusions = task.kind.count_confusions(task, gold, {"e0": {"prediction": spans}})
-    [_, table] = run_report._describe_confusion(confusions)
-    rows = [re.findall(r">([^<]*)</t[dh]>", row) for row in table.split("</tr>")]
+    table = run_report._describe_confusion(confusions)
+    rows = [
+        re.findall(r">([^<]*)</t[dh]>", row) for row in table.partition("<table>")[2].split("</tr>")
+    ]
     assert rows[:-1] == [
         ["", "O", "LOC", "PER"],
         ["O", "0", "1 (100%)", "0"],
@@ -122,17 +119,28 @@ def test_types_of_words_are_confused():
     ]
 
 
+def test_marks_may_overlap_and_the_text_around_them_is_kept():
+    text = "w" * 50 + "<xyz" + "c" * 50
+    marked = report_page.mark(text, [(50, 52, "label"), (51, 53, "predicted")], 12)
+    assert marked == (
+        '<bdi>…wwww<mark class="label">&lt;</mark><mark class="label predicted">x</mark>'
+        '<mark class="predicted">y</mark>zcccc…</bdi>'
+    )
+
+
 def test_a_page_of_pretraining(tmp_path):
     files.write_json(str(tmp_path / "config.json"), {"train_batch_size": 4, "albert": {}})
     files.write_json(str(tmp_path / "beginning.json"), {"checkpoint": None})
     loss = {"masked_lm_loss": 2.5, "masked_lm_accuracy": 0.25}
     held_out = {f"eval_{name}": value for name, value in {**loss, "num_masked_lm": 100}.items()}
-    records = [{"step": 2, **loss}, {"step": 2, **held_out}]
-    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    steps = range(1, 51)
+    write_records(tmp_path, [{"step": x, **values} for x in steps for values in (loss, held_out)])
     run_report.write_pretraining(str(tmp_path))
     page = (tmp_path / "report.html").read_text()
     assert "<dd><bdi>25.0%</bdi></dd><small>± 8.49% on 100 held out; loss 2.500 nats" in page
-    assert page.count("<svg") == 2
+    row = "<td>2.5</td><td>2.5</td><td>0.25</td><td>0.25</td></tr>"
+    assert page.count(row) == 17  # of 50
+    assert f"<td>50</td>{row}" in page
     assert "from new weights" in page
     (tmp_path / "beginning.json").unlink()  # a run that continues
     run_report.write_pretraining(str(tmp_path))
@@ -141,16 +149,14 @@ def test_a_page_of_pretraining(tmp_path):
 
 def test_a_page_in_a_browser(tmp_path):
     """Texts are texts, and only tables are wider than a phone, which then scroll alone."""
-    page_file = write_page(tmp_path, [f"label {k}" for k in range(15)], [
-        ("label 0", "label 1", [1 / 15] * 15)
-    ])  # fmt: skip
+    rows = [("label 0", "label 1", [1 / 15] * 15)]
+    page_file = write_page(tmp_path, [f"label {k}" for k in range(15)], rows)
     with browser.opening(tmp_path / "browser") as page:
         for width in (380, 1000):
             page.open(f"file://{page_file}", width=width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate("document.title") == "run: classification"
             assert page.evaluate("document.querySelectorAll('img, script, p b b').length") == 0
-            assert page.evaluate("document.querySelectorAll('svg polyline').length") == 2
         assert page.evaluate("document.body.innerText.includes('onerror=')")
         page.evaluate("document.querySelector('summary').click()")
         page.wait("document.body.innerText.includes('albert.hidden_size')")
@@ -168,7 +174,6 @@ def test_a_page_in_a_browser(tmp_path):
 )
 def test_more_epochs_are_advised_where_the_last_evaluation_is_the_best(tmp_path, scores, improves):
     task = task_table.make_own("classification", ["a", "b"])
-    records = [{"step": step, "eval_accuracy": score} for step, score in enumerate(scores, 1)]
-    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
-    lines = next_steps.describe(str(tmp_path), task, FinetuneConfig(num_train_epochs=3))
+    write_records(tmp_path, [{"step": x, "eval_accuracy": y} for x, y in enumerate(scores, 1)])
+    lines = run_report.list_next_steps(str(tmp_path), task, FinetuneConfig(num_train_epochs=3))
     assert any("--epochs=6" in line for line in lines) == improves

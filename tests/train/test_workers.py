@@ -197,6 +197,4 @@ def test_run_finetuning_compares_which_runs_there_are(monkeypatch, run_program, 
     program = Path(__file__).parents[2] / "bin" / "run_finetuning"
     given = ["--task=rte", "--mode=predict", "--data_dir=d", "--output_dir=w"]
     assert run_program(program, *given) != 0  # there is no such run
-    assert values == [
-        {"--task": "rte", "--mode": ("predict",), "--num_seeds": 1, "--checkpoint": None}
-    ]
+    assert values == [{"--task": "rte", "--mode": ("predict",), "--checkpoint": None}]
