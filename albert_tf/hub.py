@@ -9,6 +9,7 @@ import shutil
 import sys
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from typing import Any
 
 from absl import logging
@@ -31,6 +32,7 @@ _SETTINGS = [
     "vocab*.txt", "0_*/vocab*.txt", "symbols.txt", "cleaning.json", "albert_tf.json",
     files.HASHES,
 ]  # fmt: skip
+_CONFIGS = ["config.json", "0_Transformer/config.json"]
 _SAFETENSORS = ["model*.safetensors", "[0-9]_*/model*.safetensors"]
 KERAS_HUB = "is a preset of Keras Hub, which is not read. Use the model's folder of Hugging Face."
 _SECONDS = 60
@@ -116,22 +118,42 @@ def _fetch_repository(name: str, file: str | None, revision: str | None) -> str:
     stem, suffix = os.path.splitext(file or "")
     weights = [f"{stem}*{suffix}"] if file else _SAFETENSORS
     folder = fetch(_SETTINGS, revision)
+    _require_file(folder, name, _CONFIGS, ": it is not a model that is read here.")
     _check_config(folder, name)  # before gigabytes of another model
     folder = fetch([*_SETTINGS, *weights], os.path.basename(folder))  # of the same commit
-    names = files.list_files(folder)
-    if not any(fnmatch.fnmatch(x, pattern) for x in names for pattern in weights):
-        raise UserError(
-            f"{name} has no {file or 'model.safetensors'}. Use another repository or revision; "
-            f"pickled weights are read where they are named: {name}/pytorch_model.bin."
-        )
+    remedy = (
+        ". Use another repository or revision; pickled weights are read where they are named: "
+        f"{name}/pytorch_model.bin."
+    )
+    _require_file(folder, name, weights, remedy)
     logging.info(f"{name}: {folder}")
     return folder
 
 
+def _require_file(folder: str, name: str, patterns: list[str], remedy: str) -> None:
+    """Raises `UserError` if a snapshot has no file of `patterns`, or a link that points nowhere."""
+    import huggingface_hub
+
+    def has_one(names: Iterable[str]) -> bool:
+        return any(fnmatch.fnmatch(x, pattern) for x in names for pattern in patterns)
+
+    if has_one(x for x in files.list_files(folder) if os.path.exists(os.path.join(folder, x))):
+        return
+    try:
+        listed = huggingface_hub.HfApi().list_repo_files(name, revision=os.path.basename(folder))
+    except Exception:  # without a network the repository may have one
+        listed = patterns
+    lacking = patterns[0].replace("*", "")
+    if has_one(listed):
+        raise UserError(
+            f"{name} is incomplete here: {folder} has no {lacking}. Run it again with a network "
+            "and without HF_HUB_OFFLINE."
+        )
+    raise UserError(f"{name} has no {lacking}{remedy}")
+
+
 def _check_config(folder: str, name: str) -> None:
-    paths = [os.path.join(folder, x, "config.json") for x in ("", "0_Transformer")]
-    path = next((x for x in paths if os.path.exists(x)), "")
-    require(bool(path), f"{name} has no config.json: it is not a model that is read here.")
+    path = next(x for x in (os.path.join(folder, x) for x in _CONFIGS) if os.path.exists(x))
     values = files.read_object(path, name)
     kind = values.get("model_type", "albert")
     require("registered_name" not in values, f"{name} {KERAS_HUB}")
@@ -157,8 +179,8 @@ def _explain(error: Any, name: str, revision: str | None) -> str:
         return f"{start}, and {site} shows you no such repository. Correct the name, or {login}."
     remedy = find_remedy(cause) or "Run it again with a network: what has come is kept."
     return (
-        f"{name!r} is not here, nor whole in {constants.HF_HUB_CACHE}, and {site} is out of reach "
-        f"({reason(cause)}). {remedy}"
+        f"{name!r} is not here, or is incomplete in {constants.HF_HUB_CACHE}, and {site} is out of "
+        f"reach ({reason(cause)}). {remedy}"
     )
 
 

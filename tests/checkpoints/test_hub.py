@@ -121,7 +121,7 @@ def loop(request):
         (NAME, {"/api/models": answer(403)}, "shows you no such repository.*log in"),
         (NAME, {"/api/models": loop}, "out of reach"),
         (NAME, {"model.safetensors": loop}, "out of reach"),
-        (NAME, {"model.safetensors": cut}, "is not here, nor whole in .*Run it again"),
+        (NAME, {"model.safetensors": cut}, "is not here, or is incomplete in .*Run it again"),
     ],
     ids=["404", "no name", "revision", "gated", "401", "403", "loop", "loop of a file", "cut"],
 )
@@ -137,7 +137,7 @@ def test_a_failure_is_one_line(site, monkeypatch, name, faults, message):
 
 def test_without_a_network_the_cache_is_named(site, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"nor whole in .*/cache/hub, and .* out of reach"):
+    with pytest.raises(UserError, match=r"incomplete in .*/cache/hub, and .* out of reach"):
         formats.read(NAME)
     with pytest.raises(UserError, match=r"is not in .*/cache/assets/.* HF_HUB_OFFLINE is set"):
         formats.read(f"{site.address}/{NAME}/resolve/main/x.tar.gz")
@@ -177,12 +177,15 @@ def test_pickles_are_read_where_they_are_named(site):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_an_incomplete_cache_is_named(site, monkeypatch, name):
-    Path(hub.resolve(NAME), name).unlink()
+@pytest.mark.parametrize("is_dangling", [True, False])
+def test_an_incomplete_cache_is_named(site, monkeypatch, name, is_dangling):
+    path = Path(hub.resolve(NAME), name)
+    (path.resolve() if is_dangling else path).unlink()
+    shutil.rmtree(path.parents[2] / "trees")  # older caches have no list of the repository's files
     with monkeypatch.context() as offline:
         offline.setattr(constants, "HF_HUB_OFFLINE", True)
         offline.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(UserError, match=r"nor whole in .* Run it again with a network"):
+        with pytest.raises(UserError, match=r"incomplete (here|in).*Run it again with a network"):
             formats.read(NAME)
     formats.read(NAME)
 
